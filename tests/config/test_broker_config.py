@@ -54,8 +54,6 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
         zookeeper_connection_timeout_ms="18000",
     )
     assert [line.partition("=")[0] for line in made.warnings] == [
-        "transaction.state.log.replication.factor",
-        "transaction.state.log.min.isr",
         "zookeeper.connection.timeout.ms",
     ]
 

@@ -217,9 +217,6 @@ async def test_ensuring_a_topic(world: World) -> None:
     with pytest.raises(KafkaError) as caught:
         await world.controller.ensure_topic("a b")
     assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
-    with pytest.raises(KafkaError) as caught:
-        await world.controller.ensure_topic("__transaction_state")
-    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_the_offsets_topic_is_compacted(open_world: Callable[..., Awaitable[World]]) -> None:
@@ -229,6 +226,15 @@ async def test_the_offsets_topic_is_compacted(open_world: Callable[..., Awaitabl
     assert len(info.partitions) == 3
     assert (info.log_config.compact, info.log_config.delete) == (True, False)
     assert info.log_config.segment_bytes == 5000
+
+
+async def test_the_transaction_topic_is_compacted_and_never_compressed(world: World) -> None:
+    info = await world.controller.ensure_topic("__transaction_state")
+    assert info.internal
+    assert len(info.partitions) == 50
+    assert (info.log_config.compact, info.log_config.delete) == (True, False)
+    assert info.log_config.compression_type == "uncompressed"
+    assert info.log_config.min_insync_replicas == 2
 
 
 async def test_a_topic_is_not_created_when_the_store_is_full(

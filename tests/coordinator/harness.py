@@ -37,6 +37,7 @@ class FakePartition:
         self.topic = topic
         self.partition = partition
         self.topic_id = bytes(16)
+        self.leader_epoch = 0
         self.batches: list[bytes] = []
         self.end_offset = 0
         self.hold = False

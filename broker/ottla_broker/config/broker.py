@@ -26,6 +26,7 @@ from ottla_broker.config.model import (
 )
 from ottla_broker.config.properties import read_properties
 from ottla_broker.config.server_keys import NetworkKeys, ServerKeys
+from ottla_broker.config.transaction_keys import TransactionKeys
 
 _DEFAULT_SOURCE = "configuration"
 
@@ -38,7 +39,9 @@ def all_keys() -> Mapping[str, Key[Any]]:
     return dict(sorted({**keys_of(BrokerConfig), **other_keys()}.items()))
 
 
-class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys, ClusterKeys):
+class BrokerConfig(
+    ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys, TransactionKeys, ClusterKeys
+):
     """The values in force, with one attribute per supported key: ``config.num_network_threads``.
 
     Owned by the loop thread. Only :meth:`apply_dynamic` changes the attributes. Read a dynamic key at each use, so that
@@ -266,15 +269,18 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
             self._check_retention(self.static)
         except InvalidValue as error:
             raise self._error(error.name, error.reason) from error
-        if (
-            "offsets.topic.replication.factor" in self.static
-            and self.offsets_topic_replication_factor > 1
-            and self.zookeeper_connect is None
+        for name, factor, topic in (
+            ("offsets.topic.replication.factor", self.offsets_topic_replication_factor, "offsets"),
+            (
+                "transaction.state.log.replication.factor",
+                self.transaction_state_log_replication_factor,
+                "transaction",
+            ),
         ):
-            self.warnings.append(
-                f"offsets.topic.replication.factor={self.offsets_topic_replication_factor} is more than"
-                " the number of brokers: the offsets topic gets one replica"
-            )
+            if name in self.static and factor > 1 and self.zookeeper_connect is None:
+                self.warnings.append(
+                    f"{name}={factor} is more than the number of brokers: the {topic} topic gets one replica"
+                )
 
     @staticmethod
     def _check_retention(given: Mapping[str, str]) -> None:

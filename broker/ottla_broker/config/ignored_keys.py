@@ -104,10 +104,11 @@ SECURITY: Final[tuple[Row, ...]] = (
 )
 
 # Groups of the classic protocol.
-CLASSIC_GROUPS: Final[tuple[Row, ...]] = (
+COORDINATORS: Final[tuple[Row, ...]] = (
     ("offsets.commit.required.acks", SHORT, -1,
      "Replicas that must have a commit before it is acknowledged; -1 for all in sync."),
     ("offsets.load.buffer.size", INT, 5242880, "Bytes per read when a partition of the offsets topic is loaded."),
+    ("transaction.state.log.load.buffer.size", INT, 5242880, "Bytes per read when transaction state is loaded."),
 )
 
 # Details of the newer group protocols.
@@ -143,19 +144,8 @@ GROUPS: Final[tuple[Row, ...]] = (
 
 # Transactions.
 TRANSACTIONS: Final[tuple[Row, ...]] = (
-    ("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10000,
-     "Time between two checks for timed-out transactions."),
-    ("transaction.max.timeout.ms", INT, 900000, "The longest timeout that a transactional producer may request."),
     ("transaction.partition.verification.enable", BOOLEAN, True,
      "Check on each produce that the partition is part of the transaction."),
-    ("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3600000,
-     "Time between two checks for expired transactional ids."),
-    ("transaction.state.log.load.buffer.size", INT, 5242880, "Bytes per read when transaction state is loaded."),
-    ("transaction.state.log.min.isr", INT, 2, "In-sync replicas that the transaction topic needs."),
-    ("transaction.state.log.num.partitions", INT, 50, "Partitions of the transaction topic."),
-    ("transaction.state.log.replication.factor", SHORT, 3, "Replicas of the transaction topic."),
-    ("transaction.state.log.segment.bytes", INT, 104857600, "The segment size of the transaction topic."),
-    ("transactional.id.expiration.ms", INT, 604800000, "Time to keep an unused transactional id."),
 )
 
 # Metrics, quotas and rates.

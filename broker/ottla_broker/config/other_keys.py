@@ -44,7 +44,7 @@ _UNUSED = (
     (ignored_keys.MOVES, "moves between data folders have fixed settings here."),
     (ignored_keys.SECURITY, "security is not built yet."),
     (
-        ignored_keys.CLASSIC_GROUPS,
+        ignored_keys.COORDINATORS,
         "a commit always waits for all in-sync replicas, and loading is paced by time.",
     ),
     (ignored_keys.GROUPS, "only the classic group protocol is built yet."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ottla_broker.controller.api import NewTopic
 from ottla_broker.controller.config_admin import check_topic
 from ottla_broker.controller.validation import check_topic_name
-from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla_broker.store.keys import encode_uuid
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -34,17 +34,27 @@ def new_topic_id(random: Random) -> bytes:
 def new_topic_on_first_use(config: BrokerConfig, name: str) -> NewTopic:
     """What a topic is created with when it is first used.
 
-    ``__consumer_offsets`` has its own settings (``GroupCoordinator.groupMetadataTopicConfigs``); other topics get the
-    broker's defaults.
+    The internal topics have their own settings (``GroupCoordinator.groupMetadataTopicConfigs``,
+    ``TransactionStateManager.transactionTopicConfigs``); other topics get the broker's defaults.
 
-    Raises KafkaError: INVALID_TOPIC_EXCEPTION; UNKNOWN_TOPIC_OR_PARTITION for an internal topic that this broker
-    doesn't use.
+    Raises KafkaError: INVALID_TOPIC_EXCEPTION.
     """
     check_topic_name(name)
-    if name not in INTERNAL_TOPICS:
-        return NewTopic(name)
+    if name == TRANSACTION_TOPIC:
+        return NewTopic(
+            name,
+            config.transaction_state_log_num_partitions,
+            config.transaction_state_log_replication_factor,
+            configs={
+                "unclean.leader.election.enable": "false",
+                "compression.type": "uncompressed",
+                "cleanup.policy": "compact",
+                "min.insync.replicas": str(config.transaction_state_log_min_isr),
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            },
+        )
     if name != OFFSETS_TOPIC:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no use on this broker yet")
+        return NewTopic(name)
     return NewTopic(
         name,
         config.offsets_topic_num_partitions,

@@ -84,6 +84,7 @@ class ShardPartition(Protocol):
     topic: str
     partition: int
     topic_id: bytes
+    leader_epoch: int
 
     @property
     def is_led_here(self) -> bool: ...
@@ -160,6 +161,28 @@ class Shard:
             lambda outcomes: written(int(outcomes[0].error), end_offset),
         )
         delayed.start(self._timeout_ms)
+
+    def when_settled(self, end_offset: int, settled: Callable[[int], None]) -> None:
+        """Call ``settled`` once with NONE when all replicas have the log up to ``end_offset``: now, if they do.
+
+        There is no deadline: it is called with an error when this broker no longer leads, or doesn't know whether it
+        does. It is called in a later turn of the event loop than what completed it.
+        """
+        partition = self.partition
+        if partition.is_committed(end_offset):
+            settled(codes.NONE)
+            return
+
+        def reached(error: ErrorCode, _: int) -> None:
+            self._clock.call_later(0, settled, int(error))
+
+        try:
+            waiter = partition.when_committed(end_offset, reached)
+        except KafkaError as error:
+            settled(int(error.code))
+        else:
+            if waiter is None:
+                settled(codes.NONE)
 
     def append(self, records: Sequence[tuple[bytes, bytes | None]], written: Written) -> None:
         """Append one batch; ``written`` is called once, when it is committed or has failed."""

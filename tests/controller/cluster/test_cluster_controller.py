@@ -61,12 +61,31 @@ async def test_the_offsets_topic_has_its_own_settings(cluster: FakeCluster) -> N
     assert len((await cluster.state("__consumer_offsets", 0)).isr) == 3
 
 
+async def test_the_transaction_topic_has_its_own_settings(cluster: FakeCluster) -> None:
+    _, other = await two(
+        cluster, transaction_state_log_num_partitions="4", transaction_state_log_segment_bytes="50000"
+    )
+    found = await other.api.ensure_topic("__transaction_state")
+    assert len(found.partitions) == 4
+    data, _ = await cluster.store.get(ConfigNode.path("topics", "__transaction_state"))
+    assert ConfigNode.decode("", data) == {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "min.insync.replicas": "2",
+        "segment.bytes": "50000",
+        "unclean.leader.election.enable": "false",
+    }
+    assert len((await cluster.state("__transaction_state", 0)).isr) == 3
+
+
 async def test_a_topic_that_cannot_be_created_is_an_error(cluster: FakeCluster) -> None:
-    _, other = await two(cluster, offsets_topic_replication_factor="4")
+    _, other = await two(
+        cluster, offsets_topic_replication_factor="4", transaction_state_log_replication_factor="4"
+    )
     for name, error in (
         ("x/y", ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("__consumer_offsets", ErrorCode.INVALID_REPLICATION_FACTOR),
-        ("__transaction_state", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("__transaction_state", ErrorCode.INVALID_REPLICATION_FACTOR),
     ):
         with pytest.raises(KafkaError) as caught:
             await other.api.ensure_topic(name)

@@ -1,0 +1,469 @@
+"""The transaction coordinator, which the handlers of the transaction APIs call.
+
+Kafka: ``TransactionCoordinator.scala``, ``TransactionStateManager.scala``. A transactional id lives on the broker that
+leads the partition of ``__transaction_state`` that it hashes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from ottla_broker.clock import Clock, TimerHandle
+from ottla_broker.coordinator import codes
+from ottla_broker.coordinator.shard import Shard, ShardHost
+from ottla_broker.coordinator.time_sliced_task import TimeSlicedTask
+from ottla_broker.coordinator.transaction.markers import LeaderOf, MarkerJob, MarkerSender, MarkerTransport
+from ottla_broker.coordinator.transaction.metadata import Producer, TopicPartition, TransactionMetadata
+from ottla_broker.coordinator.transaction.settings import TransactionSettings
+from ottla_broker.coordinator.transaction.states import (
+    CAN_EXPIRE,
+    DEAD,
+    END,
+    ONGOING,
+    PREPARED,
+    STATE_BY_NAME,
+)
+from ottla_broker.coordinator.transaction.transaction_shard import (
+    MAX_WAIT_MS,
+    Reply,
+    Transaction,
+    TransactionShard,
+)
+from ottla_broker.events import get_logger
+from ottla_broker.metadata.internal_topics import TRANSACTION_TOPIC
+
+_log = get_logger()
+
+DrawProducerId = Callable[[Callable[[int, int], None]], None]
+"""``draw(drawn)`` calls ``drawn(error_code, producer_id)`` once, now or later."""
+
+_COMPRESSION_NONE = 0
+_WRITE_AGAIN_SECONDS = 0.2
+_TOMBSTONES_PER_BATCH = 500
+"""Keeps a batch below max.message.bytes with ids of any usual length."""
+
+
+class InitResult(NamedTuple):
+    """The answer to InitProducerId."""
+
+    error: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+InitReply = Callable[[InitResult], None]
+
+
+class Described(NamedTuple):
+    """A transactional id as DescribeTransactions shows it."""
+
+    error: int
+    metadata: TransactionMetadata | None = None
+    partitions: Collection[TopicPartition] = ()
+    """The partitions of an open transaction, or those that lack a marker of one that has ended."""
+
+
+class Listed(NamedTuple):
+    """A transactional id as ListTransactions shows it."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+class TransactionCoordinator:
+    """All transactional ids that this broker coordinates. Owned by the loop thread.
+
+    A listener of the replica manager (``on_leader``, ``on_stop``). ``partitions()`` is the number of partitions of
+    ``__transaction_state``: the topic's, or the configured one if there is no topic. ``draw`` gives out producer ids.
+    Before :meth:`start` and after :meth:`stop` requests get COORDINATOR_NOT_AVAILABLE.
+
+    Each reply is called exactly once, before the method returns or later.
+    """
+
+    def __init__(
+        self,
+        settings: TransactionSettings,
+        clock: Clock,
+        partitions: Callable[[], int],
+        draw: DrawProducerId,
+        leader_of: LeaderOf,
+        transport: MarkerTransport,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._draw = draw
+        self._sender = MarkerSender(clock, leader_of, transport)
+        self._shards: dict[int, TransactionShard] = {}
+        self._host = ShardHost(
+            TRANSACTION_TOPIC, partitions, self._make_shard, clock, _COMPRESSION_NONE, MAX_WAIT_MS
+        )
+        self.on_leader = self._host.on_leader
+        self.on_stop = self._host.on_stop
+        self.partition_for = self._host.partition_for
+        self._active = False
+        self._timers: dict[str, TimerHandle] = {}
+        self._sweeps: set[TimeSlicedTask] = set()
+
+    # Life
+
+    def start(self) -> None:
+        """Serve requests; from time to time abort what takes too long, and forget what isn't used."""
+        self._active = True
+        self._every(self._settings.abort_interval_ms, self._time_out)
+        self._every(self._settings.expiry_interval_ms, self._expire)
+
+    def stop(self) -> None:
+        """Answer all waiting requests with NOT_COORDINATOR, and stop all work."""
+        self._active = False
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        for sweep in self._sweeps:
+            sweep.cancel()
+        self._sweeps.clear()
+        self._host.close()
+        self._shards.clear()
+
+    def _every(self, interval_ms: int, steps: Callable[[], Iterator[None]]) -> None:
+        name = steps.__name__
+
+        def due() -> None:
+            self._sweep(steps(), name)
+            self._every(interval_ms, steps)
+
+        self._timers[name] = self._clock.call_later(interval_ms / 1000, due)
+
+    def _sweep(self, steps: Iterator[None], name: str) -> None:
+        def finished(error: Exception | None) -> None:
+            self._sweeps.discard(sweep)
+            if error is not None:
+                _log.error("a sweep over transactions failed", what=name, reason=repr(error))
+
+        sweep = TimeSlicedTask(self._clock, steps, finished)
+        self._sweeps.add(sweep)
+
+    def _make_shard(self, shard: Shard) -> TransactionShard:
+        made = self._shards[shard.index] = TransactionShard(shard, self._clock, self._resume)
+        return made
+
+    # Finding transactions
+
+    def _find(self, transactional_id: str) -> tuple[int, TransactionShard | None, Transaction | None]:
+        """The id and its shard; or the error code for an id that cannot be served here."""
+        if not transactional_id:
+            return codes.INVALID_REQUEST, None, None
+        if not self._active:
+            return codes.COORDINATOR_NOT_AVAILABLE, None, None
+        error, found = self._host.find(transactional_id)
+        if found is None:
+            return error, None, None
+        shard = self._shards[found.index]
+        return codes.NONE, shard, shard.transactions.get(transactional_id)
+
+    def _find_producer(
+        self, transactional_id: str, producer: Producer
+    ) -> tuple[int, TransactionShard | None, Transaction | None]:
+        """As :meth:`_find`, and the error code for another producer than the current one."""
+        error, shard, transaction = self._find(transactional_id)
+        if shard is None:
+            return error, None, None
+        if transaction is None:
+            return codes.INVALID_PRODUCER_ID_MAPPING, None, None
+        error = transaction.metadata.check_producer(producer)
+        return (error, None, None) if error != codes.NONE else (codes.NONE, shard, transaction)
+
+    # InitProducerId
+
+    def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, expected: Producer | None, reply: InitReply
+    ) -> None:
+        """Give a producer the id and the next epoch of its transactional id; older instances are fenced.
+
+        ``expected`` is the producer that wants to continue after an error (KIP-360). An ongoing transaction is aborted,
+        and the client asks again (CONCURRENT_TRANSACTIONS) until its markers are written.
+        """
+        if transactional_id and not 0 < timeout_ms <= self._settings.max_timeout_ms:
+            reply(InitResult(codes.INVALID_TRANSACTION_TIMEOUT))
+        else:
+            self._init(transactional_id, timeout_ms, expected, reply, None)
+
+    def _init(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: Producer | None,
+        reply: InitReply,
+        new_id: int | None,
+    ) -> None:
+        """``new_id``: a producer id that has been drawn because one was needed; everything is looked at again."""
+        error, shard, transaction = self._find(transactional_id)
+        if shard is None:
+            reply(InitResult(error))
+            return
+
+        def draw_first() -> None:
+            def drawn(error: int, producer_id: int) -> None:
+                if error != codes.NONE:
+                    reply(InitResult(error))
+                else:
+                    self._init(transactional_id, timeout_ms, expected, reply, producer_id)
+
+            self._draw(drawn)
+
+        now_ms = self._clock.now_ms()
+        if transaction is None:
+            if new_id is None:
+                draw_first()
+                return
+            made = TransactionMetadata(new_id, timeout_ms=timeout_ms, update_ms=now_ms)
+            transaction = Transaction(transactional_id, made)
+            new_id = None
+        metadata = transaction.metadata
+        if transaction.pending is not None:
+            reply(InitResult(codes.CONCURRENT_TRANSACTIONS))
+        elif metadata.refuses(expected):
+            reply(InitResult(codes.PRODUCER_FENCED))
+        elif metadata.state in PREPARED:
+            reply(InitResult(codes.CONCURRENT_TRANSACTIONS))
+        elif metadata.state is ONGOING:
+            self._fence(
+                shard,
+                transaction,
+                lambda error: reply(InitResult(error if error else codes.CONCURRENT_TRANSACTIONS)),
+            )
+        elif (rotates := metadata.needs_producer_id(expected)) and new_id is None:
+            draw_first()
+        else:
+            following = metadata.initialized(expected, timeout_ms, now_ms, new_id if rotates else None)
+            if following is None:
+                reply(InitResult(codes.PRODUCER_FENCED))
+            else:
+                self._initialize(shard, transaction, following, reply)
+
+    @staticmethod
+    def _initialize(
+        shard: TransactionShard, transaction: Transaction, following: TransactionMetadata, reply: InitReply
+    ) -> None:
+        def written(error: int) -> None:
+            if error != codes.NONE:
+                reply(InitResult(error))
+                return
+            _log.info(
+                "transactional id initialized",
+                transactional_id=transaction.transactional_id,
+                producer_id=following.producer_id,
+                producer_epoch=following.producer_epoch,
+            )
+            reply(InitResult(codes.NONE, following.producer_id, following.producer_epoch))
+
+        shard.change(transaction, following, written)
+
+    # AddPartitionsToTxn, AddOffsetsToTxn
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        reply: Reply,
+    ) -> None:
+        """Make partitions part of the transaction, which the first ones begin; ``reply`` gets the error code."""
+        error, shard, transaction = self._find_producer(transactional_id, producer)
+        if shard is None or transaction is None:
+            reply(error)
+            return
+        metadata = transaction.metadata
+        if transaction.pending is not None or metadata.state in PREPARED:
+            reply(codes.CONCURRENT_TRANSACTIONS)
+        elif metadata.state is ONGOING and metadata.partitions.issuperset(partitions):
+            reply(codes.NONE)
+        else:
+            shard.change(transaction, metadata.added(partitions, self._clock.now_ms()), reply)
+
+    def verify_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+    ) -> tuple[int, set[TopicPartition]]:
+        """Whether partitions are part of the producer's transaction (KIP-890).
+
+        Returns an error code for all of them; or NONE, and the partitions that are not part of it.
+        """
+        error, _, transaction = self._find_producer(transactional_id, producer)
+        if transaction is None:
+            return error, set()
+        metadata = transaction.metadata
+        if metadata.state in PREPARED:
+            return codes.CONCURRENT_TRANSACTIONS, set()
+        return codes.NONE, set(partitions).difference(metadata.partitions)
+
+    # EndTxn
+
+    def end(self, transactional_id: str, producer: Producer, commit: bool, reply: Reply) -> None:
+        """Commit or abort: answered when the decision is in the log; then the markers are sent."""
+        error, shard, transaction = self._find_producer(transactional_id, producer)
+        if shard is None or transaction is None:
+            reply(error)
+            return
+        metadata = transaction.metadata
+        if transaction.pending is not None:
+            reply(codes.CONCURRENT_TRANSACTIONS)
+            return
+        answer = END[metadata.state][0 if commit else 1]
+        if answer is not None:
+            reply(answer)
+            return
+        following = metadata.ended(commit, self._clock.now_ms())
+        shard.change(transaction, following, reply, partial(self._send_markers, shard, transaction))
+
+    def _fence(self, shard: TransactionShard, transaction: Transaction, reply: Reply) -> None:
+        """Abort an ongoing transaction with an epoch that keeps its producer out."""
+        following = transaction.metadata.fenced(self._clock.now_ms())
+        shard.change(transaction, following, reply, partial(self._send_markers, shard, transaction))
+
+    def _resume(self, shard: TransactionShard) -> None:
+        """Complete the transactions that an earlier coordinator has ended."""
+        for transaction in shard.prepared():
+            _log.info(
+                "completing a transaction after loading",
+                transactional_id=transaction.transactional_id,
+                state=transaction.metadata.state.value,
+                partitions=len(transaction.metadata.partitions),
+            )
+            self._send_markers(shard, transaction)
+
+    def _send_markers(self, shard: TransactionShard, transaction: Transaction) -> None:
+        metadata = transaction.metadata
+        transaction.job = MarkerJob(
+            transaction.transactional_id,
+            metadata.producer_id,
+            metadata.producer_epoch,
+            metadata.commits,
+            metadata.partitions,
+            lambda: shard.coordinator_epoch,
+            lambda: self._complete(shard, transaction),
+        )
+        self._sender.send(transaction.job)
+
+    def _complete(self, shard: TransactionShard, transaction: Transaction) -> None:
+        """All markers are written: write that down, again until the log has it."""
+        transaction.job = None
+        if not shard.is_active:
+            return
+
+        def written(error: int) -> None:
+            # A record that is in the log stays pending until it is committed.
+            if error != codes.NONE and transaction.pending is None:
+                self._clock.call_later(_WRITE_AGAIN_SECONDS, self._complete, shard, transaction)
+
+        shard.change(transaction, transaction.metadata.completed(self._clock.now_ms()), written)
+
+    # Time
+
+    def _time_out(self) -> Iterator[None]:
+        """Abort the transactions whose time is up, one per step."""
+        now_ms = self._clock.now_ms()
+        for shard in list(self._shards.values()):
+            for transaction in list(shard.ongoing.values()):
+                metadata = transaction.metadata
+                if (
+                    shard.is_active
+                    and transaction.pending is None
+                    and metadata.state is ONGOING
+                    and metadata.end_ms() < now_ms
+                ):
+                    self._abort_late(shard, transaction)
+                yield
+
+    def _abort_late(self, shard: TransactionShard, transaction: Transaction) -> None:
+        about = {
+            "transactional_id": transaction.transactional_id,
+            "producer_id": transaction.metadata.producer_id,
+            "timeout_ms": transaction.metadata.timeout_ms,
+        }
+
+        def written(error: int) -> None:
+            if error == codes.NONE:
+                _log.info("transaction aborted, its time is up", **about)
+            else:
+                _log.warning("transaction not aborted, although its time is up", error=error, **about)
+
+        self._fence(shard, transaction, written)
+
+    def _expire(self) -> Iterator[None]:
+        """Remove the ids that aren't used any more."""
+        limit_ms = self._clock.now_ms() - self._settings.id_expiration_ms
+        for shard in list(self._shards.values()):
+            expired: list[Transaction] = []
+            for transaction in list(shard.transactions.values()):
+                if _is_expired(transaction, limit_ms):
+                    expired.append(transaction)
+                if len(expired) >= _TOMBSTONES_PER_BATCH:
+                    self._remove(shard, expired, limit_ms)
+                    expired = []
+                yield
+            self._remove(shard, expired, limit_ms)
+
+    @staticmethod
+    def _remove(shard: TransactionShard, found: Sequence[Transaction], limit_ms: int) -> None:
+        # Requests may have come between the steps.
+        expired = [each for each in found if _is_expired(each, limit_ms)]
+        if not expired or not shard.is_active:
+            return
+
+        def written(error: int) -> None:
+            if error == codes.NONE:
+                _log.info("expired transactional ids removed", count=len(expired))
+            else:
+                _log.warning("expired transactional ids not removed", count=len(expired), error=error)
+
+        shard.remove(expired, written)
+
+    # Administration
+
+    def describe(self, transactional_id: str) -> Described:
+        """DescribeTransactions for one id."""
+        error, shard, transaction = self._find(transactional_id)
+        if shard is None:
+            return Described(error)
+        if transaction is None:
+            return Described(codes.TRANSACTIONAL_ID_NOT_FOUND)
+        metadata = transaction.metadata
+        partitions = metadata.partitions if transaction.job is None else transaction.job.left
+        return Described(codes.NONE, metadata, sorted(partitions))
+
+    def list(
+        self, states: Sequence[str], producer_ids: Collection[int], duration_ms: int
+    ) -> tuple[int, list[str], list[Listed]]:
+        """ListTransactions: the error code, the names that are no state, and the ids that the filters select.
+
+        ``duration_ms`` selects by the time since a transaction began; below 0, and where the others are empty, all are
+        selected. As in Kafka, an id without a transaction has the duration of all time.
+        """
+        if not self._active:
+            return codes.COORDINATOR_NOT_AVAILABLE, [], []
+        if self._host.loading:
+            return codes.COORDINATOR_LOAD_IN_PROGRESS, [], []
+        unknown = [name for name in states if name not in STATE_BY_NAME]
+        wanted = {STATE_BY_NAME[name] for name in states if name in STATE_BY_NAME}
+        now_ms = self._clock.now_ms()
+        found = []
+        for shard in self._shards.values():
+            for transaction in shard.transactions.values():
+                metadata = transaction.metadata
+                if (
+                    metadata.state is not DEAD
+                    and (not states or metadata.state in wanted)
+                    and (not producer_ids or metadata.producer_id in producer_ids)
+                    and (duration_ms < 0 or now_ms - metadata.start_ms > duration_ms)
+                ):
+                    found.append(
+                        Listed(transaction.transactional_id, metadata.producer_id, metadata.state.value)
+                    )
+        return codes.NONE, unknown, found
+
+
+def _is_expired(transaction: Transaction, limit_ms: int) -> bool:
+    metadata = transaction.metadata
+    return transaction.pending is None and metadata.state in CAN_EXPIRE and metadata.update_ms <= limit_ms

@@ -1,0 +1,299 @@
+"""Sends the markers that end transactions to the leaders of their partitions.
+
+Kafka: ``TransactionMarkerChannelManager``, ``TransactionMarkerRequestCompletionHandler``. Each broker gets one
+WriteTxnMarkers at a time; markers that come up meanwhile go into the next one together. A transaction's decision is
+final, so markers are sent until all partitions have them: leaders are looked up again after each failure, and
+partitions that no longer exist are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from enum import Enum
+from typing import Final, Protocol
+
+from ottla_broker.clock import Clock
+from ottla_broker.coordinator.transaction.metadata import TopicPartition
+from ottla_broker.events import get_logger
+from ottla_broker.metadata.cache import NO_LEADER
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+_log = get_logger()
+
+MOST_MARKERS: Final = 500
+"""Transactions in one request."""
+MOST_PARTITIONS: Final = 5_000
+"""Partitions in one request, unless a single transaction has more on a broker."""
+
+RETRY_SECONDS: Final = (0.02, 1.0)
+"""The pause after a first failure, and the longest; it doubles each time."""
+REFUSED_SECONDS: Final = 10.0
+"""The pause after an error that only a new coordinator or an administrator can remove."""
+
+
+class _Action(Enum):
+    """What to do after the answer for one partition."""
+
+    DONE = "the partition needs no marker from here on"
+    RETRY = "send it again, to the partition's leader by then"
+    WAIT = "send it again after a long pause"
+
+
+_ACTIONS: Final[Mapping[int, _Action]] = {
+    ErrorCode.NONE: _Action.DONE,
+    # The partition's format has no transactions, so the producer has written nothing to it.
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: _Action.DONE,
+    ErrorCode.UNSUPPORTED_VERSION: _Action.DONE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: _Action.RETRY,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: _Action.RETRY,
+    ErrorCode.NOT_ENOUGH_REPLICAS: _Action.RETRY,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _Action.RETRY,
+    ErrorCode.REQUEST_TIMED_OUT: _Action.RETRY,
+    ErrorCode.KAFKA_STORAGE_ERROR: _Action.RETRY,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: _Action.RETRY,
+    # A newer coordinator or producer has been at the partition: this coordinator will be closed, or something is wrong.
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: _Action.WAIT,
+    ErrorCode.INVALID_PRODUCER_EPOCH: _Action.WAIT,
+}
+"""Other errors are unexpected, and wait too."""
+
+
+class MarkerTransport(Protocol):
+    """Delivers a request to a broker, which may be this one."""
+
+    def __call__(
+        self,
+        broker_id: int,
+        request: WriteTxnMarkersRequest,
+        reply: Callable[[WriteTxnMarkersResponse | None], None],
+    ) -> None:
+        """Call ``reply`` once, now or later, with the response; None: it may or may not have been carried out."""
+
+
+LeaderOf = Callable[[str, int], int | None]
+"""The broker that leads a partition; -1: no one can be asked now; None: there is no such partition."""
+
+
+class MarkerJob:
+    """The markers of one transaction that has ended.
+
+    Attributes:
+        left: the partitions that lack their marker. Only the sender changes it.
+    """
+
+    __slots__ = (
+        "cancelled",
+        "commit",
+        "coordinator_epoch",
+        "done",
+        "failures",
+        "left",
+        "producer_epoch",
+        "producer_id",
+        "transactional_id",
+    )
+
+    def __init__(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        partitions: Iterable[TopicPartition],
+        coordinator_epoch: Callable[[], int],
+        done: Callable[[], None],
+    ) -> None:
+        """``done`` is called once, when all partitions have their marker; not after :meth:`cancel`."""
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.commit = commit
+        self.left = set(partitions)
+        self.coordinator_epoch = coordinator_epoch
+        self.done = done
+        self.failures = 0
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """Send no further markers: another coordinator will."""
+        self.cancelled = True
+
+
+class _Destination:
+    """A broker, and the markers that wait for it."""
+
+    __slots__ = ("broker_id", "in_flight", "pumping", "queue")
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.queue: dict[MarkerJob, set[TopicPartition]] = {}
+        self.in_flight = False
+        self.pumping = False
+
+
+_Batch = list[tuple[MarkerJob, set[TopicPartition]]]
+
+
+class MarkerSender:
+    """Owned by the loop thread."""
+
+    def __init__(self, clock: Clock, leader_of: LeaderOf, transport: MarkerTransport) -> None:
+        self._clock = clock
+        self._leader_of = leader_of
+        self._transport = transport
+        self._destinations: dict[int, _Destination] = {}
+
+    def send(self, job: MarkerJob) -> None:
+        """Send a transaction's markers until all partitions have them."""
+        self._route(job, frozenset(job.left))
+
+    def _route(self, job: MarkerJob, partitions: Collection[TopicPartition]) -> None:
+        if job.cancelled:
+            return
+        waiting: set[TopicPartition] = set()
+        gone: set[TopicPartition] = set()
+        destinations: list[_Destination] = []
+        for partition in partitions:
+            leader = self._leader_of(*partition)
+            if leader is None:
+                gone.add(partition)
+            elif leader == NO_LEADER:
+                waiting.add(partition)
+            else:
+                destination = self._destinations.get(leader)
+                if destination is None:
+                    destination = self._destinations[leader] = _Destination(leader)
+                destination.queue.setdefault(job, set()).add(partition)
+                destinations.append(destination)
+        if gone:
+            _log.info(
+                "no markers for deleted partitions",
+                transactional_id=job.transactional_id,
+                partitions=sorted(gone),
+            )
+        if waiting:
+            self._later(job, waiting, self._pause(job))
+        self._mark(job, gone)
+        for destination in dict.fromkeys(destinations):
+            self._pump(destination)
+
+    def _mark(self, job: MarkerJob, partitions: Collection[TopicPartition]) -> None:
+        """Note that partitions need no marker from here on."""
+        job.left.difference_update(partitions)
+        if not job.left and not job.cancelled:
+            job.cancelled = True
+            job.done()
+
+    def _pause(self, job: MarkerJob) -> float:
+        first, longest = RETRY_SECONDS
+        pause: float = min(longest, first * 2**job.failures)
+        job.failures = min(job.failures + 1, 10)
+        return pause
+
+    def _later(self, job: MarkerJob, partitions: Collection[TopicPartition], seconds: float) -> None:
+        self._clock.call_later(seconds, self._route, job, partitions)
+
+    def _pump(self, destination: _Destination) -> None:
+        """Send what waits for a broker, unless a request to it is under way."""
+        if destination.pumping:
+            return
+        destination.pumping = True
+        try:
+            while not destination.in_flight:
+                batch = _take(destination.queue)
+                if not batch:
+                    break
+                destination.in_flight = True
+                self._transport(destination.broker_id, _request(batch), self._answering(destination, batch))
+        finally:
+            destination.pumping = False
+
+    def _answering(
+        self, destination: _Destination, batch: _Batch
+    ) -> Callable[[WriteTxnMarkersResponse | None], None]:
+        def answered(response: WriteTxnMarkersResponse | None) -> None:
+            destination.in_flight = False
+            try:
+                self._settle(destination.broker_id, batch, response)
+            finally:
+                self._pump(destination)
+
+        return answered
+
+    def _settle(self, broker_id: int, batch: _Batch, response: WriteTxnMarkersResponse | None) -> None:
+        answers: dict[int, dict[TopicPartition, int]] = {}
+        for marker in () if response is None else response.markers:
+            found = answers.setdefault(marker.producer_id, {})
+            for topic in marker.topics:
+                for result in topic.partitions:
+                    found[topic.name, result.partition_index] = result.error_code
+        for job, partitions in batch:
+            if not job.cancelled:
+                # What the answer leaves out is sent again.
+                found = answers.get(job.producer_id, {})
+                unanswered = int(ErrorCode.REQUEST_TIMED_OUT)
+                self._settle_job(broker_id, job, {each: found.get(each, unanswered) for each in partitions})
+
+    def _settle_job(self, broker_id: int, job: MarkerJob, answers: dict[TopicPartition, int]) -> None:
+        sorted_out: dict[_Action, list[TopicPartition]] = {action: [] for action in _Action}
+        for partition, error in answers.items():
+            sorted_out[_ACTIONS.get(error, _Action.WAIT)].append(partition)
+        if refused := sorted_out[_Action.WAIT]:
+            _log.error(
+                "a transaction's markers are refused",
+                transactional_id=job.transactional_id,
+                producer_id=job.producer_id,
+                producer_epoch=job.producer_epoch,
+                broker=broker_id,
+                errors={f"{name}-{index}": answers[name, index] for name, index in refused},
+            )
+            self._later(job, refused, REFUSED_SECONDS)
+        if again := sorted_out[_Action.RETRY]:
+            self._later(job, again, self._pause(job))
+        else:
+            job.failures = 0
+        self._mark(job, sorted_out[_Action.DONE])
+
+
+def _take(queue: dict[MarkerJob, set[TopicPartition]]) -> _Batch:
+    """The next request's markers, oldest first."""
+    batch: _Batch = []
+    size = 0
+    while queue and len(batch) < MOST_MARKERS:
+        job = next(iter(queue))
+        if job.cancelled:
+            del queue[job]
+            continue
+        if batch and size + len(queue[job]) > MOST_PARTITIONS:
+            break
+        partitions = queue.pop(job)
+        size += len(partitions)
+        batch.append((job, partitions))
+    return batch
+
+
+def _request(batch: _Batch) -> WriteTxnMarkersRequest:
+    markers = []
+    for job, partitions in batch:
+        topics: dict[str, WritableTxnMarkerTopic] = {}
+        for name, index in sorted(partitions):
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = WritableTxnMarkerTopic(name=name)
+            topic.partition_indexes.append(index)
+        markers.append(
+            WritableTxnMarker(
+                producer_id=job.producer_id,
+                producer_epoch=job.producer_epoch,
+                transaction_result=job.commit,
+                topics=list(topics.values()),
+                coordinator_epoch=job.coordinator_epoch(),
+            )
+        )
+    return WriteTxnMarkersRequest(markers=markers)

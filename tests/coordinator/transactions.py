@@ -1,0 +1,217 @@
+"""A transaction coordinator with a clock that tests move, a log in memory, and brokers that take markers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+from tests.coordinator.harness import FakePartition
+from tests.support.clock import FakeClock
+
+from ottla_broker.coordinator.transaction.coordinator import InitResult, TransactionCoordinator
+from ottla_broker.coordinator.transaction.metadata import Producer, TopicPartition, TransactionMetadata
+from ottla_broker.coordinator.transaction.records import read_key, read_value
+from ottla_broker.coordinator.transaction.settings import TransactionSettings
+from ottla_broker.metadata.internal_topics import TRANSACTION_TOPIC
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+Answer = Callable[[WriteTxnMarkersResponse | None], None]
+
+
+class Marker(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+
+
+class Waiting:
+    """A request to a broker that has not been answered."""
+
+    def __init__(self, broker_id: int, request: WriteTxnMarkersRequest, reply: Answer) -> None:
+        self.broker_id, self.request, self.reply = broker_id, request, reply
+
+
+class Brokers:
+    """Leaders of data partitions. ``hold`` keeps requests until :meth:`deliver` or :meth:`drop`.
+
+    Attributes:
+        leaders: who leads each partition; a partition that isn't there doesn't exist.
+        markers: what each partition has.
+        errors: what a partition answers instead of writing.
+    """
+
+    def __init__(self) -> None:
+        self.hold = False
+        self.leaders: dict[TopicPartition, int] = {("t", index): 1 + index % 2 for index in range(6)}
+        self.markers: dict[TopicPartition, list[Marker]] = defaultdict(list)
+        self.errors: dict[TopicPartition, ErrorCode] = {}
+        self.waiting: list[Waiting] = []
+
+    def leader_of(self, topic: str, index: int) -> int | None:
+        return self.leaders.get((topic, index))
+
+    def __call__(self, broker_id: int, request: WriteTxnMarkersRequest, reply: Answer) -> None:
+        waiting = Waiting(broker_id, request, reply)
+        if self.hold:
+            self.waiting.append(waiting)
+        else:
+            reply(self._write(waiting))
+
+    def deliver(self, number: int = 0, *, answer: bool = True) -> None:
+        """Let a request through; without ``answer`` its response gets lost."""
+        waiting = self.waiting.pop(number)
+        response = self._write(waiting)
+        waiting.reply(response if answer else None)
+
+    def drop(self, number: int = 0) -> None:
+        """Lose a request."""
+        self.waiting.pop(number).reply(None)
+
+    def _write(self, waiting: Waiting) -> WriteTxnMarkersResponse:
+        response = WriteTxnMarkersResponse()
+        for marker in waiting.request.markers:
+            result = WritableTxnMarkerResult(producer_id=marker.producer_id)
+            for topic in marker.topics:
+                results = WritableTxnMarkerTopicResult(name=topic.name)
+                for index in topic.partition_indexes:
+                    error = self._write_one(
+                        waiting.broker_id,
+                        (topic.name, index),
+                        Marker(
+                            marker.producer_id,
+                            marker.producer_epoch,
+                            marker.transaction_result,
+                            marker.coordinator_epoch,
+                        ),
+                    )
+                    results.partitions.append(
+                        WritableTxnMarkerPartitionResult(partition_index=index, error_code=error)
+                    )
+                result.topics.append(results)
+            response.markers.append(result)
+        return response
+
+    def _write_one(self, broker_id: int, partition: TopicPartition, marker: Marker) -> ErrorCode:
+        leader = self.leaders.get(partition)
+        if leader is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if leader != broker_id:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if partition in self.errors:
+            return self.errors[partition]
+        written = self.markers[partition]
+        mine = [each for each in written if each.producer_id == marker.producer_id]
+        if any(each.coordinator_epoch > marker.coordinator_epoch for each in mine):
+            return ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        if any(each.producer_epoch > marker.producer_epoch for each in mine):
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        written.append(marker)
+        return ErrorCode.NONE
+
+
+class TransactionWorld:
+    """A coordinator on one partition of the transaction topic. ``draws`` holds producer ids back."""
+
+    def __init__(
+        self,
+        partition: FakePartition | None = None,
+        brokers: Brokers | None = None,
+        clock: FakeClock | None = None,
+        first_producer_id: int = 1000,
+        load: bool = True,
+        **settings: int,
+    ) -> None:
+        self.clock = FakeClock() if clock is None else clock
+        self.partition = FakePartition(0, TRANSACTION_TOPIC) if partition is None else partition
+        self.partition.clock = self.clock
+        self.brokers = Brokers() if brokers is None else brokers
+        self.next_producer_id = first_producer_id
+        self.hold_draws = False
+        self.draws: list[Callable[[int, int], None]] = []
+        self.settings = TransactionSettings(**settings)
+        self.coordinator = TransactionCoordinator(
+            self.settings, self.clock, lambda: 1, self._draw, self.brokers.leader_of, self.brokers
+        )
+        self.coordinator.start()
+        self.coordinator.on_leader(self.partition)
+        if load:
+            self.clock.settle()
+
+    def _draw(self, drawn: Callable[[int, int], None]) -> None:
+        if self.hold_draws:
+            self.draws.append(drawn)
+        else:
+            self.give_id(drawn)
+
+    def give_id(self, drawn: Callable[[int, int], None]) -> None:
+        self.next_producer_id += 1
+        drawn(0, self.next_producer_id - 1)
+
+    def init(
+        self, name: str = "x", expected: Producer | None = None, timeout_ms: int = 60_000
+    ) -> list[InitResult]:
+        """The answer, once it is there."""
+        answers: list[InitResult] = []
+        self.coordinator.init_producer_id(name, timeout_ms, expected, answers.append)
+        return answers
+
+    def producer(self, name: str = "x", expected: Producer | None = None) -> Producer:
+        [result] = self.init(name, expected)
+        assert result.error == 0, ErrorCode(result.error)
+        return Producer(result.producer_id, result.producer_epoch)
+
+    def add(self, producer: Producer, partitions: Iterable[int] = (0,), name: str = "x") -> list[ErrorCode]:
+        answers: list[ErrorCode] = []
+        self.coordinator.add_partitions(
+            name,
+            producer,
+            {("t", index) for index in partitions},
+            lambda code: answers.append(ErrorCode(code)),
+        )
+        return answers
+
+    def end(self, producer: Producer, commit: bool = True, name: str = "x") -> list[ErrorCode]:
+        answers: list[ErrorCode] = []
+        self.coordinator.end(name, producer, commit, lambda code: answers.append(ErrorCode(code)))
+        return answers
+
+    def state(self, name: str = "x") -> str:
+        found = self.coordinator.describe(name)
+        return ErrorCode(found.error).name if found.metadata is None else found.metadata.state.value
+
+    def metadata(self, name: str = "x") -> TransactionMetadata:
+        found = self.coordinator.describe(name).metadata
+        assert found is not None
+        return found
+
+    def markers(self, partition: int = 0) -> list[Marker]:
+        return self.brokers.markers["t", partition]
+
+    def logged(self) -> list[tuple[str, TransactionMetadata | None]]:
+        """The log's records; None: a tombstone."""
+        return [
+            (read_key(record.key), None if record.value is None else read_value(record.value))
+            for record in self.partition.records()
+        ]
+
+    def restart(self, lose: Collection[int] = (), load: bool = True, **settings: int) -> TransactionWorld:
+        """Another broker takes over with the same log, but without the batches numbered in ``lose``."""
+        partition = FakePartition(0, TRANSACTION_TOPIC)
+        kept = [batch for number, batch in enumerate(self.partition.batches) if number not in lose]
+        partition.batches, partition.end_offset = kept, self.partition.end_offset
+        partition.leader_epoch = self.partition.leader_epoch + 1
+        world = TransactionWorld(
+            partition, self.brokers, self.clock, self.next_producer_id + 1000, load=False, **settings
+        )
+        if load:
+            world.clock.settle()
+        return world
