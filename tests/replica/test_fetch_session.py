@@ -126,6 +126,42 @@ def test_a_full_cache_evicts_only_sessions_that_have_been_idle() -> None:
     assert cache.context(request(b, 1, {("t", 0): 1}), uses_ids=False).session_id == b
 
 
+def many(count: int, topic: str = "t") -> dict[tuple[str, int], int]:
+    return {(topic, number): 0 for number in range(count)}
+
+
+def test_the_partitions_of_all_sessions_are_bounded() -> None:
+    clock = FakeClock()
+    cache = FetchSessions(10, clock, random.Random(1), most_partitions=100)
+    a = cache.context(request(0, 0, many(60)), uses_ids=False).session_id
+    refused = cache.context(request(0, 0, many(60)), uses_ids=False)
+    assert (refused.session_id, len(refused.partitions)) == (0, 60)
+    b = cache.context(request(0, 0, many(40)), uses_ids=False).session_id
+    assert a > 0
+    assert b > 0
+    # A session that grows beyond the bound ends with the whole answer.
+    ended = cache.context(request(b, 1, many(41)), uses_ids=False)
+    assert (ended.session_id, ended.incremental, len(ended.partitions)) == (0, False, 41)
+    # What it had counts no longer, and neither does what is forgotten.
+    assert cache.context(request(a, 1, {}, forget=[("t", number) for number in range(30)]), uses_ids=False)
+    assert cache.context(request(0, 0, many(70)), uses_ids=False).session_id > 0
+    # Idle sessions make room.
+    clock.time += 130
+    assert cache.context(request(0, 0, many(90)), uses_ids=False).session_id > 0
+    assert cache.context(request(0, 0, many(101)), uses_ids=False).session_id == 0
+    assert len(cache) == 1
+
+
+def test_long_names_count_for_more_and_followers_not_at_all() -> None:
+    cache = FetchSessions(10, FakeClock(), random.Random(1), most_partitions=100)
+    assert cache.context(request(0, 0, many(1, "x" * 32_767)), uses_ids=False).session_id == 0
+    follower = cache.context(request(0, 0, many(500)), uses_ids=False, of_follower=True).session_id
+    assert follower > 0
+    assert cache.context(request(follower, 1, many(600)), uses_ids=False, of_follower=True).incremental
+    assert cache.context(request(0, 0, many(100, "x" * 249)), uses_ids=False).session_id > 0
+    assert cache.context(request(follower, 2, many(700)), uses_ids=False, of_follower=True).incremental
+
+
 def test_the_epoch_wraps_to_one() -> None:
     cache, _ = sessions()
     session = cache.context(request(0, 0, {("t", 0): 0}), uses_ids=False).session
@@ -157,6 +193,7 @@ def test_a_session_holds_what_its_requests_add_up_to(
         for key in forget:
             model.pop(key, None)
         found = {k: p.fetch_offset for k, p in context.partitions.items()}
+        assert cache._counted == len(model)
         if not model:
             # The session is closed, and the request answered by itself.
             assert (context.session_id, found) == (0, offsets)

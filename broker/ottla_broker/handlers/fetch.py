@@ -33,7 +33,9 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Pendin
     if replica_id >= 0 and not ctx.authorize(AclResource.CLUSTER):
         return _refuse(request)
     try:
-        context = ctx.services.fetch_sessions.context(request, uses_ids=ctx.version >= 13)
+        context = ctx.services.fetch_sessions.context(
+            request, uses_ids=ctx.version >= 13, of_follower=replica_id >= 0
+        )
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     if replica_id >= 0:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _MAX_INT32 = 2**31 - 1
+MOST_PARTITIONS = 250_000
+"""The most partitions in all sessions of consumers together; each takes about 400 bytes."""
+_NAME_CHARACTERS = 256
+"""Legal names are shorter. A longer name counts as another partition for every so many characters."""
 
 Key = tuple[str | bytes, int]
 """A partition as the request names it: the topic's name up to version 12, its id from 13 on."""
@@ -68,12 +72,18 @@ class FetchPartition:
 
 @dataclass(slots=True, eq=False)
 class FetchSession:
-    """A session: its partitions in the order of the next read."""
+    """A session: its partitions in the order of the next read.
+
+    Attributes:
+        counted: what its partitions count towards the bound on all; a follower's don't.
+    """
 
     id: int
     partitions: OrderedDict[Key, FetchPartition]
     uses_ids: bool
     last_used: float
+    of_follower: bool
+    counted: int = 0
     epoch: int = 1
 
 
@@ -101,18 +111,21 @@ class FetchContext:
 
 
 class FetchSessions:
-    """All sessions of a broker, at most ``max.incremental.fetch.session.cache.slots``.
+    """All sessions of a broker: at most ``max.incremental.fetch.session.cache.slots``, with a bound on partitions.
 
-    When all slots are taken, the least recently used session is evicted if it has been idle for ``EVICTION_SECONDS``;
-    otherwise a new client is served without a session.
+    When all slots are taken, or consumers' sessions have too many partitions, the least recently used sessions are
+    evicted if they have been idle for ``EVICTION_SECONDS``; otherwise the client is served without a session. (Kafka
+    bounds only the number of sessions.)
 
     Owned by the loop thread.
     """
 
     EVICTION_SECONDS = 120.0
 
-    def __init__(self, slots: int, clock: Clock, rng: Random) -> None:
+    def __init__(self, slots: int, clock: Clock, rng: Random, most_partitions: int = MOST_PARTITIONS) -> None:
         self._slots = slots
+        self._most_partitions = most_partitions
+        self._counted = 0
         self._clock = clock
         self._rng = rng
         # By id, least recently used first.
@@ -121,18 +134,20 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def context(self, request: FetchRequest, uses_ids: bool) -> FetchContext:
-        """The context of a request, with a new session if it wants one.
+    def context(self, request: FetchRequest, uses_ids: bool, of_follower: bool = False) -> FetchContext:
+        """The context of a request, with a new session if it wants one; ``of_follower``: another broker sent it.
 
         Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
         session_id, epoch = request.session_id, request.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id:
-                self._sessions.pop(session_id, None)
+                self._close(session_id)
             partitions: OrderedDict[Key, FetchPartition] = OrderedDict()
-            _update(partitions, request, uses_ids)
-            session = None if epoch == FINAL_EPOCH else self._open(partitions, uses_ids)
+            size = _update(partitions, request, uses_ids)
+            session = None
+            if epoch == INITIAL_EPOCH:
+                session = self._open(partitions, uses_ids, of_follower, 0 if of_follower else size)
             return FetchContext(partitions, session, incremental=False)
 
         session = self._sessions.get(session_id)
@@ -145,39 +160,74 @@ class FetchSessions:
         session.epoch = 1 if epoch == _MAX_INT32 else epoch + 1
         session.last_used = self._clock.monotonic()
         self._sessions.move_to_end(session_id)
-        _update(session.partitions, request, uses_ids)
+        growth = _update(session.partitions, request, uses_ids)
         # After the others: a partition that is fetched and forgotten at once is forgotten.
         for topic in request.forgotten_topics_data:
             name = topic.topic_id if uses_ids else topic.topic
             for number in topic.partitions:
-                session.partitions.pop((name, number), None)
+                if session.partitions.pop((name, number), None) is not None:
+                    growth -= _size(name)
+        if not session.of_follower:
+            session.counted += growth
+            self._counted += growth
         if not session.partitions:
             # As in Kafka: the session is closed, and what the request names is answered without one.
-            del self._sessions[session_id]
+            self._close(session_id)
             named: OrderedDict[Key, FetchPartition] = OrderedDict()
             _update(named, request, uses_ids)
             return FetchContext(named, None, incremental=False)
+        if growth > 0 and not self._make_room(0):
+            # The client learns from the response that its session is closed, and names everything next.
+            self._close(session_id)
+            return FetchContext(session.partitions, None, incremental=False)
         return FetchContext(session.partitions, session, incremental=True)
 
-    def _open(self, partitions: OrderedDict[Key, FetchPartition], uses_ids: bool) -> FetchSession | None:
-        if self._slots <= 0:
+    def _close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._counted -= session.counted
+
+    def _make_room(self, size: int) -> bool:
+        """Evict idle sessions until ``size`` more partitions fit; False: they don't."""
+        while self._counted + size > self._most_partitions:
+            if size > self._most_partitions or not self._evict():
+                return False
+        return True
+
+    def _evict(self) -> bool:
+        """Close the least recently used session, if it has been idle for long enough."""
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or self._clock.monotonic() - oldest.last_used < self.EVICTION_SECONDS:
+            return False
+        self._close(oldest.id)
+        return True
+
+    def _open(
+        self, partitions: OrderedDict[Key, FetchPartition], uses_ids: bool, of_follower: bool, size: int
+    ) -> FetchSession | None:
+        if self._slots <= 0 or (size and not self._make_room(size)):
             return None
-        now = self._clock.monotonic()
-        if len(self._sessions) >= self._slots:
-            oldest = next(iter(self._sessions.values()))
-            if now - oldest.last_used < self.EVICTION_SECONDS:
-                return None
-            del self._sessions[oldest.id]
+        if len(self._sessions) >= self._slots and not self._evict():
+            return None
         while True:
             session_id = self._rng.randint(1, _MAX_INT32)
             if session_id not in self._sessions:
                 break
-        session = self._sessions[session_id] = FetchSession(session_id, partitions, uses_ids, now)
+        now = self._clock.monotonic()
+        session = FetchSession(session_id, partitions, uses_ids, now, of_follower, size)
+        self._sessions[session_id] = session
+        self._counted += size
         return session
 
 
-def _update(partitions: OrderedDict[Key, FetchPartition], request: FetchRequest, uses_ids: bool) -> None:
-    """Add or update the partitions of a request."""
+def _size(topic: str | bytes) -> int:
+    """What a partition of this topic counts towards the bound."""
+    return 1 + len(topic) // _NAME_CHARACTERS
+
+
+def _update(partitions: OrderedDict[Key, FetchPartition], request: FetchRequest, uses_ids: bool) -> int:
+    """Add or update the partitions of a request; returns what the new ones count towards the bound."""
+    growth = 0
     for topic in request.topics:
         name: str | bytes = topic.topic_id if uses_ids else topic.topic
         for p in topic.partitions:
@@ -185,9 +235,11 @@ def _update(partitions: OrderedDict[Key, FetchPartition], request: FetchRequest,
             if known is None:
                 known = FetchPartition(name, p.partition, None if uses_ids else topic.topic)
                 partitions[name, p.partition] = known
+                growth += _size(name)
             known.fetch_offset = p.fetch_offset
             known.max_bytes = p.partition_max_bytes
             known.current_leader_epoch = p.current_leader_epoch
             known.last_fetched_epoch = p.last_fetched_epoch
             known.follower_start = p.log_start_offset
             known.settled = None
+    return growth
