@@ -37,6 +37,13 @@ from ottla_protocol.messages.group_records import (
     OffsetCommitValue,
 )
 from ottla_protocol.records.batch import HEADER_SIZE, crc_is_valid, read_header
+from ottla_protocol.records.compression import LZ4
+from ottla_protocol.records.message_set import (
+    decode_message_records,
+    encode_messages,
+    message_crc_is_valid,
+    read_message,
+)
 from ottla_protocol.records.record import Record, decode_records, encode_batch
 from ottla_protocol.versioned import encode_versioned
 
@@ -87,6 +94,21 @@ def test_record_batch() -> None:
         Record(42, TIME_MS, b"AA", b"late", (("tz", b"EST"),)),
         Record(43, TIME_MS + 5, b"UA", None),
     ]
+
+
+def test_message_set() -> None:
+    late = Record(42, TIME_MS, b"AA", b"late")
+    gone = Record(43, TIME_MS + 5, b"UA", None)
+    data = EXAMPLES["message"]
+    assert encode_messages([late], 0) == data
+    assert message_crc_is_valid(data, 0, read_message(data))
+    assert decode_message_records(data) == [late._replace(timestamp=-1)]
+    within = [late._replace(offset=0), gone._replace(offset=1)]
+    assert encode_messages(within, 1) == EXAMPLES["messages"]
+    data = EXAMPLES["wrapper"]
+    assert message_crc_is_valid(data, 0, read_message(data))
+    assert decode_message_records(data) == [late, gone]
+    assert read_message(encode_messages([late, gone], 1, codec=LZ4)).base_offset == 43
 
 
 def test_record_batch_after_compaction() -> None:

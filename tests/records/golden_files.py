@@ -45,3 +45,34 @@ def as_golden(record: Record) -> list[Any]:
     """The record as the files hold it, offset first."""
     headers = [[name.encode().hex(), hexed(value)] for name, value in record.headers]
     return [record.offset, record.timestamp, hexed(record.key), hexed(record.value), headers]
+
+
+class GoldenMessages(NamedTuple):
+    """A message set, or a conversion: ``kind`` is built, down, up or cleaned."""
+
+    kind: str
+    name: str
+    magic: int
+    data: bytes
+    records: list[list[Any]]
+    original: bytes = b""
+    first_offset: int = 0
+    codec: int = 0
+    append_time: bool = False
+
+
+def load_messages() -> list[GoldenMessages]:
+    return [
+        GoldenMessages(
+            case["kind"],
+            case["name"],
+            case["magic"],
+            bytes.fromhex(case["bytes"]),
+            case["records"],
+            bytes.fromhex(case.get("from", "")),
+            case.get("first_offset", 0),
+            case.get("codec", 0),
+            case.get("append_time", False),
+        )
+        for case in json.loads((Path(__file__).parent / "golden" / "messages.json").read_text())
+    ]

@@ -1,6 +1,6 @@
-"""Record batches of format 2.
+"""Record batches of format 2, and the message sets before them.
 
-``batch`` has their headers, ``record`` their records, ``columns`` whole batches as columns, ``compression`` the codecs,
-``control`` transaction markers, and ``crc`` the checksum. Import from these modules: a broker's hot path needs only
-``batch`` and ``crc``.
+``batch`` has the headers of batches, ``record`` their records, ``columns`` whole batches as columns, ``compression``
+the codecs, ``control`` transaction markers, and ``crc`` the checksum. ``message_set`` has formats 0 and 1; ``formats``
+reads any of the three. Import from these modules: a broker's hot path needs only ``batch`` and ``crc``.
 """
