@@ -19,6 +19,7 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.join_group import JoinGroupResponse
 from ottla_protocol.messages.sync_group import SyncGroupResponse
 from ottla_protocol.records.batch import assign_offset, iter_headers, read_header
+from ottla_protocol.records.control import encode_transaction_marker
 from ottla_protocol.records.record import Record, decode_records
 
 SESSION_MS = 10_000
@@ -244,6 +245,51 @@ class World:
             lambda codes: answer.extend(map(ErrorCode, codes)),
         )
         return answer or None
+
+    def commit_transactional(
+        self,
+        producer: tuple[int, int],
+        offset: int = 42,
+        *,
+        group: str = "g",
+        member_id: str = "",
+        instance: str | None = None,
+        generation: int = -1,
+        topic: str = "t",
+        partitions: tuple[int, ...] = (0,),
+        metadata: str = "",
+    ) -> list[ErrorCode]:
+        """The error codes, once they are there."""
+        answer: list[ErrorCode] = []
+        self.coordinator.commit_transactional(
+            group,
+            producer,
+            member_id,
+            instance,
+            generation,
+            [(topic, index, Committed(offset, -1, metadata, self.clock.now_ms())) for index in partitions],
+            lambda codes: answer.extend(map(ErrorCode, codes)),
+        )
+        return answer
+
+    def end_transaction(self, producer: tuple[int, int], commit: bool) -> None:
+        """Write a marker, and have it known that it is committed."""
+        self.partition.append_internal(
+            encode_transaction_marker(
+                commit=commit,
+                coordinator_epoch=0,
+                producer_id=producer[0],
+                producer_epoch=producer[1],
+                timestamp_ms=0,
+            ),
+            0,
+        )
+        self.coordinator.complete_transaction([self.partition.partition], producer[0], commit)
+
+    def unstable(self, *, group: str = "g", topic: str = "t", partition: int = 0) -> bool:
+        """Whether a consumer that wants stable offsets has to ask again."""
+        _, found = self.coordinator.fetch(group, [(topic, [partition])], True)
+        return found[0][1][0].error == ErrorCode.UNSTABLE_OFFSET_COMMIT
 
     def offset(
         self, *, group: str = "g", topic: str = "t", partition: int = 0, require_stable: bool = False

@@ -129,15 +129,31 @@ class Shard:
             clock, self._load(), lambda error: self._loaded(error, started)
         )
 
-    def write(self, records: Sequence[tuple[bytes, bytes | None]]) -> int:
+    def write(
+        self, records: Sequence[tuple[bytes, bytes | None]], producer: tuple[int, int] | None = None
+    ) -> int:
         """Append keys and values as one batch; returns the offset after it.
+
+        With a producer's id and epoch the batch is part of its transaction. Such a batch has sequence number 0, which
+        a coordinator's batches share (``GroupMetadataManager``).
 
         Raises KafkaError: the log's, or NOT_LEADER_OR_FOLLOWER; then nothing has been appended.
         """
         if self.state is not ShardState.ACTIVE:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         now_ms = self._clock.now_ms()
-        batch = encode_batch([(now_ms, key, value, ()) for key, value in records], codec=self._codec)
+        rows = [(now_ms, key, value, ()) for key, value in records]
+        if producer is None:
+            batch = encode_batch(rows, codec=self._codec)
+        else:
+            batch = encode_batch(
+                rows,
+                codec=self._codec,
+                producer_id=producer[0],
+                producer_epoch=producer[1],
+                base_sequence=0,
+                transactional=True,
+            )
         try:
             return self.partition.append_internal(batch, now_ms)
         except KafkaError as error:

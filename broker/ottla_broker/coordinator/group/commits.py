@@ -84,14 +84,28 @@ class Commits:
             member = group.members.get(member_id)
             if member is not None:
                 self._rebalancer.touch(member)
-        limit = self._settings.offset_metadata_max_bytes
-        fitting = [item for item in items if _java_length(item[2].metadata) <= limit]
+        fitting = self._fitting(items)
         if not fitting:
             reply([codes.OFFSET_METADATA_TOO_LARGE] * len(items))
             return
         if group.group_id not in shard.groups:
             shard.adopt(group)
         self._write(group, items, fitting, reply)
+
+    def _fitting(self, items: Sequence[CommitItem]) -> list[CommitItem]:
+        limit = self._settings.offset_metadata_max_bytes
+        return [item for item in items if _java_length(item[2].metadata) <= limit]
+
+    def _answers(self, items: Sequence[CommitItem], fitting: Sequence[CommitItem], error: int) -> list[int]:
+        """The codes of all items: that of the log for those that were written."""
+        answer = commit_error(error)
+        if len(fitting) == len(items):
+            return [answer] * len(items)
+        limit = self._settings.offset_metadata_max_bytes
+        return [
+            answer if _java_length(item[2].metadata) <= limit else codes.OFFSET_METADATA_TOO_LARGE
+            for item in items
+        ]
 
     def _write(
         self,
@@ -100,7 +114,7 @@ class Commits:
         fitting: Sequence[CommitItem],
         reply: Callable[[Sequence[int]], None],
     ) -> None:
-        group_id, offsets = group.group_id, group.offsets
+        offsets = group.offsets
         for topic, partition, _ in fitting:
             offsets.begin(topic, partition)
 
@@ -110,25 +124,9 @@ class Commits:
                 if error == codes.NONE:
                     committed.position = end_offset
                     offsets.put(topic, partition, committed)
-            answer = commit_error(error)
-            if len(fitting) == len(items):
-                reply([answer] * len(items))
-            else:
-                limit = self._settings.offset_metadata_max_bytes
-                reply(
-                    [
-                        answer if _java_length(item[2].metadata) <= limit else codes.OFFSET_METADATA_TOO_LARGE
-                        for item in items
-                    ]
-                )
+            reply(self._answers(items, fitting, error))
 
-        group.shard.append(
-            [
-                (records.offset_key(group_id, topic, partition), records.offset_value(committed))
-                for topic, partition, committed in fitting
-            ],
-            written,
-        )
+        group.shard.append(_rows(group.group_id, fitting), written)
 
     @staticmethod
     def _may_commit(group: Group, member_id: str, instance_id: str | None, generation: int) -> int:
@@ -138,6 +136,60 @@ class Commits:
             return codes.UNKNOWN_MEMBER_ID  # the group has members, and this is none of them
         error = group.check_generation(member_id, instance_id, generation)
         return error if error != codes.NONE else COMMIT[group.state]
+
+    # TxnOffsetCommit
+
+    def commit_transactional(
+        self,
+        group_id: str,
+        group: Group | None,
+        shard: GroupShard,
+        producer: tuple[int, int],
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        items: Sequence[CommitItem],
+        reply: Callable[[Sequence[int]], None],
+    ) -> None:
+        """Write offsets that count once the transaction of ``producer`` (its id and epoch) is committed.
+
+        ``reply`` gets one error code per item. Consumers that don't name their member may commit to a group with
+        members: before KIP-447 none did.
+        """
+        if group is None:
+            group = shard.create(group_id)
+        error = self._may_commit_transactional(group, member_id, instance_id, generation)
+        if error != codes.NONE:
+            reply([error] * len(items))
+            return
+        fitting = self._fitting(items)
+        if not fitting:
+            reply([codes.OFFSET_METADATA_TOO_LARGE] * len(items))
+            return
+        try:
+            end_offset = group.shard.write(_rows(group_id, fitting), producer)
+        except KafkaError as failure:
+            reply(self._answers(items, fitting, int(failure.code)))
+            return
+        if group_id not in shard.groups:
+            shard.adopt(group)
+        # Memory follows the log at append: the marker counts for all that is before it in the log, even for offsets
+        # whose request has not waited long enough for the replicas.
+        shard.enlist(producer[0], group_id)
+        for topic, partition, committed in fitting:
+            committed.position = end_offset
+            group.offsets.stage(producer[0], topic, partition, committed)
+        group.shard.when_committed(end_offset, lambda error, _: reply(self._answers(items, fitting, error)))
+
+    @staticmethod
+    def _may_commit_transactional(
+        group: Group, member_id: str, instance_id: str | None, generation: int
+    ) -> int:
+        if group.state is GroupState.DEAD:
+            return codes.COORDINATOR_NOT_AVAILABLE
+        if generation < 0 and (group.state is GroupState.EMPTY or (not member_id and instance_id is None)):
+            return codes.NONE
+        return group.check_generation(member_id, instance_id, generation)
 
     # OffsetFetch
 
@@ -212,9 +264,11 @@ class Commits:
     def forget_topic(self, groups: Sequence[Group], topic: str, partitions: frozenset[int]) -> Iterator[None]:
         """Remove the offsets of deleted partitions, one group per step."""
         for group in groups:
+            # A transaction that is still open must not bring them back.
+            offsets = group.offsets
             keys = [
                 (name, index)
-                for name, index in group.offsets.committed_keys()
+                for name, index in {**dict.fromkeys(offsets.committed_keys()), **offsets.staged_keys()}
                 if name == topic and index in partitions
             ]
             if keys and group.state is not GroupState.DEAD:
@@ -271,6 +325,13 @@ class Commits:
             # Topics without subscribers: at the commit.
             return offsets.expired(now_ms, retention, _commit_time, group.subscribed)
         return []
+
+
+def _rows(group_id: str, items: Sequence[CommitItem]) -> list[tuple[bytes, bytes | None]]:
+    return [
+        (records.offset_key(group_id, topic, partition), records.offset_value(committed))
+        for topic, partition, committed in items
+    ]
 
 
 def _commit_time(committed: Committed) -> int:

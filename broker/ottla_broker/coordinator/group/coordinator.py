@@ -230,6 +230,25 @@ class GroupCoordinator:
         else:
             self._commits.commit(group_id, group, shard, member_id, instance_id, generation, items, reply)
 
+    def commit_transactional(
+        self,
+        group_id: str,
+        producer: tuple[int, int],
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        items: Sequence[CommitItem],
+        reply: Callable[[Sequence[int]], None],
+    ) -> None:
+        """TxnOffsetCommit for the transaction of ``producer`` (its id and epoch): answered when the log has it."""
+        error, group, shard = self._find(group_id)
+        if shard is None:
+            reply([error] * len(items))
+        else:
+            self._commits.commit_transactional(
+                group_id, group, shard, producer, member_id, instance_id, generation, items, reply
+            )
+
     def fetch(
         self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None, require_stable: bool
     ) -> tuple[int, list[tuple[str, list[Fetched]]]]:

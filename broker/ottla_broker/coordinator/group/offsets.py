@@ -72,6 +72,10 @@ class OffsetTable:
     def pending_keys(self) -> set[TopicPartition]:
         return set(self._pending).union(*self._transactions.values())
 
+    def staged_keys(self) -> dict[TopicPartition, None]:
+        """The partitions with offsets of open transactions."""
+        return dict.fromkeys(key for staged in self._transactions.values() for key in staged)
+
     @property
     def is_idle(self) -> bool:
         """Whether there are no offsets, not even pending ones."""
