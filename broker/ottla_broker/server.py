@@ -38,6 +38,7 @@ from ottla_broker.network.request_memory import RequestMemory, request_memory_bo
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_broker.replica.manager import ReplicaManager
+from ottla_broker.replica.txn_markers import TxnMarkers
 from ottla_broker.store.api import StoreError
 from ottla_broker.store.embedded import EmbeddedStore
 from ottla_broker.store.keys import BadNodeError
@@ -245,6 +246,7 @@ class Broker:
             groups=self.groups,
             logs=self.logs,
             fetch_sessions=self.fetch_sessions,
+            txn_markers=TxnMarkers(self.replicas, self.clock, self.groups.complete_transaction),
             joined=None if member is None else member.controller_requests.joined,
             cluster_member=member,
         )

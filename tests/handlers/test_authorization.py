@@ -71,6 +71,11 @@ from ottla_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla_protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from ottla_protocol.registry import request_class, response_class
 
 EVERY = served_apis(in_cluster=True)
@@ -262,6 +267,17 @@ REQUESTS: list[tuple[Any, int, ErrorCode | None]] = [
         TOPIC,
     ),
     (ElectLeadersRequest(topic_partitions=None), 2, CLUSTER),
+    (
+        WriteTxnMarkersRequest(
+            markers=[
+                WritableTxnMarker(
+                    producer_id=1, topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[0])]
+                )
+            ]
+        ),
+        1,
+        CLUSTER,
+    ),
     (
         AlterReplicaLogDirsRequest(
             dirs=[AlterReplicaLogDir(path="/", topics=[AlterReplicaLogDirTopic(name="t", partitions=[0])])]

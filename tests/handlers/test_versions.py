@@ -90,12 +90,22 @@ def test_zstd_needs_produce_7(version: int, wire: Wire, new_topic: Topic) -> Non
 
 @versions(ApiKey.PRODUCE, 3)
 def test_a_transactional_id(version: int, wire: Wire, new_topic: Topic) -> None:
-    data = TopicProduceData(
-        name=new_topic(), partition_data=[PartitionProduceData(index=0, records=bytes(records(b"v")))]
-    )
-    request = ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=5000, topic_data=[data])
-    answer = wire.call(request, version).responses[0].partition_responses[0]
-    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    """Batches of a transaction need one; others may have one."""
+    topic = new_topic()
+
+    def refused(batch: bytearray, transactional_id: str | None) -> int:
+        data = TopicProduceData(
+            name=topic, partition_data=[PartitionProduceData(index=0, records=bytes(batch))]
+        )
+        request = ProduceRequest(
+            transactional_id=transactional_id, acks=-1, timeout_ms=5000, topic_data=[data]
+        )
+        code: int = wire.call(request, version).responses[0].partition_responses[0].error_code
+        return code
+
+    assert refused(records(b"v"), "tx") == 0
+    batch = records(b"v", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    assert refused(batch, None) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 @versions(ApiKey.FETCH)

@@ -192,7 +192,7 @@ def test_a_batch_larger_than_a_segment_is_refused(open_log: OpenLog) -> None:
         (batch(1, count=2_000_000_000, last_delta=1_999_999_999), ErrorCode.INVALID_RECORD),
         (batch(1, attributes=5), ErrorCode.INVALID_RECORD),
         (batch(1, attributes=0x08), ErrorCode.INVALID_TIMESTAMP),
-        (batch(1, attributes=0x10), ErrorCode.INVALID_TXN_STATE),
+        (batch(1, attributes=0x10), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         (batch(1, attributes=0x20), ErrorCode.INVALID_RECORD),
         (batch(1, attributes=0x40), ErrorCode.INVALID_RECORD),
         (batch(1, attributes=0x80), ErrorCode.INVALID_RECORD),

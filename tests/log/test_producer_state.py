@@ -212,7 +212,7 @@ def test_silent_producers_are_forgotten(open_log: OpenLog, now: Clock) -> None:
 def test_transactions_found_in_a_log_are_followed_and_indexed(open_log: OpenLog, tmp_path: Path) -> None:
     log = open_log()
     log.append_as_follower(batch(2, producer_id=7, epoch=0, sequence=0, attributes=0x10))
-    assert log.producers.first_unstable_offset == 0
+    assert log.producers.unstable.first_open == 0
     log.append_as_follower(batch(1, base_offset=2, producer_id=8, epoch=0, sequence=0, attributes=0x10))
     for offset, producer_id, commit in ((3, 7, False), (4, 8, True)):
         marker = encode_transaction_marker(
@@ -227,14 +227,14 @@ def test_transactions_found_in_a_log_are_followed_and_indexed(open_log: OpenLog,
     index = tmp_path / "flights-0" / "00000000000000000000.txnindex"
     entry = pack(">hqqqq", 0, 7, 0, 3, 2)
     assert index.read_bytes() == entry
-    assert log.producers.first_unstable_offset is None
+    assert log.producers.unstable.first_open is None
     again = open_log()
     assert again.log_end_offset == 5
     assert index.read_bytes() == entry
     assert again.producers.producers[7].coordinator_epoch == 5
     again.truncate_to(3)
     assert index.read_bytes() == b""
-    assert again.producers.first_unstable_offset == 0
+    assert again.producers.unstable.first_open == 0
     with pytest.raises(KafkaError) as caught:
         again.append(
             batch(1, producer_id=7, epoch=0, sequence=2), leader_epoch=0, now_ms=NOW_MS, from_client=True

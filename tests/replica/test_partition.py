@@ -11,6 +11,7 @@ import pytest
 from tests.replica.waits import committed
 
 from ottla_broker.log.leader_epoch import LeaderEpochs
+from ottla_broker.log.unstable_transactions import UnstableTransactions
 from ottla_broker.replica.delayed_fetch import DelayedFetch
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_broker.replica.environment import ReplicaEnvironment
@@ -55,6 +56,7 @@ class FakeLog:
         self.config = SimpleNamespace(delete=True)
         self.topic_id: bytes | None = None
         self.epochs = LeaderEpochs()
+        self.producers = SimpleNamespace(unstable=UnstableTransactions())
 
     def open(self) -> FakeLog:
         return self

@@ -38,6 +38,7 @@ SERVED: dict[int, Served] = {
     21: Served("delete_records", 0, 2),
     22: Served("init_producer_id", 0, 5),
     23: Served("offset_for_leader_epoch", 0, 4),
+    27: Served("write_txn_markers", 0, 1),
     29: Served("describe_acls", 0, 3),
     30: Served("create_acls", 0, 3),
     31: Served("delete_acls", 0, 3),

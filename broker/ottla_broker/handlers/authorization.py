@@ -65,7 +65,8 @@ _CLUSTER_ACTION = AclOperation.CLUSTER_ACTION
 _DESCRIBE_CONFIGS, _ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
 
 RULES: Final[Mapping[int, Rules]] = {
-    ApiKey.PRODUCE: {_TOPIC: _WRITE},
+    # The transactional id is for batches of transactions.
+    ApiKey.PRODUCE: {_TOPIC: _WRITE, _TRANSACTIONAL_ID: _WRITE},
     # Followers need the cluster, consumers the topics.
     ApiKey.FETCH: {_TOPIC: _READ, _CLUSTER: _CLUSTER_ACTION},
     ApiKey.LIST_OFFSETS: {_TOPIC: _DESCRIBE, _CLUSTER: _CLUSTER_ACTION},
@@ -92,6 +93,8 @@ RULES: Final[Mapping[int, Rules]] = {
     ApiKey.DELETE_RECORDS: {_TOPIC: _DELETE},
     ApiKey.INIT_PRODUCER_ID: {_CLUSTER: AclOperation.IDEMPOTENT_WRITE},
     ApiKey.OFFSET_FOR_LEADER_EPOCH: {_TOPIC: _DESCRIBE, _CLUSTER: _CLUSTER_ACTION},
+    # ALTER is enough, for tools that abort a hanging transaction.
+    ApiKey.WRITE_TXN_MARKERS: {_CLUSTER: _CLUSTER_ACTION},
     ApiKey.DESCRIBE_ACLS: {_CLUSTER: _DESCRIBE},
     ApiKey.CREATE_ACLS: {_CLUSTER: _ALTER},
     ApiKey.DELETE_ACLS: {_CLUSTER: _ALTER},

@@ -1,4 +1,4 @@
-"""DescribeProducers, version 0: the idempotent producers that a partition remembers (KIP-664)."""
+"""DescribeProducers, version 0: the producers that a partition remembers, and their open transactions (KIP-664)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def handle(ctx: RequestContext, request: DescribeProducersRequest) -> DescribePr
                         last_sequence=p.last_sequence,
                         last_timestamp=p.last_timestamp,
                         coordinator_epoch=p.coordinator_epoch,
-                        current_txn_start_offset=-1,
+                        current_txn_start_offset=p.txn_first_offset,
                     )
                     for p in partition.log.producers.producers.values()
                 ]

@@ -9,6 +9,7 @@ from ottla_broker.replica.fetch_session import FetchContext, FetchPartition
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -19,6 +20,7 @@ from ottla_protocol.messages.fetch import (
 if TYPE_CHECKING:
     from ottla_broker.handlers.context import RequestContext
     from ottla_broker.log.files import FileSlice
+    from ottla_broker.log.reader import LogReader
     from ottla_broker.replica.delayed_fetch import DelayedFetch
 
 READ_COMMITTED = 1
@@ -26,6 +28,8 @@ _NONE = int(ErrorCode.NONE)
 _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _ANY_REPLICA_SINCE = 11
+_MOST_ABORTED = 10_000
+"""How many aborted transactions a partition's answer has: each costs time, and records can be fetched later."""
 _ZSTD_SINCE = 10
 """Consumers with an earlier version can't read zstd (KIP-110)."""
 _REFUSED_UNREAD = (*_UNKNOWN, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
@@ -108,6 +112,8 @@ class Fetch:
 
     def places(self) -> Iterable[set[DelayedFetch]]:
         """The sets of waiting fetches to join."""
+        if self._read_committed:
+            return [partition.committed_fetches for partition in self.readable]
         return [partition.fetches for partition in self.readable]
 
     def _partition(self, spec: FetchPartition) -> Partition:
@@ -170,8 +176,28 @@ class Fetch:
             spec.fetch_offset, min(spec.max_bytes, left), max_offset=limit, min_one=min_one
         )
         self._fill(answer, partition)
+        if self._read_committed and records is not None:
+            records = self._add_aborted(answer, log.reader, spec.fetch_offset, records, limit)
         if spec.fetch_offset < limit and spec.fetch_offset < log.active.base_offset:
             self.immediate = True
+        return records
+
+    def _add_aborted(
+        self, answer: PartitionData, reader: LogReader, offset: int, records: FileSlice, limit: int
+    ) -> FileSlice:
+        """Add the aborted transactions of the records; if they are too many, fewer records are sent."""
+        aborted = reader.aborted(offset, records, limit, _MOST_ABORTED)
+        while len(aborted) > _MOST_ABORTED:
+            less = reader.read(offset, len(records) // 2, max_offset=limit, min_one=True)
+            if less is None or len(less) >= len(records):
+                aborted = reader.aborted(offset, records, limit)
+                break
+            records = less
+            aborted = reader.aborted(offset, records, limit, _MOST_ABORTED)
+        answer.aborted_transactions = [
+            AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+            for each in aborted
+        ]
         return records
 
     def _fill(self, answer: PartitionData, partition: Partition) -> None:

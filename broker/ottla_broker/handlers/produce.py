@@ -5,7 +5,9 @@ segment. Records are not decoded unless the topic needs it (see :meth:`ottla_bro
 
 ``acks`` 0 has no response, 1 waits for the leader (and its fsync, where one is due), -1 for all in-sync replicas.
 Versions 0 to 2 carry the old message formats: they are advertised, as by Kafka 4, and answered with
-UNSUPPORTED_VERSION. Transactions are not built yet: a transactional id is refused.
+UNSUPPORTED_VERSION.
+
+Batches of transactions need WRITE on the request's transactional id.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla_broker.events import get_logger
+from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.validator import RecordsRefused
+from ottla_broker.log.verification import UNVERIFIED
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
@@ -26,6 +30,7 @@ from ottla_protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla_protocol.records.batch import HEADER_SIZE, TRANSACTIONAL, CorruptRecordError, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,6 +63,10 @@ _WITHOUT_START_OFFSET = frozenset(
 def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | PendingResponse | None:
     acks, version = request.acks, ctx.version
     refusal = _refusal(version, request)
+    guard = None
+    if request.transactional_id is not None:
+        guard = UNVERIFIED
+        refusal = refusal or _transactional_refusal(ctx, request)
     now_ms = ctx.services.clock.now_ms()
     waits: list[_Wait] = []
     topics = []
@@ -89,7 +98,7 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pe
                 checked = True
                 if acks == -1 and partition.lacks_replicas():
                     raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-                info = partition.append(records, now_ms)
+                info = partition.append(records, now_ms, guard)
                 answer.base_offset = info.first_offset
                 answer.log_append_time_ms = info.log_append_time
                 answer.log_start_offset = info.log_start_offset
@@ -158,6 +167,31 @@ def _refusal(version: int, request: ProduceRequest) -> tuple[ErrorCode, str | No
         return ErrorCode.UNSUPPORTED_VERSION, "message formats 0 and 1 are not accepted yet"
     if request.acks not in (-1, 0, 1):
         return ErrorCode.INVALID_REQUIRED_ACKS, None
-    if request.transactional_id is not None:
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served yet"
     return None
+
+
+def _transactional_refusal(
+    ctx: RequestContext, request: ProduceRequest
+) -> tuple[ErrorCode, str | None] | None:
+    """The error of a request with a transactional id, if it has transactional batches and may not."""
+    producers = set(transactional_producers(request).values())
+    if len(producers) > 1:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the request has batches of several producers"
+    if producers and not ctx.authorize(AclResource.TRANSACTIONAL_ID, request.transactional_id or ""):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None
+    return None
+
+
+def transactional_producers(request: ProduceRequest) -> dict[tuple[str, int], tuple[int, int]]:
+    """Producer id and epoch of the partitions' transactional batches."""
+    found = {}
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if records is not None and len(records) >= HEADER_SIZE and records[_CODEC_AT] & TRANSACTIONAL:
+                try:
+                    header = read_header(records)
+                except CorruptRecordError:
+                    continue
+                found[topic.name, data.index] = (header.producer_id, header.producer_epoch)
+    return found

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ottla_broker.metadata.cache import MetadataCache
     from ottla_broker.replica.fetch_session import FetchSessions
     from ottla_broker.replica.manager import ReplicaManager
+    from ottla_broker.replica.txn_markers import TxnMarkers
     from ottla_protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
     from ottla_protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
     from ottla_protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
@@ -66,6 +67,7 @@ class Services:
     groups: GroupCoordinator
     logs: LogManager
     fetch_sessions: FetchSessions
+    txn_markers: TxnMarkers
     joined: asyncio.Event | None = None
     cluster_member: Member | None = None
 

@@ -26,6 +26,8 @@ class LogEnvironment:
 
     Attributes:
         later: ``later(delay_ms, function)`` runs a function on a thread after a delay; it may touch only files.
+        verifies_transactions: ``transaction.partition.verification.enable``: a producer's first batch in a transaction
+            needs the coordinator's word.
         on_failure: called with the data folder of a log whose disk refuses, on the thread that used it.
     """
 
@@ -33,6 +35,7 @@ class LogEnvironment:
     now_ms: Callable[[], int]
     random: Random
     producer_id_expiration_ms: int = _DAY_MS
+    verifies_transactions: bool = False
     flusher: Flusher | None = None
     later: Callable[[int, Callable[[], None]], None] = _run_now
     on_failure: Callable[[str], None] | None = None

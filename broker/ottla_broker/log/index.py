@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from struct import Struct
 from typing import Final
 
@@ -190,6 +190,21 @@ class OffsetIndex(SparseIndex):
             else:
                 high = middle
         return found
+
+    def offset_from(self, position: int) -> int | None:
+        """The relative offset of the first entry at ``position`` or after it (Kafka's fetchUpperBoundOffset)."""
+        values = self._values
+        if values and position > values[0]:
+            slot = bisect_left(values, position)
+            return self._keys[slot] if slot < len(values) else None
+        low, high = 0, self._on_disk
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[1] < position:
+                low = middle + 1
+            else:
+                high = middle
+        return self.entry(low)[0] if low < len(self) else None
 
 
 class TimeIndex(SparseIndex):

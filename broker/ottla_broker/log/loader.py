@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ottla_broker.events import get_logger
-from ottla_broker.log import names, txn_index
+from ottla_broker.log import names
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import CorruptFileError, Files
@@ -287,7 +287,7 @@ class _Recovery:
         """
         segment.clear_indexes()
         if replay:
-            segment.files.unlink(segment.path(names.TXN_INDEX))
+            segment.remove_txn_index()
         interval = self.config.index_interval_bytes
         next_offset = segment.base_offset
         highest = segment.base_offset + MAX_RELATIVE
@@ -313,8 +313,8 @@ class _Recovery:
                     if header.partition_leader_epoch > self.epochs.latest:
                         self.epochs.assign(header.partition_leader_epoch, header.base_offset)
                     ended = self.producers.replay(header, batch)
-                    if ended is not None:
-                        txn_index.add_ended(segment, ended, self.producers)
+                    if ended is not None and ended.aborted:
+                        segment.txn_index.add(self.producers.aborted_entry(ended))
                 good = position + header.size
                 next_offset = last + 1
         except UnsupportedMagicError as error:

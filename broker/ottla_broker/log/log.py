@@ -17,23 +17,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla_broker.events import get_logger
-from ottla_broker.log import names, txn_index
+from ottla_broker.log import names
 from ottla_broker.log.checkpoints import encode_topic_id, read_topic_id
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import CorruptFileError
 from ottla_broker.log.flush import FlushJob
 from ottla_broker.log.leader_epoch import LeaderEpochs
-from ottla_broker.log.producer_state import ProducerStates
+from ottla_broker.log.producer_state import ProducerStates, read_marker
 from ottla_broker.log.reader import LogReader
 from ottla_broker.log.segment import LogSegment
 from ottla_broker.log.segment_list import SegmentList
 from ottla_broker.log.validator import AppendInfo, check_batch, check_client_batch, recompress
+from ottla_broker.log.verification import VerificationGuard
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.records.batch import BatchHeader, CorruptRecordError, assign_offset, set_log_append_time
+from ottla_protocol.records.batch import (
+    TRANSACTIONAL,
+    BatchHeader,
+    CorruptRecordError,
+    assign_offset,
+    set_log_append_time,
+)
+
+if TYPE_CHECKING:
+    from ottla_protocol.records.control import ControlRecord
 
 NOT_TRUNCATED: Final = 2**63 - 1
 _NO_TOPIC_ID: Final = bytes(16)
@@ -271,12 +281,19 @@ class Log:
             self.environment.on_failure(self.path.rpartition("/")[0])
 
     def append(
-        self, records: memoryview | bytearray, *, leader_epoch: int, now_ms: int, from_client: bool
+        self,
+        records: memoryview | bytearray,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        from_client: bool,
+        guard: VerificationGuard | None = None,
     ) -> AppendInfo:
         """Append as the leader: check the batch, assign its offsets in ``records`` itself, and store it.
 
         ``from_client``: the records are a produce request's, so they must be one batch without anything that only
-        leaders write. Otherwise they may be several. Raises KafkaError: with the code for the produce response; the log
+        leaders write. Otherwise they may be several, and markers that end transactions. A client's transactional batch
+        needs a ``guard``; see :mod:`.verification`. Raises KafkaError: with the code for the produce response; the log
         is as it was.
         """
         view = records if isinstance(records, memoryview) else memoryview(records)
@@ -285,15 +302,22 @@ class Log:
         config = self.config
         header = check_batch(view, 0, config, self.name)
         if from_client:
+            if guard is None and header.attributes & TRANSACTIONAL:
+                raise KafkaError(
+                    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                    f"{self.name}: a transactional batch needs a transactional id in its request",
+                )
             check_client_batch(view, header, config, self.name, now_ms)
-        elif header.batch_length + 12 != len(view):
+        elif header.is_control or header.batch_length + 12 != len(view):
             return self._append_several(view, leader_epoch, now_ms)
         first = self.log_end_offset
         last = first + header.last_offset_delta
         last_sequence = -1
         if header.producer_id >= 0:
             last_sequence = header.last_sequence
-            sent = self.producers.check(header, last_sequence, from_client=from_client)
+            if guard is not None and not self.environment.verifies_transactions:
+                guard = None
+            sent = self.producers.check(header, last_sequence, from_client=from_client, guard=guard)
             if sent is not None:
                 return AppendInfo(
                     sent.first_offset, sent.last_offset, sent.timestamp, self.log_start_offset, 0, True
@@ -337,7 +361,7 @@ class Log:
             raise self._too_large(len(view))
         while position < len(view):
             header = check_batch(view, position, config, self.name)
-            self.producers.check(header, header.last_sequence, from_client=False)
+            self._check_producer(header, view[position : position + header.size])
             if config.log_append_time:
                 header = set_log_append_time(view, position, header, now_ms)
             assign_offset(view, position, next_offset, leader_epoch)
@@ -347,6 +371,19 @@ class Log:
         self._write_batches(view, batches, now_ms)
         self._replay(view, batches)
         return self._stored(batches, now_ms if config.log_append_time else -1)
+
+    def _check_producer(self, header: BatchHeader, batch: memoryview) -> None:
+        """Check a coordinator's batch, which may be a marker. Raises KafkaError."""
+        if not header.is_control:
+            self.producers.check(header, header.last_sequence, from_client=False)
+        elif (marker := self._read_marker(header, batch)) is not None:
+            self.producers.check_marker(header, marker)
+
+    def _read_marker(self, header: BatchHeader, batch: memoryview) -> ControlRecord | None:
+        try:
+            return read_marker(header, batch)
+        except CorruptRecordError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.name}: {error}") from error
 
     def _stored(self, headers: list[BatchHeader], append_time: int) -> AppendInfo:
         """How the batches were stored that the log ends with now."""
@@ -382,6 +419,8 @@ class Log:
                     ErrorCode.OFFSET_OUT_OF_RANGE,
                     f"{self.name}: the leader sent offset {header.base_offset}, {next_offset} is next",
                 )
+            if header.is_control:
+                self._read_marker(header, view[end : end + header.size])
             headers.append(header)
             next_offset = header.last_offset + 1
             end += header.size
@@ -410,11 +449,15 @@ class Log:
     def _replay(self, view: memoryview, headers: list[BatchHeader]) -> None:
         """Update the producers' state from batches that were written."""
         position = 0
-        for header in headers:
-            ended = self.producers.replay(header, view[position : position + header.size])
-            if ended is not None:
-                txn_index.add_ended(self.active, ended, self.producers)
-            position += header.size
+        try:
+            for header in headers:
+                ended = self.producers.replay(header, view[position : position + header.size])
+                if ended is not None and ended.aborted:
+                    self.reader.add_aborted(self.active, self.producers.aborted_entry(ended))
+                position += header.size
+        except OSError as error:
+            # The batches are in the log. Only a recovery can bring its index and its producers' state up to date.
+            raise self.fail(f"a transaction's end could not be recorded: {error}") from error
 
     def _write_batches(self, view: memoryview, headers: list[BatchHeader], now_ms: int) -> None:
         newest = max(headers, key=lambda header: header.max_timestamp)

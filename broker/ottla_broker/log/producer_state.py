@@ -3,6 +3,9 @@
 A producer numbers its records. The last five batches of each are remembered, so that a batch sent again gets the first
 answer and a gap is refused (KIP-98); an unknown producer may begin anywhere (KIP-360).
 
+A producer's first transactional batch opens a transaction, which its marker ends. Until the marker is below the high
+watermark, the transaction is *unstable*: consumers that read only committed records may not pass its first offset.
+
 ``<offset>.snapshot`` holds the state before the batch at ``offset``, big endian (Kafka's
 ProducerStateManager)::
 
@@ -29,14 +32,20 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as StructError
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.events import get_logger
 from ottla_broker.log import names
 from ottla_broker.log.files import CorruptFileError, Files
+from ottla_broker.log.txn_index import AbortedTransaction
+from ottla_broker.log.unstable_transactions import UnstableTransactions
+from ottla_broker.log.verification import VerificationGuard, Verifications
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.records.batch import BatchHeader
+from ottla_protocol.records.batch import TRANSACTIONAL, BatchHeader
 from ottla_protocol.records.crc import crc32c
+
+if TYPE_CHECKING:
+    from ottla_protocol.records.control import ControlRecord
 
 _HEADER: Final = Struct(">hIi")
 _ENTRY: Final = Struct(">qhiqiqiq")
@@ -98,6 +107,18 @@ class ProducerEntry:
         )
 
 
+def read_marker(header: BatchHeader, batch: memoryview) -> ControlRecord | None:
+    """The first record of a control batch; None when compaction has emptied it, as all of its transaction is gone.
+
+    Raises CorruptRecordError.
+    """
+    from ottla_protocol.records.control import decode_control
+    from ottla_protocol.records.record import decode_records
+
+    records = decode_records(batch, 0, header)
+    return decode_control(records[0]) if records else None
+
+
 def encode_snapshot(entries: list[ProducerEntry]) -> bytes:
     """The bytes of a snapshot file."""
     body = len(entries).to_bytes(4, "big") + b"".join(entry.pack() for entry in entries)
@@ -129,7 +150,15 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
 
 
 class ProducerStates:
-    """All producers of one partition, and the snapshots in its folder."""
+    """All producers of one partition, and the snapshots in its folder.
+
+    Attributes:
+        producers: by producer id.
+        unstable: their transactions that aren't stable yet.
+        verifications: the producers whose next transaction has to be verified.
+        end_offset: the state covers all batches below it.
+        snapshots: offsets of the snapshot files, ascending.
+    """
 
     __slots__ = (
         "_files",
@@ -140,6 +169,8 @@ class ProducerStates:
         "last_snapshot",
         "producers",
         "snapshots",
+        "unstable",
+        "verifications",
     )
 
     def __init__(self, files: Files, folder: str, name: str, expiration_ms: int) -> None:
@@ -148,45 +179,102 @@ class ProducerStates:
         self._name = name
         self.expiration_ms = expiration_ms
         self.producers: dict[int, ProducerEntry] = {}
-        # The state covers all batches below this offset.
+        self.unstable = UnstableTransactions()
+        self.verifications = Verifications()
         self.end_offset = 0
         self.last_snapshot = 0
-        # Offsets of the snapshot files, ascending.
         self.snapshots: list[int] = []
 
-    def check(self, header: BatchHeader, last_sequence: int, *, from_client: bool) -> SentBatch | None:
+    def check(
+        self,
+        header: BatchHeader,
+        last_sequence: int,
+        *,
+        from_client: bool,
+        guard: VerificationGuard | None = None,
+    ) -> SentBatch | None:
         """Check that the batch may be appended; a batch sent again is returned as it was stored the first time.
 
+        With a ``guard``, a batch may begin a transaction only if it was verified under it.
+
         Raises KafkaError: INVALID_PRODUCER_EPOCH for a producer that has been replaced,
-        OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, INVALID_TXN_STATE for a plain batch inside a transaction.
+        OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, INVALID_TXN_STATE for a plain batch inside a transaction, or one that
+        may not begin a transaction.
         """
         entry = self.producers.get(header.producer_id)
-        if entry is None:
-            return None
         epoch, sequence = header.producer_epoch, header.base_sequence
-        if epoch == entry.epoch:
-            if from_client:
-                batches = entry.batches
-                for batch in batches:
-                    if batch.first_sequence == sequence and batch.last_sequence == last_sequence:
-                        return batch
-                if sequence >= 0 and entry.epoch != NO_EPOCH:
-                    last = batches[-1].last_sequence if batches else -1
-                    if sequence != last + 1 and not (sequence == 0 and last == _SEQUENCE_MASK):
-                        raise self._out_of_order(header, f"{last} is the last one written")
-        elif epoch < entry.epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"{self._name}: producer {header.producer_id} has epoch {epoch}, {entry.epoch} was seen",
-            )
-        elif from_client and sequence != 0 and entry.epoch != NO_EPOCH:
-            raise self._out_of_order(header, f"a new epoch ({epoch} after {entry.epoch}) begins at 0")
+        if entry is None:
+            if guard is not None and header.is_transactional:
+                self._check_guard(header, guard)
+            if from_client and self.verifications:
+                self._check_lowest(header)
+            return None
+        batches = entry.batches
+        if from_client and epoch == entry.epoch:
+            for batch in batches:
+                if batch.first_sequence == sequence and batch.last_sequence == last_sequence:
+                    return batch
+        if guard is not None and entry.txn_first_offset < 0 and header.is_transactional:
+            self._check_guard(header, guard)
+        if epoch < entry.epoch:
+            raise self._old_epoch(header, entry)
+        if from_client:
+            if self.verifications:
+                self._check_lowest(header)
+            if epoch != entry.epoch:
+                if sequence != 0 and entry.epoch != NO_EPOCH:
+                    raise self._out_of_order(header, f"a new epoch ({epoch} after {entry.epoch}) begins at 0")
+            elif sequence >= 0 and epoch != NO_EPOCH:
+                last = batches[-1].last_sequence if batches else -1
+                if sequence != last + 1 and not (sequence == 0 and last == _SEQUENCE_MASK):
+                    raise self._out_of_order(header, f"{last} is the last one written")
         if entry.txn_first_offset >= 0 and not header.is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"{self._name}: producer {header.producer_id} sent a plain batch inside its transaction",
             )
         return None
+
+    def _check_guard(self, header: BatchHeader, guard: VerificationGuard) -> None:
+        if not self.verifications.is_guarded(header.producer_id, guard):
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"{self._name}: the batch of producer {header.producer_id} belongs to no open transaction",
+            )
+
+    def _check_lowest(self, header: BatchHeader) -> None:
+        state = self.verifications.find(header.producer_id)
+        if state is not None and header.base_sequence > state.lowest_sequence:
+            raise self._out_of_order(header, f"{state.lowest_sequence} was seen and isn't written yet")
+
+    def check_marker(self, header: BatchHeader, marker: ControlRecord) -> None:
+        """Check that a coordinator's marker may be appended; its producer may be unknown.
+
+        Raises KafkaError: INVALID_PRODUCER_EPOCH for a producer that has been replaced,
+        TRANSACTION_COORDINATOR_FENCED for a coordinator that has.
+        """
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            return
+        if header.producer_epoch < entry.epoch:
+            raise self._old_epoch(header, entry)
+        if marker.coordinator_epoch is not None and marker.coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"{self._name}: a marker for producer {header.producer_id} has the coordinator epoch "
+                f"{marker.coordinator_epoch}, {entry.coordinator_epoch} was seen",
+            )
+
+    def has_open_transaction(self, producer_id: int) -> bool:
+        """Whether the producer has written to a transaction that no marker has ended."""
+        entry = self.producers.get(producer_id)
+        return entry is not None and entry.txn_first_offset >= 0
+
+    def _old_epoch(self, header: BatchHeader, entry: ProducerEntry) -> KafkaError:
+        return KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"{self._name}: producer {header.producer_id} has epoch {header.producer_epoch}, {entry.epoch} was seen",
+        )
 
     def _out_of_order(self, header: BatchHeader, why: str) -> KafkaError:
         return KafkaError(
@@ -211,8 +299,12 @@ class ProducerStates:
             del batches[0]
         batches.append(SentBatch(header.base_sequence, last_sequence, first_offset, last_offset, timestamp))
         entry.last_timestamp = timestamp
-        if header.is_transactional and entry.txn_first_offset < 0:
-            entry.txn_first_offset = first_offset
+        if header.attributes & TRANSACTIONAL:
+            if entry.txn_first_offset < 0:
+                entry.txn_first_offset = first_offset
+                self.unstable.begin(first_offset, producer_id)
+            if self.verifications:
+                self.verifications.end(producer_id)
 
     def replay(self, header: BatchHeader, batch: memoryview) -> EndedTransaction | None:
         """Record a batch of the log or a leader. Raises CorruptRecordError for a marker that can't be read."""
@@ -229,14 +321,17 @@ class ProducerStates:
         return ended
 
     def _replay_marker(self, header: BatchHeader, batch: memoryview) -> EndedTransaction | None:
-        from ottla_protocol.records.control import COMMIT, decode_control
-        from ottla_protocol.records.record import decode_records
+        marker = read_marker(header, batch)
+        return None if marker is None else self.end_transaction(header, marker, header.base_offset)
 
-        records = decode_records(batch, 0, header)
-        if not records:
-            return None  # Compaction has emptied the batch: the whole transaction is gone.
-        marker = decode_control(records[0])
-        if marker.coordinator_epoch is None:
+    def end_transaction(
+        self, header: BatchHeader, marker: ControlRecord, marker_offset: int
+    ) -> EndedTransaction | None:
+        """Record a marker that was appended; returns the transaction that it has ended, if there was one."""
+        from ottla_protocol.records.control import COMMIT
+
+        coordinator_epoch = marker.coordinator_epoch
+        if coordinator_epoch is None:
             return None  # Not the end of a transaction.
         entry = self.producers.get(header.producer_id)
         if entry is None:
@@ -245,19 +340,20 @@ class ProducerStates:
             entry.epoch = header.producer_epoch
             entry.batches.clear()
         first_offset, entry.txn_first_offset = entry.txn_first_offset, -1
-        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = header.max_timestamp
+        if self.verifications:
+            self.verifications.end(header.producer_id)
         if first_offset < 0:
             return None
-        return EndedTransaction(header.producer_id, first_offset, header.base_offset, marker.type != COMMIT)
+        self.unstable.end(first_offset, marker_offset)
+        return EndedTransaction(header.producer_id, first_offset, marker_offset, marker.type != COMMIT)
 
-    @property
-    def first_unstable_offset(self) -> int | None:
-        """Where the earliest open transaction begins; None when none is open."""
-        return min(
-            (entry.txn_first_offset for entry in self.producers.values() if entry.txn_first_offset >= 0),
-            default=None,
-        )
+    def aborted_entry(self, ended: EndedTransaction) -> AbortedTransaction:
+        """The entry of a transaction that was just aborted, for the index of its marker's segment."""
+        first_open = self.unstable.first_open
+        stable = ended.marker_offset + 1 if first_open is None else first_open
+        return AbortedTransaction(ended.producer_id, ended.first_offset, ended.marker_offset, stable)
 
     def remove_expired(self, now_ms: int) -> None:
         """Forget producers without an open transaction that wrote nothing for producer.id.expiration.ms."""
@@ -269,6 +365,7 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self.producers[producer_id]
+        self.verifications.remove_older(oldest)
 
     def find_snapshots(self, folder_names: list[str]) -> None:
         """Find the snapshot files among the folder's names."""
@@ -315,6 +412,7 @@ class ProducerStates:
         for snapshot in list(self.snapshots):
             self.remove_snapshot(snapshot)
         self.producers.clear()
+        self.unstable.restore([])
         self.end_offset = self.last_snapshot = offset
 
     def load(self, log_start: int, end: int, now_ms: int) -> None:
@@ -326,6 +424,7 @@ class ProducerStates:
             if offset > end or offset <= log_start:
                 self.remove_snapshot(offset)
         self.producers.clear()
+        self.unstable.restore([])
         while self.snapshots:
             offset = self.snapshots[-1]
             try:
@@ -342,6 +441,13 @@ class ProducerStates:
             for entry in entries:
                 if entry.last_timestamp > oldest or entry.txn_first_offset >= 0:
                     self.producers[entry.producer_id] = entry
+            self.unstable.restore(
+                [
+                    (entry.txn_first_offset, entry.producer_id)
+                    for entry in entries
+                    if entry.txn_first_offset >= 0
+                ]
+            )
             self.end_offset = self.last_snapshot = offset
             return
         self.end_offset = self.last_snapshot = log_start

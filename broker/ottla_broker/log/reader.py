@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from bisect import bisect_left
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Final, Protocol
 
 from ottla_broker.log.files import CorruptFileError, FileSlice
 from ottla_broker.log.segment import LogSegment
 from ottla_broker.log.segment_list import SegmentList
+from ottla_broker.log.txn_index import AbortedTransaction
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import HEADER_SIZE, BatchHeader, CorruptRecordError
 
 _KNOWN_POSITIONS: Final = 128
+_base_offset = attrgetter("base_offset")
 
 
 TimestampOffset = tuple[int, int, int]
@@ -32,17 +37,20 @@ class Readable(Protocol):
 class LogReader:
     """Reads an open log. Owned by the loop thread, as the log is."""
 
-    __slots__ = ("_known", "_log", "_segments")
+    __slots__ = ("_aborting", "_known", "_log", "_segments")
 
     def __init__(self, log: Readable, segments: SegmentList) -> None:
         self._log = log
         self._segments = segments
         # Positions of batches by their first offset, for readers that come back where they left off.
         self._known: dict[int, tuple[LogSegment, int]] = {}
+        # The segments with markers of aborted transactions; None until they are needed.
+        self._aborting: list[LogSegment] | None = None
 
     def forget_positions(self) -> None:
-        """Forget where batches lie: segments are about to change."""
+        """Forget where batches and aborted transactions lie: segments are about to change."""
         self._known.clear()
+        self._aborting = None
 
     def forget_position(self, offset: int) -> None:
         """Forget where the batch that begins at ``offset`` would have been: it goes to another segment."""
@@ -132,6 +140,71 @@ class LogReader:
                 return (size if min_one else 0), -1
             return min(max_bytes, limit - position), -1
         return end - position, int.from_bytes(segment.file.read(end, 8), "big")
+
+    def add_aborted(self, segment: LogSegment, entry: AbortedTransaction) -> None:
+        """Add a transaction to the index of its marker's segment. Raises OSError."""
+        index = segment.txn_index
+        if not index.count:
+            self._aborting = None
+        index.add(entry)
+
+    def aborted(
+        self, offset: int, found: FileSlice, max_offset: int, limit: int = sys.maxsize
+    ) -> list[AbortedTransaction]:
+        """The aborted transactions in what :meth:`read` has found from ``offset`` to below ``max_offset``.
+
+        There may be some that only later batches belong to. The search ends soon after ``limit`` of them. Raises
+        KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        try:
+            aborting = self._aborting
+            if aborting is None:
+                aborting = self._aborting = [each for each in self._segments.all if each.txn_index.count]
+            if not aborting:
+                return []
+            at = self._segments.index_of(offset)
+            segments = self._segments.all
+            while segments[at].file is not found.file:
+                at += 1
+            segment = segments[at]
+            end = segment.offset_index.offset_from(found.position + found.size)
+            if end is not None:
+                end = min(segment.base_offset + end, max_offset)
+            elif at + 1 < len(segments):
+                end = min(segments[at + 1].base_offset, max_offset)
+            else:
+                end = max_offset
+            result: list[AbortedTransaction] = []
+            first = bisect_left(aborting, segment.base_offset, key=_base_offset)
+            for each in aborting[first:]:
+                entries, is_complete = each.txn_index.overlapping(offset, end, limit - len(result))
+                result += entries
+                if is_complete:
+                    break
+            return result
+        except CorruptFileError as error:
+            raise self._error(error) from error
+        except OSError as error:
+            raise self._log.storage_error("aborted transactions could not be read", error) from error
+
+    def bytes_between(self, start: int, end: int) -> int:
+        """About how many bytes of batches lie from ``start`` to before ``end``. Raises KafkaError."""
+        try:
+            first, last = self._locate(start), self._locate(end)
+            if first is None:
+                return 0
+            segments = self._segments.all
+            segment, position = (segments[-1], segments[-1].size) if last is None else last
+            size = position - first[1]
+            if segment is not first[0]:
+                low, high = (
+                    self._segments.index_of(first[0].base_offset),
+                    self._segments.index_of(segment.base_offset),
+                )
+                size += sum(each.size for each in segments[low:high])
+            return size
+        except (CorruptRecordError, CorruptFileError, OSError) as error:
+            raise self._error(error) from error
 
     def scan_batches(
         self, start: int, end: int | None = None, chunk_bytes: int = 1 << 20

@@ -18,6 +18,7 @@ from ottla_broker.log import names
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.files import Files, LogFile
 from ottla_broker.log.index import MAX_RELATIVE, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, SparseIndex, TimeIndex
+from ottla_broker.log.txn_index import TxnIndex
 from ottla_protocol.records.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -49,6 +50,7 @@ class LogSegment:
         "_offset_index",
         "_since_index",
         "_time_index",
+        "_txn_index",
         "base_offset",
         "created_ms",
         "directory",
@@ -82,6 +84,7 @@ class LogSegment:
         self.size = 0 if new else self.file.size()
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
+        self._txn_index: TxnIndex | None = None
         self._since_index = 0
         self._index_entries_left = -1
         self._max_known = new
@@ -135,6 +138,20 @@ class LogSegment:
             index = self._time_index = TimeIndex(self.files, self.path(names.TIME_INDEX), new=self.is_new)
         return index
 
+    @property
+    def txn_index(self) -> TxnIndex:
+        index = self._txn_index
+        if index is None:
+            index = self._txn_index = TxnIndex(self.files, self.path(names.TXN_INDEX), new=self.is_new)
+        return index
+
+    def remove_txn_index(self) -> None:
+        """Remove the index of aborted transactions before it is made again. Raises OSError."""
+        if self._txn_index is not None:
+            self._txn_index.close()
+            self._txn_index = None
+        self.files.unlink(self.path(names.TXN_INDEX))
+
     def check_indexes(self) -> None:
         """Compare the indexes, whose files exist, with the segment. Raises CorruptFileError, OSError."""
         self.offset_index.check(self.size)
@@ -150,6 +167,8 @@ class LogSegment:
         self.index_end()
         self.offset_index.seal()
         self.time_index.seal()
+        if self._txn_index is not None:
+            self._txn_index.close()
         if self.file.size() > self.size:
             self.file.truncate(self.size)
 
@@ -163,6 +182,8 @@ class LogSegment:
         for index in (self.offset_index, self.time_index) if self.is_new else self._indexes():
             index.write()
             index.file.close()
+        if self._txn_index is not None:
+            self._txn_index.close()
         self.is_new = False
         if self.file.size() > self.size:
             self.file.truncate(self.size)
@@ -191,6 +212,8 @@ class LogSegment:
             handles[names.OFFSET_INDEX] = self._offset_index.file
         if self._time_index is not None:
             handles[names.TIME_INDEX] = self._time_index.file
+        if self._txn_index is not None:
+            handles[names.TXN_INDEX] = self._txn_index.file
         for kind, path in old:
             new = self.path(kind)
             try:
@@ -211,6 +234,8 @@ class LogSegment:
             self._offset_index.file.path = self.path(names.OFFSET_INDEX)
         if self._time_index is not None:
             self._time_index.file.path = self.path(names.TIME_INDEX)
+        if self._txn_index is not None:
+            self._txn_index.file.path = self.path(names.TXN_INDEX)
 
     def unlink(self) -> None:
         """Remove the segment's files. Raises OSError."""
@@ -219,6 +244,8 @@ class LogSegment:
         self.file.close()
         for index in self._indexes():
             index.file.close()
+        if self._txn_index is not None:
+            self._txn_index.close()
 
     @property
     def max_timestamp(self) -> tuple[int, int]:

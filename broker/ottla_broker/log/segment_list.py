@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from ottla_broker.events import get_logger
-from ottla_broker.log import names, txn_index
+from ottla_broker.log import names
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.segment import LogSegment
@@ -97,7 +97,7 @@ class SegmentList:
         count = bisect_right(self.base_offsets, offset)
         kept, removed = self.all[:count], self.all[count:]
         kept[-1].truncate_to(offset, now_ms)
-        txn_index.truncate_to(kept[-1], offset)
+        kept[-1].txn_index.truncate_to(offset)
         self._set(kept)
         return removed
 

@@ -15,6 +15,7 @@ from ottla_protocol.records.batch import (
     CODEC_MASK,
     HEADER_SIZE,
     LOG_APPEND_TIME,
+    TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
     UnsupportedMagicError,
@@ -117,15 +118,15 @@ def check_client_batch(
     if header.base_offset != 0:
         raise _invalid(name, f"a new batch has base offset 0, not {header.base_offset}")
     if header.attributes & ~CODEC_MASK:
-        _refuse_attributes(header, name)
-    if header.attributes > _HIGHEST_CODEC:
+        _check_attributes(header, name)
+    if header.codec > _HIGHEST_CODEC:
         raise _invalid(name, f"compression codec {header.codec} does not exist")
     if count <= 0 or header.last_offset_delta != count - 1:
         raise _invalid(
             name,
             f"the batch counts {count} records and has a last offset delta of {header.last_offset_delta}",
         )
-    if not header.attributes and count * _LEAST_RECORD > len(view) - HEADER_SIZE:
+    if not header.attributes & CODEC_MASK and count * _LEAST_RECORD > len(view) - HEADER_SIZE:
         raise _invalid(name, f"{count} records cannot be in {len(view) - HEADER_SIZE} bytes")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise _invalid(
@@ -143,13 +144,13 @@ def _invalid(name: str, what: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_RECORD, f"{name}: {what}")
 
 
-def _refuse_attributes(header: BatchHeader, name: str) -> None:
+def _check_attributes(header: BatchHeader, name: str) -> None:
+    if header.attributes & ~CODEC_MASK == TRANSACTIONAL:
+        if header.producer_id < 0:
+            raise _invalid(name, "a transactional batch needs a producer id")
+        return
     if header.is_control:
         raise _invalid(name, "clients may not write control records")
-    if header.is_transactional:
-        raise KafkaError(
-            ErrorCode.INVALID_TXN_STATE, f"{name}: no transaction is open for producer {header.producer_id}"
-        )
     if header.is_log_append_time:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP, f"{name}: a producer may not set the timestamp type LogAppendTime"

@@ -19,14 +19,17 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.events import get_logger
+from ottla_broker.log.unstable_transactions import UnstableTransactions
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.leadership import Leadership, LeaderState
 from ottla_broker.replica.offset_waiters import OffsetWaiter, OffsetWaiters, Reached
 from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.records.control import encode_transaction_marker
 
 if TYPE_CHECKING:
     from ottla_broker.log.log import Log
     from ottla_broker.log.validator import AppendInfo
+    from ottla_broker.log.verification import VerificationGuard
     from ottla_broker.replica.delayed_fetch import DelayedFetch
     from ottla_broker.replica.follower_state import FollowerState
     from ottla_broker.replica.isr import IsrChange, IsrOutcome
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 _log = get_logger()
 
 NO_LEADER: Final = -1
+_NO_TRANSACTIONS: Final = UnstableTransactions()
+_ENOUGH_BYTES: Final = 2**31
 _OFFSET_BYTES: Final = 8
 
 
@@ -79,6 +84,7 @@ class Partition:
     """
 
     __slots__ = (
+        "_committed_fetches",
         "_environment",
         "_follower_fetches",
         "_hidden_bytes",
@@ -86,6 +92,7 @@ class Partition:
         "_leadership",
         "_log",
         "_pending_flushes",
+        "_unstable",
         "_waiters",
         "fetches",
         "leader",
@@ -106,10 +113,13 @@ class Partition:
         self.leader_epoch = -1
         self.replicas: Sequence[int] = ()
         self.fetches: set[DelayedFetch] = set()
+        self._committed_fetches: set[DelayedFetch] | None = None
         self._follower_fetches: set[DelayedFetch] | None = None
         self._environment = environment
         self._leadership: Leadership | None = None
         self._log: Log | None = None
+        # Of the log.
+        self._unstable = _NO_TRANSACTIONS
         self._high_watermark = -1
         # Fsyncs under way that the high watermark waits for.
         self._pending_flushes = 0
@@ -142,8 +152,7 @@ class Partition:
         # What the last run of the broker knew to be committed; a leader may have the rest truncated.
         checkpointed = logs.high_watermark(self.topic, self.partition) or 0
         self._high_watermark = min(max(log.log_start_offset, checkpointed), log.log_end_offset)
-        log.high_watermark = self._get_high_watermark
-        self._log = log
+        self._use(log)
         if self._leadership is not None:
             self._begin_epoch(log, self._leadership)
             self._advance_high_watermark()
@@ -151,8 +160,13 @@ class Partition:
 
     def replace_log(self, log: Log) -> None:
         """Go on with an identical log: the partition's in another data folder."""
+        self._use(log)
+
+    def _use(self, log: Log) -> None:
         log.high_watermark = self._get_high_watermark
         self._log = log
+        self._unstable = log.producers.unstable
+        self._unstable.replicated_to(self._high_watermark)
 
     def _begin_epoch(self, log: Log, leadership: Leadership) -> None:
         end = log.log_end_offset
@@ -176,8 +190,10 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The first offset that a read_committed consumer must not see: the high watermark, without transactions."""
-        return self.high_watermark
+        """The first offset that a read_committed consumer must not see: there may be an undecided transaction."""
+        high_watermark = self.high_watermark
+        unstable = self._unstable.first_offset
+        return high_watermark if unstable >= high_watermark else max(unstable, self.log.log_start_offset)
 
     @property
     def epoch_start(self) -> int:
@@ -316,10 +332,15 @@ class Partition:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
-    def append(self, records: memoryview, now_ms: int) -> AppendInfo:
-        """Append a producer's batch. Raises KafkaError: as :meth:`.Log.append`, or this broker doesn't lead."""
+    def append(self, records: memoryview, now_ms: int, guard: VerificationGuard | None = None) -> AppendInfo:
+        """Append a producer's batch; a transactional one needs a guard. See :meth:`begin_verification`.
+
+        Raises KafkaError: as :meth:`.Log.append`, or this broker doesn't lead.
+        """
         self.check_leader()
-        info = self.log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=True)
+        info = self.log.append(
+            records, leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=True, guard=guard
+        )
         if not info.duplicate:
             self._appended(info)
         return info
@@ -337,6 +358,24 @@ class Partition:
         )
         self._appended(info)
         return info.last_offset + 1
+
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, commit: bool, now_ms: int
+    ) -> int:
+        """Append the marker that commits or aborts a producer's transaction; returns the offset after it.
+
+        It is in effect when it is committed: see :meth:`when_committed`. Raises KafkaError: INVALID_PRODUCER_EPOCH or
+        TRANSACTION_COORDINATOR_FENCED where a newer producer or coordinator has been here; otherwise as
+        :meth:`append_internal`.
+        """
+        marker = encode_transaction_marker(
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp_ms=now_ms,
+        )
+        return self.append_internal(marker, now_ms)
 
     def _appended(self, info: AppendInfo) -> None:
         self._hidden_bytes += info.size
@@ -398,6 +437,24 @@ class Partition:
         if self.fetches:
             for fetch in list(self.fetches):
                 fetch.grow(grown)
+        unstable = self._unstable
+        if unstable.first_offset < offset:
+            stable = min(before, unstable.first_offset)
+            unstable.replicated_to(offset)
+            grown = self._bytes_between(stable, min(offset, unstable.first_offset))
+        if self._committed_fetches and grown:
+            for fetch in list(self._committed_fetches):
+                fetch.grow(grown)
+
+    def _bytes_between(self, start: int, end: int) -> int:
+        """About how many bytes became readable for the fetches that wait for the last stable offset."""
+        if end <= start or not self._committed_fetches:
+            return 0
+        try:
+            return max(1, self.log.reader.bytes_between(max(start, self.log.log_start_offset), end))
+        except KafkaError:
+            # The fetches that wait find the same error.
+            return _ENOUGH_BYTES
 
     def is_committed(self, end_offset: int) -> bool:
         """Whether all in-sync replicas have everything below ``end_offset``."""
@@ -601,6 +658,7 @@ class Partition:
             )
         log.truncate_to(offset)
         self._high_watermark = min(self._high_watermark, log.log_end_offset)
+        self._unstable.replicated_to(self._high_watermark)
         self._hidden_bytes = 0
 
     def restart_at(self, offset: int) -> None:
@@ -608,6 +666,13 @@ class Partition:
         self.log.truncate_fully_and_start_at(offset)
         self._high_watermark = offset
         self._hidden_bytes = 0
+
+    @property
+    def committed_fetches(self) -> set[DelayedFetch]:
+        """Fetches of consumers that wait for the last stable offset."""
+        if self._committed_fetches is None:
+            self._committed_fetches = set()
+        return self._committed_fetches
 
     @property
     def follower_fetches(self) -> set[DelayedFetch]:
@@ -618,7 +683,7 @@ class Partition:
 
     def answer_fetches(self) -> None:
         """Have fetches that wait answered with what they find."""
-        for fetch in list(self.fetches):
+        for fetch in (*self.fetches, *(self._committed_fetches or ())):
             fetch.finish()
         self._answer_followers()
 

@@ -1,0 +1,79 @@
+"""WriteTxnMarkers, versions 0-1: append the markers that end transactions.
+
+Transaction coordinators send it to the partitions' leaders, and so do tools that abort a hanging transaction (KIP-664).
+It is answered when all in-sync replicas have the markers. It needs ALTER or CLUSTER_ACTION on the cluster.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.handlers.authorization import CLUSTER_NAME, AclOperation, AclResource
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.replica.txn_markers import MarkerErrors, TxnMarker
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+
+def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> PendingResponse:
+    markers = [
+        TxnMarker(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            marker.transaction_result,
+            [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes],
+        )
+        for marker in request.markers
+    ]
+    pending = PendingResponse()
+
+    def answer(errors: list[MarkerErrors]) -> None:
+        pending.complete(_response(markers, errors))
+
+    if _is_authorized(ctx):
+        # The markers are in effect even if the coordinator doesn't wait: nothing abandons this.
+        ctx.services.txn_markers.write(markers, answer)
+    else:
+        refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        answer([dict.fromkeys(marker.partitions, refused) for marker in markers])
+    return pending
+
+
+def _is_authorized(ctx: RequestContext) -> bool:
+    authorizer, client = ctx.services.authorizer, ctx.connection
+    return authorizer.authorize(
+        client, AclOperation.ALTER, AclResource.CLUSTER, CLUSTER_NAME
+    ) or ctx.authorize(AclResource.CLUSTER)
+
+
+def _response(markers: list[TxnMarker], errors: list[MarkerErrors]) -> WriteTxnMarkersResponse:
+    """The errors by producer id: of two markers for one producer, the later one's count."""
+    by_producer: dict[int, dict[str, dict[int, ErrorCode]]] = {}
+    for marker, codes in zip(markers, errors, strict=True):
+        topics = by_producer.setdefault(marker.producer_id, {})
+        for (topic, index), code in codes.items():
+            topics.setdefault(topic, {})[index] = code
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=name,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+                            for index, code in partitions.items()
+                        ],
+                    )
+                    for name, partitions in topics.items()
+                ],
+            )
+            for producer_id, topics in by_producer.items()
+        ]
+    )

@@ -1,0 +1,151 @@
+"""Writes the markers that end transactions, for the transaction coordinators of this broker and of others.
+
+A coordinator sends a marker to every partition that its transaction wrote to. The partition's leader appends it, and it
+counts once all in-sync replicas have it. The offsets that the transaction committed to ``__consumer_offsets`` take
+effect then (Kafka's ``KafkaApis.handleWriteTxnMarkersRequest``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from ottla_broker.clock import Clock
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
+from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
+from ottla_broker.replica.manager import ReplicaManager
+from ottla_broker.replica.partition import Partition, Role
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+TIMEOUT_MS: Final = 30_000
+"""How long a marker may take to reach the in-sync replicas (Kafka's ``request.timeout.ms``)."""
+
+_SLICE_SECONDS: Final = 0.004
+"""How long markers are appended without a pause for other requests."""
+
+
+class TxnMarker(NamedTuple):
+    """The end of one producer's transaction.
+
+    Attributes:
+        commit: whether it is committed; otherwise it is aborted.
+        partitions: the topics and partitions that get the marker; each once, even if it is named twice.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    partitions: Sequence[tuple[str, int]]
+
+
+MarkerErrors = dict[tuple[str, int], ErrorCode]
+"""By partition, what became of a marker: NONE when all in-sync replicas have it."""
+
+Written = Callable[[list[MarkerErrors]], None]
+
+
+class TxnMarkers:
+    """Owned by the loop thread."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        clock: Clock,
+        complete_offsets: Callable[[Iterable[int], int, bool], None],
+    ) -> None:
+        """``complete_offsets`` takes partitions of ``__consumer_offsets``, a producer id, and whether it committed."""
+        self._replicas = replicas
+        self._clock = clock
+        self._complete_offsets = complete_offsets
+
+    def write(self, markers: Sequence[TxnMarker], written: Written) -> None:
+        """Append the markers. ``written`` is called once, with the errors of each, when all are replicated or failed.
+
+        That takes at most :data:`TIMEOUT_MS`; a marker that isn't replicated by then has REQUEST_TIMED_OUT, and may be
+        written again. ``written`` may be called before this returns.
+        """
+        _Write(self._replicas, self._clock, self._complete_offsets, markers, written)
+
+
+class _Write:
+    """Markers under way."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        clock: Clock,
+        complete_offsets: Callable[[Iterable[int], int, bool], None],
+        markers: Sequence[TxnMarker],
+        written: Written,
+    ) -> None:
+        self._replicas = replicas
+        self._clock = clock
+        self._complete_offsets = complete_offsets
+        self._markers = markers
+        self._written = written
+        self._errors: list[MarkerErrors] = [{} for _ in markers]
+        # What waits for replicas: a marker's number, its partition, the offset after it.
+        self._awaited: list[tuple[int, Partition, int]] = []
+        self._steps = self._append()
+        self._run()
+
+    def _run(self) -> None:
+        monotonic = self._clock.monotonic
+        end = monotonic() + _SLICE_SECONDS
+        for _ in self._steps:
+            if monotonic() >= end:
+                self._clock.call_later(0, self._run)
+                return
+        if not any(not partition.is_committed(offset) for _, partition, offset in self._awaited):
+            self._finish([Outcome(ErrorCode.NONE, offset) for _, _, offset in self._awaited])
+            return
+        waits = [Awaited(partition.when_committed, offset) for _, partition, offset in self._awaited]
+        DelayedProduce(waits, self._clock, self._finish).start(TIMEOUT_MS)
+
+    def _append(self) -> Iterator[None]:
+        """Append the markers, one at each step."""
+        now_ms = self._clock.now_ms()
+        for number, marker in enumerate(self._markers):
+            errors = self._errors[number]
+            for key in marker.partitions:
+                if key in errors:
+                    continue
+                errors[key] = ErrorCode.NONE
+                partition = self._replicas.partition(*key)
+                if partition is None or partition.role is Role.OFFLINE:
+                    errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    continue
+                try:
+                    end_offset = partition.append_marker(
+                        marker.producer_id,
+                        marker.producer_epoch,
+                        marker.coordinator_epoch,
+                        marker.commit,
+                        now_ms,
+                    )
+                except KafkaError as error:
+                    errors[key] = error.code
+                else:
+                    self._awaited.append((number, partition, end_offset))
+                yield
+
+    def _finish(self, outcomes: Sequence[Outcome]) -> None:
+        for (number, partition, _), outcome in zip(self._awaited, outcomes, strict=True):
+            code = outcome.error
+            if code is ErrorCode.NONE:
+                try:
+                    if partition.lacks_replicas():
+                        code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+                except KafkaError as error:
+                    code = error.code
+            self._errors[number][partition.topic, partition.partition] = code
+        for marker, errors in zip(self._markers, self._errors, strict=True):
+            indexes = [
+                index
+                for (topic, index), code in errors.items()
+                if topic == OFFSETS_TOPIC and code is ErrorCode.NONE
+            ]
+            if indexes:
+                self._complete_offsets(indexes, marker.producer_id, marker.commit)
+        self._written(self._errors)
