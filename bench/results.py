@@ -259,7 +259,7 @@ def table(head: list[str], lines: list[list[str]], right: Callable[[int], bool])
 
 
 def report(results: Results, brokers: list[str]) -> str:
-    """Format the rows with their ratios, then the bars."""
+    """Format the rows with their ratios, then the bars whose figures were measured."""
     lines = []
     for row in results.rows.values():
         medians = [row.median(broker) for broker in brokers]
@@ -268,6 +268,8 @@ def report(results: Results, brokers: list[str]) -> str:
         lines.append([row.measure, row.name, *cells, ratio, f"{row.better} is better"])
     head = ["measure", "what", *brokers, "ratio", ""]
     text = table(head, lines, lambda index: 2 <= index < 3 + len(brokers))
-    words = {True: "pass", False: "FAIL", None: "-"}
-    bars = [[words[bar.met(results)], bar.text, bar.measured(results)] for bar in BARS]
+    measured = [bar for bar in BARS if bar.met(results) is not None]
+    if not measured:
+        return text
+    bars = [["pass" if bar.met(results) else "FAIL", bar.text, bar.measured(results)] for bar in measured]
     return f"{text}\n\n{table(['bar', 'what', 'measured'], bars, lambda index: False)}"

@@ -36,16 +36,16 @@ class Story:
 def delays(found: pandas.DataFrame) -> Table:
     """Mean arrival delays in whole minutes: carriers as rows, hours as columns. Fits into 80 columns."""
     table = Table(
-        title="Mean arrival delay in minutes, by carrier and scheduled hour of departure",
+        title="Mean arrival delay in minutes, by carrier and hour",
         title_justify="left",
         box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+        padding=0,
         pad_edge=False,
         show_edge=False,
     )
     arrived = found[found["arrived"] >= _FEWEST]
     hours = sorted(arrived["hour"].unique())
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for hour in hours:
         table.add_column(f"{hour}", justify="right", no_wrap=True)
     means = {

@@ -89,16 +89,15 @@ def broker(
     ottla broker --ephemeral --topic orders:3
     """
     _open_standard_descriptors()
+    if ephemeral and ready_file is not None:
+        _remove_stale(ready_file)
     from ottla_broker import events
 
     overrides = _settings(settings)
     if data_dir is not None:
         overrides["log.dirs"] = str(data_dir)
     if listen is not None:
-        _, colon, port = listen.rpartition(":")
-        if not colon or not port.isdigit():
-            raise click.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen")
-        overrides["listeners"] = f"PLAINTEXT://{listen}"
+        overrides["listeners"] = _listener(listen)
     counts = _partitions(topics)
     events.configure(
         log_level or ("warning" if ephemeral else "info"),
@@ -147,9 +146,6 @@ def _run_ephemeral(
             say(address)
 
         try:
-            if ready_file is not None:
-                # A file that a killed broker left would announce this one too early.
-                ready_file.unlink(missing_ok=True)
             config = load_config(
                 config_file,
                 {**overrides, "log.dirs": str(folder / "data")},
@@ -170,6 +166,14 @@ def _run_ephemeral(
                     ready_file.unlink(missing_ok=True)
 
 
+def _remove_stale(ready_file: Path) -> None:
+    """Remove the file that a killed broker left, before anything else: it would announce this broker too early."""
+    try:
+        ready_file.unlink(missing_ok=True)
+    except OSError as error:
+        _fail(f"--ready-file: {error}")
+
+
 def _write_atomically(path: Path, text: str) -> None:
     """Write a file atomically, so that readers never see a part of it. Raises OSError."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
@@ -186,6 +190,21 @@ def _settings(given: tuple[str, ...]) -> dict[str, str]:
             raise click.BadParameter(f"{setting!r} is not KEY=VALUE", param_hint="--set")
         found[key.strip()] = value.strip()
     return found
+
+
+def _listener(given: str) -> str:
+    """``--listen`` as a value of ``listeners``."""
+    protocol, _, address = given.rpartition("://")
+    host, colon, port = address.rpartition(":")
+    if protocol.upper() not in ("", "PLAINTEXT"):
+        wrong = f"{given!r}: the broker serves PLAINTEXT only; give HOST:PORT"
+    elif "," in given:
+        wrong = f"{given!r}: it takes one address; for several, --set listeners=…"
+    elif not colon or not port.isdigit() or "/" in host:
+        wrong = f"{given!r} is not HOST:PORT, such as 127.0.0.1:9092"
+    else:
+        return f"PLAINTEXT://{address}"
+    raise click.BadParameter(wrong, param_hint="--listen")
 
 
 def _partitions(given: tuple[str, ...]) -> dict[str, int]:

@@ -21,6 +21,7 @@ SECTIONS = {
     "Records": ("produce", "consume"),
     "Cluster": ("topics", "groups", "configs", "cluster"),
     "Broker": ("broker", "log"),
+    "Pipeline": ("pipeline",),
     "Tools": ("bench", "completion"),
 }
 _OTHERS = "Others"

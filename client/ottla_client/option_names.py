@@ -12,8 +12,8 @@ from types import UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from .errors import ConfigurationError
+from .foreign_options import unknown_option
 from .settings import ConnectionSettings
-from .suggestions import did_you_mean
 
 _HOSTNAME_CHECK: Final = "ssl.endpoint.identification.algorithm"
 _STORE_TYPES: Final = ("ssl.truststore.type", "ssl.keystore.type")
@@ -83,7 +83,7 @@ def read_options(
             read[name] = _value(shown(given), text, types[name])
         elif name not in others:
             known = others if "." not in given else {name for each in every for name in kafka_names(each)}
-            raise ConfigurationError(f"the client has no option {shown(given)}{did_you_mean(given, known)}")
+            raise ConfigurationError(f"the client has no option {shown(given)}{unknown_option(given, known)}")
     return read
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Self, TypedDict, TypeVar
 
 from .errors import ConfigurationError
-from .suggestions import did_you_mean
+from .foreign_options import unknown_option
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -121,7 +121,7 @@ class ConnectionSettings:
         known = [field.name for field in fields(cls)]
         for name in options:
             if name not in known:
-                raise TypeError(f"{client} has no option {name}{did_you_mean(name, known)}")
+                raise TypeError(f"{client} has no option {name}{unknown_option(name, known)}")
         return cls(**options)
 
     @property

@@ -115,6 +115,25 @@ def test_wrong_arguments_are_usage_errors(arguments: list[str], where: list[str]
     assert arguments[-1] in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("SSL://127.0.0.1:9092", "serves PLAINTEXT only"),
+        ("PLAINTEXT://nowhere", "is not HOST:PORT"),
+        ("127.0.0.1:9092,127.0.0.1:9093", "takes one address; for several, --set listeners="),
+    ],
+)
+def test_an_address_that_can_not_be_listened_on_is_explained(address: str, message: str) -> None:
+    done = run("--listen", address)
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
+
+
+def test_listen_takes_an_address_as_in_listeners() -> None:
+    # The host belongs to no machine, so that the broker gets as far as to listen there.
+    assert "192.0.2.1:9092" in refused("--listen", "plaintext://192.0.2.1:9092")
+
+
 def test_wrong_config_files_are_named(where: list[str], tmp_path: Path) -> None:
     missing = tmp_path / "missing.properties"
     assert str(missing) in refused(missing, *where)

@@ -141,6 +141,17 @@ def test_the_ready_file_is_there_while_it_is_ready(run: Callable[..., Running], 
     assert list(tmp_path.glob("ready*")) == []
 
 
+@pytest.mark.parametrize("wrong", [["--listen", "nowhere"], ["--set", "num.partitions=many"]])
+def test_a_stale_ready_file_is_removed_even_if_the_broker_does_not_start(
+    wrong: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "ready"
+    file.write_text("of one that was killed\n")
+    done = subprocess.run([OTTLA, "broker", "--ephemeral", "--ready-file", file, *wrong], capture_output=True)
+    assert done.returncode != 0
+    assert not file.exists()
+
+
 def test_settings_file_and_address(run: Callable[..., Running], tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=4\nlog.dirs=/nowhere\n")

@@ -10,6 +10,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from ..settings import DEFAULT_BOOTSTRAP
+from .client_options import ClientOptions
 from .console import ENVIRONMENT
 
 # Seconds that the cluster may take while the user waits after pressing Tab.
@@ -30,7 +31,7 @@ _HOW = {
 def completion(context: click.Context, shell: str) -> None:
     """Print a shell script that completes commands, options, topics and groups.
 
-    Topics and groups come from the brokers of --bootstrap-server or OTTLA_BOOTSTRAP_SERVER.
+    Topics and groups come from the brokers of --bootstrap-server or OTTLA_BOOTSTRAP_SERVER, with the options of -X.
     """
     kind = get_completion_class(shell)
     assert kind is not None  # the three are click's own
@@ -57,17 +58,21 @@ def _complete(context: click.Context, incomplete: str, what: str) -> list[Comple
     servers = context.params.get("bootstrap_server") or os.environ.get(ENVIRONMENT) or DEFAULT_BOOTSTRAP
     logging.disable(logging.CRITICAL)
     try:
-        names = asyncio.run(_names(servers, what))
+        options = ClientOptions(servers, _PATIENCE, context.params.get("client_settings") or ())
+        names = asyncio.run(_names(options, what))
     except Exception:
         return []  # a shell's prompt is no place for an error
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
-async def _names(servers: str, what: str) -> list[str]:
+async def _names(options: ClientOptions, what: str) -> list[str]:
     from ..admin import Admin
+    from ..admin.base import AdminSettings
+    from ..consumer.settings import ConsumerSettings
+    from ..producer.settings import ProducerSettings
 
     async with asyncio.timeout(_PATIENCE):
-        admin = Admin(servers)
+        admin = Admin(**options.of(AdminSettings, (ConsumerSettings, ProducerSettings)))
         await admin.start(_PATIENCE)
         try:
             return list(await (admin.list_topics() if what == "topics" else admin.list_groups()))

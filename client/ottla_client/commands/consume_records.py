@@ -15,7 +15,7 @@ from .console import Console, OutputClosedError
 from .formatters import Formatter
 from .log_positions import LogPosition, offsets_of
 from .output import Output
-from .progress import amount_of_bytes
+from .progress import amount_of_bytes, rate_of
 from .topic_checks import matching_topics, require_topics
 
 if TYPE_CHECKING:
@@ -217,9 +217,8 @@ class ConsumeRun:
     def _print_summary(self, output: Output, seconds: float) -> None:
         """Print a summary for a file."""
         if self._path is not None and self._console.talks:
-            rate = self._records / max(seconds, 1e-9)
             what = f"{plural(self._records, 'record')} ({amount_of_bytes(output.bytes)}) to {self._path}"
-            self._console.note(f"{what} in {seconds:.2f} s: {rate:,.0f} records/s")
+            self._console.note(f"{what} {rate_of(self._records, seconds)}")
 
 
 def _commit_first(consuming: ConsumeRun, consumer: Consumer) -> RebalanceListener:

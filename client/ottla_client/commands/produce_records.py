@@ -18,7 +18,7 @@ from ..errors import RecordTooLargeError, RequestTimeoutError
 from .admin_common import plural
 from .console import Console, one_line, text_or_base64, to_json
 from .input_files import STDIN, InThread, pieces, total_size
-from .progress import amount_of_bytes
+from .progress import amount_of_bytes, rate_of
 from .record_parsers import ParseFailure, Parser, Records
 from .topic_checks import require_topics
 
@@ -257,7 +257,7 @@ class ProduceRun:
                 line += (
                     f", offset{f's {extent.first} to' if extent.last > extent.first else ''} {extent.last}"
                 )
-        self._console.print(f"{line}, in {seconds:.2f} s: {rate:,.0f} records/s")
+        self._console.print(f"{line}, {rate_of(records, seconds)}")
         if self._invalid:
             where = "" if self._rejects is None else f", written to {self._rejects.name}"
             self._console.note(plural(self._invalid, "invalid line") + where)

@@ -73,7 +73,18 @@ class Progress:
         self._width = len(line)
 
     def _amount(self, number: float) -> str:
-        return amount_of_bytes(number) if self._unit == "bytes" else f"{number:,.0f} {self._unit}"
+        return amount_of_bytes(number) if self._unit == "bytes" else f"{_count(number)} {self._unit}"
+
+
+def rate_of(records: int, seconds: float) -> str:
+    """``in 0.02 s: 164 records/s``, without the rate if there were no records."""
+    rate = f": {_count(records / max(seconds, 1e-9))} records/s" if records else ""
+    return f"in {seconds:.2f} s{rate}"
+
+
+def _count(number: float) -> str:
+    """Whole from 10 on, below with two digits."""
+    return f"{number:,.0f}" if number >= 10 or number == int(number) else f"{number:.2g}"
 
 
 def amount_of_bytes(number: float) -> str:

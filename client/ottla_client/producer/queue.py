@@ -229,7 +229,7 @@ class PartitionQueue:
             why = "" if last is None else f"; the last attempt: {last}"
             error = DeliveryTimeoutError(
                 f"records for {self} were not acknowledged within {seconds:g} s (delivery_timeout_ms), in "
-                f"{batch.attempts} attempts; the broker may have them{why}"
+                f"{batch.attempts} attempt{'' if batch.attempts == 1 else 's'}; the broker may have them{why}"
             )
         error.__cause__ = last
         return error

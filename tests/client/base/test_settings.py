@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from dataclasses import fields
 from pathlib import Path
@@ -9,11 +10,12 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from ottla_client import Admin, Consumer, Producer, sync
+from ottla_client import Admin, Consumer, Delivery, Producer, sync
 from ottla_client.admin.base import AdminOptions, AdminSettings
 from ottla_client.consumer.settings import ConsumerOptions, ConsumerSettings
 from ottla_client.errors import ConfigurationError
-from ottla_client.option_names import kafka_name, kafka_names, option_name
+from ottla_client.foreign_options import _ADVICE
+from ottla_client.option_names import kafka_name, kafka_names, option_name, read_options
 from ottla_client.producer.settings import ProducerOptions, ProducerSettings
 from ottla_client.settings import ConnectionOptions, ConnectionSettings
 
@@ -39,6 +41,36 @@ def test_an_unknown_option_gets_a_suggestion(module: Any) -> None:
     ):
         with pytest.raises(TypeError, match=r"has no option client_di; did you mean client_id"):
             client(client_di="x")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("retries", "use delivery_timeout_ms"),
+        ("api_version", "asks each broker"),
+        ("sasl_mechanism", "no SASL yet"),
+        ("loop", "running event loop"),
+    ],
+)
+def test_options_of_other_clients_are_explained(name: str, advice: str) -> None:
+    for client in (Admin, Consumer, Producer, sync.Producer):
+        with pytest.raises(TypeError, match=f"has no option {name}; .*{advice}"):
+            client(**{name: "x"})  # type: ignore[arg-type]
+    for spelling in (name, name.replace("_", ".")):
+        with pytest.raises(ConfigurationError, match=f"no option {spelling}; .*{advice}"):
+            read_options({spelling: "x"}, ProducerSettings)
+
+
+def test_the_advice_names_options_and_methods_that_exist() -> None:
+    settings = (AdminSettings, ConsumerSettings, ProducerSettings)
+    options = {field.name for each in settings for field in fields(each)}
+    methods = {*dir(Consumer), *dir(Producer), *dir(Delivery), "timeout_ms"}
+    for name, advice in _ADVICE.items():
+        assert name not in options
+        for word in re.findall(r"use (\w+)", advice):
+            assert word in options
+        for word in re.findall(r"\b[a-z]+_[a-z_]+", advice):
+            assert word in options | methods | {"ottla_client"}, word
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,11 @@ def test_names_of_topics_and_groups(
     assert complete(broker.bootstrap, "consume", "complete-m") == [topic]
     assert complete(broker.bootstrap, "consume", topic, "--group", "complete-g") == [group]
     assert complete("127.0.0.1:1", "produce", "-b", broker.bootstrap, "complete-m") == [topic]
+    address = f"bootstrap.servers={broker.bootstrap}"
+    assert complete("127.0.0.1:1", "consume", "-X", "fetch.min.bytes=1", "-X", address, "complete-m") == [
+        topic
+    ]
+    assert complete(broker.bootstrap, "consume", "-X", "security.protocol=SSL", "complete-m") == []
     assert "produce" in complete("127.0.0.1:1", "prod")
 
 

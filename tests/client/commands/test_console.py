@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from ottla_client.cli import main
 from ottla_client.commands.client_options import ClientOptions
 from ottla_client.commands.console import Console, options, run, text_or_base64, unknown_topic
-from ottla_client.commands.progress import amount_of_bytes
+from ottla_client.commands.progress import amount_of_bytes, rate_of
 from ottla_client.commands.tables import Column, plain_table, printable
 from ottla_client.commands.timefmt import parse_duration, parse_time, show_time
 from ottla_client.consumer.settings import ConsumerSettings
@@ -215,12 +215,20 @@ def test_times_and_durations() -> None:
         "1.5 KiB",
         "1024.0 TiB",
     ]
+    assert [rate_of(*each) for each in ((0, 3.0), (1, 5.0), (3, 1.0), (5_000, 2.0))] == [
+        "in 3.00 s",
+        "in 5.00 s: 0.2 records/s",
+        "in 1.00 s: 3 records/s",
+        "in 2.00 s: 2,500 records/s",
+    ]
 
 
 def test_help_has_sections_and_unknown_commands_get_suggestions() -> None:
     shown = CliRunner().invoke(main, ["--help"])
     assert shown.exit_code == 0
     assert "Records:" in shown.output
+    assert "Pipeline:\n  pipeline  " in shown.output
+    assert "Others:" not in shown.output
     assert "produce " in shown.output
     wrong = CliRunner().invoke(main, ["produse"])
     assert wrong.exit_code == 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from bench.pipeline import data, driver, picture
-from bench.pipeline.__main__ import BATCH, produce
+from bench.pipeline.__main__ import BATCH, QUICK, produce
 from bench.pipeline.story import Story, audits, delays
 from rich.console import Console
 from tests.support.processes import BrokerProcess
@@ -100,6 +100,17 @@ def test_the_table_fits_into_a_terminal(expected: Any) -> None:
     assert lines[1].split() == [str(hour) for hour in range(5, 24)]
     assert lines[3].split()[:4] == ["UA", "-5", "-8", "-6"]
     assert len(lines) == 3 + 16
+
+
+@pytest.mark.parametrize("every", [1, QUICK])
+def test_the_table_shows_each_carrier_in_80_columns(all_frames: dict[str, Any], every: int) -> None:
+    found = data.expected(all_frames["flights"][::every], all_frames["weather"], all_frames["planes"])
+    console = terminal()
+    console.print(delays(found))
+    _, hours, _, *rows = text_of(console).splitlines()
+    assert {row[:2] for row in rows} == set(found["carrier"])
+    assert hours.split() == [str(hour) for hour in range(5, 24)]
+    assert "…" not in text_of(console)
 
 
 def test_the_picture(expected: Any, tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""Options of other Python clients, of librdkafka and of Java that this client lacks, and what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from .suggestions import did_you_mean
+
+_NO_METRICS: Final = "the client has no metrics yet"
+_LOGGING: Final = 'set the level of logging.getLogger("ottla_client")'
+_VERSIONS: Final = "the client asks each broker for its versions"
+_CALLBACK: Final = "send returns a Delivery, which has add_done_callback"
+_RAISED: Final = "errors are raised where they occur"
+_SYSTEM: Final = "the operating system sizes socket buffers"
+_CONTEXT: Final = "pass an ssl_context"
+
+_ADVICE: Final = {
+    "api_version": _VERSIONS,
+    "api_version_auto_timeout_ms": _VERSIONS,
+    "api_version_fallback_ms": _VERSIONS,
+    "api_version_request": _VERSIONS,
+    "auto_commit_enable": "use enable_auto_commit",
+    "batch_num_messages": "use batch_size, in bytes",
+    "broker_version_fallback": _VERSIONS,
+    "client_dns_lookup": "the client tries all addresses of a name",
+    "compression_codec": "use compression_type",
+    "consumer_timeout_ms": "poll with timeout_ms returns an empty list when no record comes",
+    "debug": _LOGGING,
+    "dr_cb": _CALLBACK,
+    "dr_msg_cb": _CALLBACK,
+    "enable_auto_offset_store": "auto-commit counts a record as processed when you ask for the next one",
+    "enable_partition_eof": "compare position with end_offsets",
+    "error_cb": _RAISED,
+    "fetch_message_max_bytes": "use max_partition_fetch_bytes",
+    "fetch_wait_max_ms": "use fetch_max_wait_ms",
+    "group_protocol": "the client has classic groups only",
+    "group_remote_assignor": "the client has classic groups only",
+    "interceptor_classes": "the client has no interceptors",
+    "log_level": _LOGGING,
+    "loop": "the client uses the running event loop",
+    "max_batch_size": "use batch_size",
+    "max_in_flight": "use max_in_flight_requests_per_connection",
+    "message_max_bytes": "use max_request_size",
+    "message_send_max_retries": "use delivery_timeout_ms, which bounds all attempts",
+    "message_timeout_ms": "use delivery_timeout_ms",
+    "metric_reporters": _NO_METRICS,
+    "metrics_enabled": _NO_METRICS,
+    "metrics_num_samples": _NO_METRICS,
+    "metrics_sample_window_ms": _NO_METRICS,
+    "on_commit": _RAISED,
+    "on_delivery": _CALLBACK,
+    "queue_buffering_max_kbytes": "use buffer_memory, in bytes",
+    "queue_buffering_max_messages": "use buffer_memory, in bytes",
+    "queue_buffering_max_ms": "use linger_ms",
+    "rebalance_timeout_ms": "use max_poll_interval_ms",
+    "receive_buffer_bytes": _SYSTEM,
+    "request_required_acks": "use acks",
+    "retries": "use delivery_timeout_ms, which bounds all attempts",
+    "send_buffer_bytes": _SYSTEM,
+    "socket_receive_buffer_bytes": _SYSTEM,
+    "socket_send_buffer_bytes": _SYSTEM,
+    "socket_timeout_ms": "use request_timeout_ms",
+    "ssl_ciphers": _CONTEXT,
+    "ssl_crlfile": _CONTEXT,
+    "statistics_interval_ms": _NO_METRICS,
+    "stats_cb": _NO_METRICS,
+    "topic_metadata_refresh_interval_ms": "use metadata_max_age_ms",
+}
+
+
+def unknown_option(name: str, known: Iterable[str]) -> str:
+    """The end of an error about the unknown option ``name``: advice, or the names in ``known`` most like it, or ``""``.
+
+    ``name`` may have dots, as in Kafka, or underscores.
+    """
+    key = name.lower().replace(".", "_").replace("-", "_")
+    if key.startswith("sasl_"):
+        return "; the client has no SASL yet, only PLAINTEXT and SSL"
+    advice = _ADVICE.get(key)
+    return f"; {advice}" if advice else did_you_mean(name, known)
