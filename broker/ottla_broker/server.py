@@ -21,6 +21,9 @@ from ottla_broker.config.topics import log_config
 from ottla_broker.controller.standalone import StandaloneController
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.settings import GroupSettings
+from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
+from ottla_broker.coordinator.transaction.producer_id_source import ProducerIdSource
+from ottla_broker.coordinator.transaction.settings import TransactionSettings
 from ottla_broker.events import get_logger
 from ottla_broker.handlers import served_apis
 from ottla_broker.handlers.authorization import Authorizer
@@ -29,8 +32,8 @@ from ottla_broker.handlers.services import Services
 from ottla_broker.log.folder import LogDirError
 from ottla_broker.log.maintenance import Intervals
 from ottla_broker.log.manager import LogManager
-from ottla_broker.metadata.cache import MetadataCache
-from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
+from ottla_broker.metadata.cache import NO_LEADER, MetadataCache
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla_broker.network.acceptor import Acceptor, ListenError, open_listener
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.processor import SocketSettings
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
     from ottla_broker.cluster.member import ClusterMember
     from ottla_broker.config import BrokerConfig, Endpoint
     from ottla_broker.controller.api import Controller
+    from ottla_broker.coordinator.transaction.markers import DeliverMarkers, Written
+    from ottla_broker.replica.txn_markers import TxnMarker
 
 _log = get_logger()
 
@@ -131,6 +136,7 @@ class Broker:
         await self.logs.load(self.metadata.log_config)
         self._loaded = True
         self._start_groups(controller.on_topic_deleted, controller.on_broker_configs)
+        self._start_transactions()
         await controller.start()
         self._start_maintenance(controller.on_broker_configs)
         self._listen(sockets)
@@ -154,6 +160,7 @@ class Broker:
         self._stopping.append(self.replicas.checkpoint_high_watermarks)
         self.controller = member.controller
         self._start_groups(member.controller_requests.on_topic_deleted, member.on_broker_configs)
+        self._start_transactions()
         self._start_maintenance(member.on_broker_configs)
         self._listen(sockets)
         self._accept()
@@ -189,17 +196,51 @@ class Broker:
     ) -> None:
         """Start the group coordinator. The lists take callbacks for deleted topics and changed broker configs."""
         settings = GroupSettings.from_config(self.config)
-
-        def partitions() -> int:
-            topic = self.metadata.topic(OFFSETS_TOPIC)
-            return settings.topic_partitions if topic is None else len(topic.partitions)
-
+        partitions = partial(self._partitions_of, OFFSETS_TOPIC, settings.topic_partitions)
         self.groups = GroupCoordinator(settings, self.clock, self.random, partitions)
         self.replicas.listeners.append(self.groups)
         on_topic_deleted.append(self.groups.on_partitions_deleted)
         on_broker_configs.append(self._update_connection_limits)
         self.groups.start()
         self._stopping.append(self.groups.stop)
+
+    def _partitions_of(self, topic: str, configured: int) -> int:
+        """The number of partitions that an internal topic has or will have."""
+        found = self.metadata.topic(topic)
+        return configured if found is None else len(found.partitions)
+
+    def _start_transactions(self) -> None:
+        """Start the transaction coordinator, and what writes markers for coordinators of all brokers."""
+        settings = TransactionSettings.from_config(self.config)
+        self.txn_markers = TxnMarkers(self.replicas, self.clock, self.groups.complete_transaction)
+        producer_ids = ProducerIdSource(self.controller.next_producer_id)
+        member = self.member
+        deliver: DeliverMarkers = (
+            self._write_markers_here if member is None else member.marker_transport(self.txn_markers)
+        )
+        self.transactions = TransactionCoordinator(
+            settings,
+            self.clock,
+            partial(self._partitions_of, TRANSACTION_TOPIC, settings.topic_partitions),
+            producer_ids,
+            self._leader_of,
+            deliver,
+        )
+        self.replicas.listeners.append(self.transactions)
+        self.transactions.start()
+        self._stopping.append(producer_ids.close)
+        self._stopping.append(self.transactions.stop)
+
+    def _write_markers_here(self, _: int, markers: Sequence[TxnMarker], written: Written) -> None:
+        self.txn_markers.write(markers, written)
+
+    def _leader_of(self, topic: str, index: int) -> int | None:
+        """The broker that can be asked for a partition, -1 while there is none; None: there is no such partition."""
+        known = self.metadata.client_topic(topic)
+        if known is not None and index in known.leaders:
+            return known.leaders[index]
+        knows_cluster = self.member is None or self.member.controller_requests.joined.is_set()
+        return None if knows_cluster else NO_LEADER
 
     def _start_maintenance(self, on_broker_configs: list[Callable[[], None]]) -> None:
         """Start the log's background tasks, checkpoints of high watermarks, and compaction."""
@@ -246,7 +287,8 @@ class Broker:
             groups=self.groups,
             logs=self.logs,
             fetch_sessions=self.fetch_sessions,
-            txn_markers=TxnMarkers(self.replicas, self.clock, self.groups.complete_transaction),
+            transactions=self.transactions,
+            txn_markers=self.txn_markers,
             joined=None if member is None else member.controller_requests.joined,
             cluster_member=member,
         )
@@ -340,6 +382,7 @@ class Broker:
         for acceptor in self._acceptors:
             acceptor.stop_accepting()
         self.groups.stop()
+        self.transactions.stop()
         self.replicas.answer_fetches()
         await asyncio.gather(*(acceptor.drain(DRAIN_SECONDS) for acceptor in self._acceptors))
 

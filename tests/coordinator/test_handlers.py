@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.coordinator.harness import DELAY_MS, FakePartition
+from tests.coordinator.transactions import TransactionWorld
 from tests.support.clock import FakeClock
 from tests.support.handlers import request_context, services, when_answered
 
@@ -81,6 +82,8 @@ class FakeBroker:
         self.groups.start()
         for partition in self.partitions:
             self.groups.on_leader(partition)
+        self.world = TransactionWorld(clock=self.clock)
+        self.transactions = self.world.coordinator
         self.clock.settle()
 
     def ask(self, api: ApiKey, version: int, request: Any, listener: str = "PLAINTEXT") -> Any:
@@ -91,6 +94,7 @@ class FakeBroker:
             metadata=self.metadata,
             controller=self.controller,
             groups=self.groups,
+            transactions=self.transactions,
             joined=self.joined,
         )
         context = request_context(given, version, api, listener, client_id="me")
@@ -402,6 +406,20 @@ def found(answer: Any, version: int) -> list[tuple[int, int, str, int]]:
     return [(one.error_code, one.node_id, one.host, one.port) for one in every]
 
 
+@pytest.mark.parametrize("version", range(1, 7))
+async def test_find_a_transaction_coordinator(broker: FakeBroker, version: int) -> None:
+    making = broker.ask(ApiKey.FIND_COORDINATOR, version, find_request(version, "x", key_type=1))
+    answer = received(await making, ApiKey.FIND_COORDINATOR, version)
+    assert found(answer, version) == [(0, 1, "10.0.0.1", 9092)]
+    info = broker.metadata.topic("__transaction_state")
+    assert info is not None
+    assert broker.metadata.topic("__consumer_offsets") is None
+    info.partitions.clear()
+    broker.metadata.put(info)
+    answer = broker.ask(ApiKey.FIND_COORDINATOR, version, find_request(version, "x", key_type=1))
+    assert found(answer, version) == [(Code.COORDINATOR_NOT_AVAILABLE, -1, "", -1)]
+
+
 @versions(ApiKey.FIND_COORDINATOR)
 async def test_find(broker: FakeBroker, version: int) -> None:
     # The first to ask has the topic made.
@@ -428,7 +446,6 @@ def test_coordinators_on_other_brokers(broker: FakeBroker, version: int) -> None
         assert one.error_message or code == Code.COORDINATOR_NOT_AVAILABLE
         return Code(code)
 
-    assert ask(1) is Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert ask(2) is (Code.COORDINATOR_NOT_AVAILABLE if version >= 6 else Code.INVALID_REQUEST)
     assert ask(9) is Code.INVALID_REQUEST
 

@@ -516,7 +516,7 @@ def test_markers_go_to_each_leader_together() -> None:
     world.brokers.deliver()
     world.brokers.deliver()
     assert world.state("a") == "CompleteCommit"
-    assert sorted(len(each.request.markers) for each in world.brokers.waiting) == [2, 2]
+    assert sorted(len(each.markers) for each in world.brokers.waiting) == [2, 2]
     world.brokers.deliver()
     world.brokers.deliver()
     assert world.state("c") == "CompleteCommit"
@@ -636,7 +636,7 @@ def test_a_request_has_a_limit() -> None:
         world.end(producer, name=name)
     sizes = []
     while world.brokers.waiting:
-        sizes.append(len(world.brokers.waiting[0].request.markers))
+        sizes.append(len(world.brokers.waiting[0].markers))
         world.brokers.deliver()
     assert sizes == [1, 500, 500, 202]
     assert len(world.markers()) == 1203

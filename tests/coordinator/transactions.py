@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from tests.coordinator.harness import FakePartition
@@ -14,16 +14,10 @@ from ottla_broker.coordinator.transaction.metadata import Producer, TopicPartiti
 from ottla_broker.coordinator.transaction.records import read_key, read_value
 from ottla_broker.coordinator.transaction.settings import TransactionSettings
 from ottla_broker.metadata.internal_topics import TRANSACTION_TOPIC
+from ottla_broker.replica.txn_markers import MarkerErrors, TxnMarker
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.write_txn_markers import (
-    WritableTxnMarkerPartitionResult,
-    WritableTxnMarkerResult,
-    WritableTxnMarkerTopicResult,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
 
-Answer = Callable[[WriteTxnMarkersResponse | None], None]
+Answer = Callable[[list[MarkerErrors] | None], None]
 
 
 class Marker(NamedTuple):
@@ -36,8 +30,8 @@ class Marker(NamedTuple):
 class Waiting:
     """A request to a broker that has not been answered."""
 
-    def __init__(self, broker_id: int, request: WriteTxnMarkersRequest, reply: Answer) -> None:
-        self.broker_id, self.request, self.reply = broker_id, request, reply
+    def __init__(self, broker_id: int, markers: Sequence[TxnMarker], reply: Answer) -> None:
+        self.broker_id, self.markers, self.reply = broker_id, markers, reply
 
 
 class Brokers:
@@ -59,46 +53,35 @@ class Brokers:
     def leader_of(self, topic: str, index: int) -> int | None:
         return self.leaders.get((topic, index))
 
-    def __call__(self, broker_id: int, request: WriteTxnMarkersRequest, reply: Answer) -> None:
-        waiting = Waiting(broker_id, request, reply)
+    def __call__(self, broker_id: int, markers: Sequence[TxnMarker], written: Answer) -> None:
+        waiting = Waiting(broker_id, markers, written)
         if self.hold:
             self.waiting.append(waiting)
         else:
-            reply(self._write(waiting))
+            written(self._write(waiting))
 
     def deliver(self, number: int = 0, *, answer: bool = True) -> None:
         """Let a request through; without ``answer`` its response gets lost."""
         waiting = self.waiting.pop(number)
-        response = self._write(waiting)
-        waiting.reply(response if answer else None)
+        errors = self._write(waiting)
+        waiting.reply(errors if answer else None)
 
     def drop(self, number: int = 0) -> None:
         """Lose a request."""
         self.waiting.pop(number).reply(None)
 
-    def _write(self, waiting: Waiting) -> WriteTxnMarkersResponse:
-        response = WriteTxnMarkersResponse()
-        for marker in waiting.request.markers:
-            result = WritableTxnMarkerResult(producer_id=marker.producer_id)
-            for topic in marker.topics:
-                results = WritableTxnMarkerTopicResult(name=topic.name)
-                for index in topic.partition_indexes:
-                    error = self._write_one(
-                        waiting.broker_id,
-                        (topic.name, index),
-                        Marker(
-                            marker.producer_id,
-                            marker.producer_epoch,
-                            marker.transaction_result,
-                            marker.coordinator_epoch,
-                        ),
-                    )
-                    results.partitions.append(
-                        WritableTxnMarkerPartitionResult(partition_index=index, error_code=error)
-                    )
-                result.topics.append(results)
-            response.markers.append(result)
-        return response
+    def _write(self, waiting: Waiting) -> list[MarkerErrors]:
+        return [
+            {
+                partition: self._write_one(
+                    waiting.broker_id,
+                    partition,
+                    Marker(each.producer_id, each.producer_epoch, each.commit, each.coordinator_epoch),
+                )
+                for partition in each.partitions
+            }
+            for each in waiting.markers
+        ]
 
     def _write_one(self, broker_id: int, partition: TopicPartition, marker: Marker) -> ErrorCode:
         leader = self.leaders.get(partition)

@@ -36,6 +36,7 @@ NO_KEYS = {
     "linger.ms",
     "security.protocol",
     "ssl.ca.location",
+    "transaction.timeout.ms",
     "transactional.id",
 }
 MIGRATION = ROOT / "docs/migration.md"

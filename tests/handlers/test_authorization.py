@@ -13,6 +13,7 @@ from tests.support.clock import FakeClock
 from tests.support.handlers import Client, request_context, services, when_answered
 
 from ottla_broker.config import BrokerConfig
+from ottla_broker.coordinator.transaction.coordinator import Listed
 from ottla_broker.handlers import served_apis
 from ottla_broker.handlers.authorization import (
     CLUSTER_NAME,
@@ -29,6 +30,8 @@ from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import alter_configs, describe_topic_partitions, incremental_alter_configs
+from ottla_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from ottla_protocol.messages.alter_configs import AlterConfigsRequest
 from ottla_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -48,12 +51,15 @@ from ottla_protocol.messages.describe_configs import DescribeConfigsRequest, Des
 from ottla_protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from ottla_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from ottla_protocol.messages.describe_transactions import DescribeTransactionsRequest
 from ottla_protocol.messages.elect_leaders import ElectLeadersRequest
 from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla_protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla_protocol.messages.list_groups import ListGroupsRequest
 from ottla_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla_protocol.messages.list_transactions import ListTransactionsRequest
 from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla_protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -71,6 +77,11 @@ from ottla_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla_protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from ottla_protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -158,7 +169,7 @@ def error_codes(message: Any) -> list[int]:
     """Every error code of an answer, those of its lists included."""
     found = []
     for name, value in vars(message).items() if hasattr(message, "__dict__") else _slots(message):
-        if name == "error_code":
+        if name in {"error_code", "partition_error_code"}:
             found.append(int(value))
         elif isinstance(value, list):
             for each in value:
@@ -171,10 +182,11 @@ def _slots(message: Any) -> Iterable[tuple[str, Any]]:
     return [(name, getattr(message, name)) for name in type(message).__slots__]
 
 
-TOPIC, GROUP, CLUSTER = (
+TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
 
 REQUESTS: list[tuple[Any, int, ErrorCode | None]] = [
@@ -216,6 +228,30 @@ REQUESTS: list[tuple[Any, int, ErrorCode | None]] = [
         GROUP,
     ),
     (FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4, GROUP),
+    (FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]), 4, TRANSACTIONAL_ID),
+    (InitProducerIdRequest(transactional_id=None), 5, CLUSTER),
+    (InitProducerIdRequest(transactional_id="x"), 5, TRANSACTIONAL_ID),
+    (
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="x",
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
+        ),
+        3,
+        TRANSACTIONAL_ID,
+    ),
+    (AddPartitionsToTxnRequest(), 5, CLUSTER),
+    (AddOffsetsToTxnRequest(transactional_id="x", group_id="g"), 4, TRANSACTIONAL_ID),
+    (
+        TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id="g",
+            topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[TxnOffsetCommitRequestPartition()])],
+        ),
+        4,
+        TRANSACTIONAL_ID,
+    ),
+    (DescribeTransactionsRequest(transactional_ids=["x"]), 0, TRANSACTIONAL_ID),
+    (ListTransactionsRequest(), 1, None),
     (DescribeGroupsRequest(groups=["g"]), 5, GROUP),
     (ListGroupsRequest(), 4, None),
     (DeleteGroupsRequest(groups_names=["g"]), 2, GROUP),
@@ -306,6 +342,7 @@ async def test_a_request_that_is_not_allowed_is_refused(
         metadata=metadata,
         controller=Nothing(),
         groups=Nothing(),
+        transactions=SimpleNamespace(list=lambda *_: (0, [], [Listed("x", 1, "Empty")])),
         replicas=SimpleNamespace(selector=None),
         fetch_sessions=FetchSessions(0, clock, Random(1)),
     )

@@ -18,6 +18,7 @@ from ottla_broker.cluster.identity import generate_broker_id, register
 from ottla_broker.cluster.leader_discovery import discover_leaders
 from ottla_broker.cluster.lease_monitor import watch_lease
 from ottla_broker.cluster.log_dir_failures import report_failed_dir
+from ottla_broker.cluster.marker_transport import MarkerTransport
 from ottla_broker.cluster.peer_monitor import PeerMonitor
 from ottla_broker.cluster.reconnecting_store import ReconnectingStore
 from ottla_broker.config.cluster_keys import RACK_AWARE
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from ottla_broker.log.config import LogConfig
     from ottla_broker.log.manager import LogManager
     from ottla_broker.metadata.cache import MetadataCache
+    from ottla_broker.replica.txn_markers import TxnMarkers
 
 _log = get_logger()
 
@@ -100,6 +102,7 @@ class ClusterMember:
         self._active: ActiveController | None = None
         self._registration: BrokerRegistration | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._transports: list[MarkerTransport] = []
         self._log_configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
 
     async def open(self, cluster_id: str | None, broker_id: int | None) -> None:
@@ -210,6 +213,12 @@ class ClusterMember:
             broker_epoch=self._broker_epoch,
             active=lambda: self._active,
         )
+
+    def marker_transport(self, local: TxnMarkers) -> MarkerTransport:
+        """Delivers transaction markers to this broker, where ``local`` writes them, and to the others."""
+        made = MarkerTransport(self._config.broker_id, local, self._peers)
+        self._transports.append(made)
+        return made
 
     async def _new_session(self) -> ZooKeeperStore:
         self._session = await ZooKeeperStore.open(self._settings, self._clock)
@@ -501,6 +510,8 @@ class ClusterMember:
             await self._alter_partition.close()
             await self._fetchers.close()
             await self._on_resigned()
+            for transport in self._transports:
+                await transport.close()
             await self._peers.close()
         await self.store.close()
 

@@ -1,21 +1,19 @@
-"""FindCoordinator (key 10), versions 0-6: the broker that coordinates a group.
+"""FindCoordinator (key 10), versions 0-6: the broker that coordinates a group or a transactional id.
 
 Version 1 can ask for transaction coordinators, 3 is flexible, 4 asks for several keys (KIP-699), 6 for share groups.
-The first request creates ``__consumer_offsets`` and is answered once it exists.
-
-Transactions and share groups aren't built yet. A transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED and a
-message: the only error after which all clients give up at once.
+The first request creates the coordinators' topic and is answered once it exists. Share groups aren't built yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.events import get_logger
-from ottla_broker.handlers.authorization import AclResource
+from ottla_broker.handlers.authorization import DENIED, AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.metadata.cache import NO_LEADER
-from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.find_coordinator import (
     Coordinator,
@@ -23,45 +21,71 @@ from ottla_protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
+if TYPE_CHECKING:
+    from ottla_broker.handlers.services import Services
+
 _log = get_logger()
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+
+
+class _Kind(NamedTuple):
+    """Where coordinators of one type are."""
+
+    resource: AclResource
+    topic: str
+    partition_for: Callable[[Services, str], int]
+
+
+_KINDS: Final = {
+    _GROUP: _Kind(AclResource.GROUP, OFFSETS_TOPIC, lambda services, key: services.groups.partition_for(key)),
+    _TRANSACTION: _Kind(
+        AclResource.TRANSACTIONAL_ID,
+        TRANSACTION_TOPIC,
+        lambda services, key: services.transactions.partition_for(key),
+    ),
+}
 
 
 def handle(
     ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     keys = request.coordinator_keys if ctx.version >= 4 else [request.key]
-    allowed = any(ctx.authorize(AclResource.GROUP, key) for key in keys)
-    if request.key_type == _GROUP and allowed and ctx.services.metadata.topic(OFFSETS_TOPIC) is None:
-        return _make_topic_first(ctx, keys)
+    kind = _KINDS.get(request.key_type)
+    if (
+        kind is not None
+        and ctx.services.metadata.topic(kind.topic) is None
+        and any(ctx.authorize(kind.resource, key) for key in keys)
+    ):
+        return _make_topic_first(ctx, request.key_type, kind.topic, keys)
     return _answer(ctx, [_find(ctx, request.key_type, key) for key in keys])
 
 
-async def _make_topic_first(ctx: RequestContext, keys: Sequence[str]) -> FindCoordinatorResponse:
+async def _make_topic_first(
+    ctx: RequestContext, key_type: int, topic: str, keys: Sequence[str]
+) -> FindCoordinatorResponse:
     try:
-        await ctx.services.controller.ensure_topic(OFFSETS_TOPIC)
+        await ctx.services.controller.ensure_topic(topic)
     except KafkaError as error:
-        _log.error("topic not made", topic=OFFSETS_TOPIC, error=error.code.name, reason=error.message)
+        _log.error("topic not made", topic=topic, error=error.code.name, reason=error.message)
         return _answer(ctx, [_failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE) for key in keys])
-    return _answer(ctx, [_find(ctx, _GROUP, key) for key in keys])
+    return _answer(ctx, [_find(ctx, key_type, key) for key in keys])
 
 
 def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
-    if key_type == _TRANSACTION:
-        message = "this broker does not serve transactions; produce without a transactional id"
-        return _failed(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message)
-    if key_type == _GROUP and not ctx.authorize(AclResource.GROUP, key):
-        return _failed(key, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    if key_type == _SHARE and ctx.version >= 6:
-        return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if key_type != _GROUP:
+    kind = _KINDS.get(key_type)
+    if kind is None:
+        if key_type == _SHARE and ctx.version >= 6:
+            return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return _failed(key, ErrorCode.INVALID_REQUEST, "unknown coordinator type")
+    if not ctx.authorize(kind.resource, key):
+        return _failed(key, DENIED[kind.resource])
     metadata = ctx.services.metadata
-    topic = metadata.client_topic(OFFSETS_TOPIC)
+    topic = metadata.client_topic(kind.topic)
     if topic is None:
         return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    broker = metadata.brokers.get(topic.leaders.get(ctx.services.groups.partition_for(key), NO_LEADER))
+    partition = kind.partition_for(ctx.services, key)
+    broker = metadata.brokers.get(topic.leaders.get(partition, NO_LEADER))
     if broker is None:
         return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     host, port = broker.listeners.get(ctx.connection.listener, (broker.host, broker.port))

@@ -1,28 +1,55 @@
-"""InitProducerId, versions 0-5: a producer id for an idempotent producer.
+"""InitProducerId (key 22), versions 0-5: a producer id and epoch.
 
-A producer without a transactional id always gets a new id with epoch 0, even if it names its old one (KIP-360 lets only
-transactional producers keep theirs). Transactions aren't built yet: a transactional id is refused.
+A producer without a transactional id always gets a new id with epoch 0, even if it names its old one. For a
+transactional id the coordinator raises the epoch, which fences older instances; from version 3 a producer may name its
+id and epoch to continue after an error (KIP-360). 2 is flexible, 4 has PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from ottla_broker.coordinator.transaction.coordinator import InitResult
+from ottla_broker.coordinator.transaction.metadata import Producer
+from ottla_broker.handlers.authorization import DENIED, AclResource
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.transactions import producer_error
+from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+_HAS_FENCED = 4
 
 
 def handle(
     ctx: RequestContext, request: InitProducerIdRequest
-) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
-    if request.transactional_id == "":
-        return _error(ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is not None:
-        return _error(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+) -> InitProducerIdResponse | PendingResponse | Awaitable[InitProducerIdResponse]:
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        if not ctx.authorize(AclResource.CLUSTER):
+            return _error(DENIED[AclResource.CLUSTER])
+    elif not ctx.authorize(AclResource.TRANSACTIONAL_ID, transactional_id):
+        return _error(DENIED[AclResource.TRANSACTIONAL_ID])
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         return _error(ErrorCode.INVALID_REQUEST)
-    return _allocate(ctx)
+    if transactional_id is None:
+        return _allocate(ctx)
+    expected = None if request.producer_id == -1 else Producer(request.producer_id, request.producer_epoch)
+    pending = PendingResponse()
+
+    def reply(result: InitResult) -> None:
+        pending.complete(
+            InitProducerIdResponse(
+                error_code=producer_error(result.error, ctx.version >= _HAS_FENCED),
+                producer_id=result.producer_id,
+                producer_epoch=result.producer_epoch,
+            )
+        )
+
+    ctx.services.transactions.init_producer_id(
+        transactional_id, request.transaction_timeout_ms, expected, reply
+    )
+    return pending
 
 
 async def _allocate(ctx: RequestContext) -> InitProducerIdResponse:

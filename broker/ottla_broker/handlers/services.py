@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig
     from ottla_broker.controller.api import BrokerRequests, Controller
     from ottla_broker.coordinator.group.coordinator import GroupCoordinator
+    from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla_broker.handlers import Served
     from ottla_broker.handlers.authorization import Authorizer
     from ottla_broker.log.manager import LogManager
@@ -65,6 +66,7 @@ class Services:
     controller: Controller
     replicas: ReplicaManager
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     logs: LogManager
     fetch_sessions: FetchSessions
     txn_markers: TxnMarkers

@@ -66,6 +66,7 @@ class Purpose(Enum):
 
     CONTROL = "control"
     WATCH = "watch"
+    MARKERS = "markers"
     OTHER = "other"
 
 

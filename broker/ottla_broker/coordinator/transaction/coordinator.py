@@ -14,7 +14,7 @@ from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.shard import Shard, ShardHost
 from ottla_broker.coordinator.time_sliced_task import TimeSlicedTask
-from ottla_broker.coordinator.transaction.markers import LeaderOf, MarkerJob, MarkerSender, MarkerTransport
+from ottla_broker.coordinator.transaction.markers import DeliverMarkers, LeaderOf, MarkerJob, MarkerSender
 from ottla_broker.coordinator.transaction.metadata import Producer, TopicPartition, TransactionMetadata
 from ottla_broker.coordinator.transaction.settings import TransactionSettings
 from ottla_broker.coordinator.transaction.states import (
@@ -90,12 +90,12 @@ class TransactionCoordinator:
         partitions: Callable[[], int],
         draw: DrawProducerId,
         leader_of: LeaderOf,
-        transport: MarkerTransport,
+        deliver: DeliverMarkers,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._draw = draw
-        self._sender = MarkerSender(clock, leader_of, transport)
+        self._sender = MarkerSender(clock, leader_of, deliver)
         self._shards: dict[int, TransactionShard] = {}
         self._host = ShardHost(
             TRANSACTION_TOPIC, partitions, self._make_shard, clock, _COMPRESSION_NONE, MAX_WAIT_MS

@@ -8,21 +8,16 @@ partitions that no longer exist are passed over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator.transaction.metadata import TopicPartition
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.cache import NO_LEADER
+from ottla_broker.replica.txn_markers import MarkerErrors, TxnMarker
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
 
 _log = get_logger()
 
@@ -45,7 +40,7 @@ class _Action(Enum):
     WAIT = "send it again after a long pause"
 
 
-_ACTIONS: Final[Mapping[int, _Action]] = {
+_ACTIONS: Final[Mapping[ErrorCode, _Action]] = {
     ErrorCode.NONE: _Action.DONE,
     # The partition's format has no transactions, so the producer has written nothing to it.
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: _Action.DONE,
@@ -64,17 +59,11 @@ _ACTIONS: Final[Mapping[int, _Action]] = {
 """Other errors are unexpected, and wait too."""
 
 
-class MarkerTransport(Protocol):
-    """Delivers a request to a broker, which may be this one."""
+Written = Callable[[list[MarkerErrors] | None], None]
+"""Called once with the errors of each marker; None: the broker didn't answer, and may or may not have written them."""
 
-    def __call__(
-        self,
-        broker_id: int,
-        request: WriteTxnMarkersRequest,
-        reply: Callable[[WriteTxnMarkersResponse | None], None],
-    ) -> None:
-        """Call ``reply`` once, now or later, with the response; None: it may or may not have been carried out."""
-
+DeliverMarkers = Callable[[int, Sequence[TxnMarker], Written], None]
+"""``deliver(broker_id, markers, written)`` delivers markers to a broker, which may be this one."""
 
 LeaderOf = Callable[[str, int], int | None]
 """The broker that leads a partition; -1: no one can be asked now; None: there is no such partition."""
@@ -143,10 +132,10 @@ _Batch = list[tuple[MarkerJob, set[TopicPartition]]]
 class MarkerSender:
     """Owned by the loop thread."""
 
-    def __init__(self, clock: Clock, leader_of: LeaderOf, transport: MarkerTransport) -> None:
+    def __init__(self, clock: Clock, leader_of: LeaderOf, deliver: DeliverMarkers) -> None:
         self._clock = clock
         self._leader_of = leader_of
-        self._transport = transport
+        self._deliver = deliver
         self._destinations: dict[int, _Destination] = {}
 
     def send(self, job: MarkerJob) -> None:
@@ -210,37 +199,31 @@ class MarkerSender:
                 if not batch:
                     break
                 destination.in_flight = True
-                self._transport(destination.broker_id, _request(batch), self._answering(destination, batch))
+                self._deliver(destination.broker_id, _markers(batch), self._answering(destination, batch))
         finally:
             destination.pumping = False
 
     def _answering(
         self, destination: _Destination, batch: _Batch
-    ) -> Callable[[WriteTxnMarkersResponse | None], None]:
-        def answered(response: WriteTxnMarkersResponse | None) -> None:
+    ) -> Callable[[list[MarkerErrors] | None], None]:
+        def answered(errors: list[MarkerErrors] | None) -> None:
             destination.in_flight = False
             try:
-                self._settle(destination.broker_id, batch, response)
+                self._settle(destination.broker_id, batch, errors)
             finally:
                 self._pump(destination)
 
         return answered
 
-    def _settle(self, broker_id: int, batch: _Batch, response: WriteTxnMarkersResponse | None) -> None:
-        answers: dict[int, dict[TopicPartition, int]] = {}
-        for marker in () if response is None else response.markers:
-            found = answers.setdefault(marker.producer_id, {})
-            for topic in marker.topics:
-                for result in topic.partitions:
-                    found[topic.name, result.partition_index] = result.error_code
-        for job, partitions in batch:
+    def _settle(self, broker_id: int, batch: _Batch, errors: list[MarkerErrors] | None) -> None:
+        for number, (job, partitions) in enumerate(batch):
             if not job.cancelled:
                 # What the answer leaves out is sent again.
-                found = answers.get(job.producer_id, {})
-                unanswered = int(ErrorCode.REQUEST_TIMED_OUT)
+                found = {} if errors is None else errors[number]
+                unanswered = ErrorCode.REQUEST_TIMED_OUT
                 self._settle_job(broker_id, job, {each: found.get(each, unanswered) for each in partitions})
 
-    def _settle_job(self, broker_id: int, job: MarkerJob, answers: dict[TopicPartition, int]) -> None:
+    def _settle_job(self, broker_id: int, job: MarkerJob, answers: MarkerErrors) -> None:
         sorted_out: dict[_Action, list[TopicPartition]] = {action: [] for action in _Action}
         for partition, error in answers.items():
             sorted_out[_ACTIONS.get(error, _Action.WAIT)].append(partition)
@@ -251,7 +234,7 @@ class MarkerSender:
                 producer_id=job.producer_id,
                 producer_epoch=job.producer_epoch,
                 broker=broker_id,
-                errors={f"{name}-{index}": answers[name, index] for name, index in refused},
+                errors={f"{name}-{index}": answers[name, index].name for name, index in refused},
             )
             self._later(job, refused, REFUSED_SECONDS)
         if again := sorted_out[_Action.RETRY]:
@@ -278,22 +261,10 @@ def _take(queue: dict[MarkerJob, set[TopicPartition]]) -> _Batch:
     return batch
 
 
-def _request(batch: _Batch) -> WriteTxnMarkersRequest:
-    markers = []
-    for job, partitions in batch:
-        topics: dict[str, WritableTxnMarkerTopic] = {}
-        for name, index in sorted(partitions):
-            topic = topics.get(name)
-            if topic is None:
-                topic = topics[name] = WritableTxnMarkerTopic(name=name)
-            topic.partition_indexes.append(index)
-        markers.append(
-            WritableTxnMarker(
-                producer_id=job.producer_id,
-                producer_epoch=job.producer_epoch,
-                transaction_result=job.commit,
-                topics=list(topics.values()),
-                coordinator_epoch=job.coordinator_epoch(),
-            )
+def _markers(batch: _Batch) -> list[TxnMarker]:
+    return [
+        TxnMarker(
+            job.producer_id, job.producer_epoch, job.coordinator_epoch(), job.commit, sorted(partitions)
         )
-    return WriteTxnMarkersRequest(markers=markers)
+        for job, partitions in batch
+    ]

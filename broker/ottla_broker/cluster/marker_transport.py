@@ -1,0 +1,105 @@
+"""Delivers transaction markers to the brokers that lead the partitions: this one, or another by WriteTxnMarkers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from ottla_broker.events import get_logger
+from ottla_broker.network.peer import PeerError, Peers, Purpose
+from ottla_broker.replica.txn_markers import TIMEOUT_MS, MarkerErrors, TxnMarker
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla_broker.coordinator.transaction.markers import Written
+    from ottla_broker.replica.txn_markers import TxnMarkers
+
+_log = get_logger()
+
+_TIMEOUT_SECONDS: Final = TIMEOUT_MS / 1000 + 5.0
+"""A little longer than the broker waits for its replicas."""
+
+
+class MarkerTransport:
+    """Owned by the loop thread; one task per request under way, at most one for each broker."""
+
+    def __init__(self, broker_id: int, local: TxnMarkers, peers: Peers) -> None:
+        self._broker_id = broker_id
+        self._local = local
+        self._peers = peers
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, broker_id: int, markers: Sequence[TxnMarker], written: Written) -> None:
+        """See :data:`ottla_broker.coordinator.transaction.markers.DeliverMarkers`."""
+        if broker_id == self._broker_id:
+            self._local.write(markers, written)
+            return
+        task = asyncio.get_running_loop().create_task(self._send(broker_id, markers, written))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, broker_id: int, markers: Sequence[TxnMarker], written: Written) -> None:
+        try:
+            response = await self._peers.request(
+                broker_id, request_of(markers), timeout=_TIMEOUT_SECONDS, purpose=Purpose.MARKERS
+            )
+        except PeerError as error:
+            _log.info("markers not delivered", broker=broker_id, markers=len(markers), reason=str(error))
+            written(None)
+        else:
+            written(errors_of(markers, response))
+
+    async def close(self) -> None:
+        """Drop the requests under way: the transactions' next coordinator sends their markers again."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+def request_of(markers: Sequence[TxnMarker]) -> WriteTxnMarkersRequest:
+    """The request that delivers ``markers``."""
+    made = []
+    for marker in markers:
+        topics: dict[str, WritableTxnMarkerTopic] = {}
+        for name, index in marker.partitions:
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = WritableTxnMarkerTopic(name=name)
+            topic.partition_indexes.append(index)
+        made.append(
+            WritableTxnMarker(
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                transaction_result=marker.commit,
+                topics=list(topics.values()),
+                coordinator_epoch=marker.coordinator_epoch,
+            )
+        )
+    return WriteTxnMarkersRequest(markers=made)
+
+
+def errors_of(markers: Sequence[TxnMarker], response: WriteTxnMarkersResponse) -> list[MarkerErrors]:
+    """The errors of each marker, as far as the response has them; an unknown code is UNKNOWN_SERVER_ERROR."""
+    by_producer: dict[int, MarkerErrors] = {}
+    for marker in response.markers:
+        found = by_producer.setdefault(marker.producer_id, {})
+        for topic in marker.topics:
+            for result in topic.partitions:
+                found[topic.name, result.partition_index] = _code(result.error_code)
+    return [by_producer.get(marker.producer_id, {}) for marker in markers]
+
+
+def _code(code: int) -> ErrorCode:
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,0 +1,36 @@
+"""AddOffsetsToTxn (key 25), versions 0-4: a transaction is about to commit offsets of a group.
+
+The group's partition of ``__consumer_offsets`` becomes part of the transaction. Version 2 has PRODUCER_FENCED, 3 is
+flexible, 4 has TRANSACTION_ABORTABLE (KIP-890).
+"""
+
+from __future__ import annotations
+
+from ottla_broker.coordinator.transaction.metadata import Producer
+from ottla_broker.handlers.authorization import DENIED, AclResource
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.transactions import producer_error
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
+from ottla_broker.network.pending_response import PendingResponse
+from ottla_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+_HAS_FENCED = 2
+
+
+def handle(ctx: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse | PendingResponse:
+    for resource, name in (
+        (AclResource.TRANSACTIONAL_ID, request.transactional_id),
+        (AclResource.GROUP, request.group_id),
+    ):
+        if not ctx.authorize(resource, name):
+            return AddOffsetsToTxnResponse(error_code=DENIED[resource])
+    pending = PendingResponse()
+    ctx.services.transactions.add_partitions(
+        request.transactional_id,
+        Producer(request.producer_id, request.producer_epoch),
+        {(OFFSETS_TOPIC, ctx.services.groups.partition_for(request.group_id))},
+        lambda error: pending.complete(
+            AddOffsetsToTxnResponse(error_code=producer_error(error, ctx.version >= _HAS_FENCED))
+        ),
+    )
+    return pending

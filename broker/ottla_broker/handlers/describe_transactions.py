@@ -1,0 +1,46 @@
+"""DescribeTransactions (key 65), version 0: the transactional ids that this broker coordinates, by name (KIP-664)."""
+
+from __future__ import annotations
+
+from ottla_broker.handlers.authorization import DENIED, AclResource
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+
+def handle(ctx: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            _describe(ctx, transactional_id) for transactional_id in request.transactional_ids
+        ]
+    )
+
+
+def _describe(ctx: RequestContext, transactional_id: str) -> TransactionState:
+    if not ctx.authorize(AclResource.TRANSACTIONAL_ID, transactional_id):
+        return TransactionState(
+            transactional_id=transactional_id, error_code=DENIED[AclResource.TRANSACTIONAL_ID]
+        )
+    found = ctx.services.transactions.describe(transactional_id)
+    metadata = found.metadata
+    if metadata is None:
+        return TransactionState(transactional_id=transactional_id, error_code=found.error)
+    topics: dict[str, TopicData] = {}
+    for name, index in found.partitions:
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = TopicData(topic=name)
+        topic.partitions.append(index)
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=metadata.state.value,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_start_time_ms=metadata.start_ms,
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
+        topics=[topic for name, topic in topics.items() if ctx.authorize(AclResource.TOPIC, name)],
+    )

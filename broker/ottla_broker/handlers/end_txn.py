@@ -1,0 +1,28 @@
+"""EndTxn (key 26), versions 0-4: commit or abort a transaction.
+
+The answer says that the decision is in the log; the markers follow. Version 2 has PRODUCER_FENCED, 3 is flexible, 4 has
+TRANSACTION_ABORTABLE (KIP-890).
+"""
+
+from __future__ import annotations
+
+from ottla_broker.coordinator.transaction.metadata import Producer
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.transactions import producer_error
+from ottla_broker.network.pending_response import PendingResponse
+from ottla_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+_HAS_FENCED = 2
+
+
+def handle(ctx: RequestContext, request: EndTxnRequest) -> PendingResponse:
+    pending = PendingResponse()
+    ctx.services.transactions.end(
+        request.transactional_id,
+        Producer(request.producer_id, request.producer_epoch),
+        request.committed,
+        lambda error: pending.complete(
+            EndTxnResponse(error_code=producer_error(error, ctx.version >= _HAS_FENCED))
+        ),
+    )
+    return pending

@@ -1,0 +1,33 @@
+"""ListTransactions (key 66), versions 0-1: the transactional ids that this broker coordinates (KIP-664).
+
+Version 1 selects by the time since a transaction began (KIP-994).
+"""
+
+from __future__ import annotations
+
+from ottla_broker.handlers.authorization import AclResource
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+
+
+def handle(ctx: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    error, unknown, found = ctx.services.transactions.list(
+        request.state_filters, frozenset(request.producer_id_filters), request.duration_filter
+    )
+    return ListTransactionsResponse(
+        error_code=error,
+        unknown_state_filters=unknown,
+        transaction_states=[
+            TransactionState(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer_id,
+                transaction_state=each.state,
+            )
+            for each in found
+            if ctx.authorize(AclResource.TRANSACTIONAL_ID, each.transactional_id)
+        ],
+    )
