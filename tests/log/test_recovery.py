@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 
 import pytest
 
 from ottla_broker.log.log import Log
-from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.errors import KafkaError
 
 from .batches import batch
 from .conftest import NOW_MS, OpenLog
@@ -261,22 +260,6 @@ def test_a_clean_stop_with_a_damaged_end_is_recovered(open_log: OpenLog, folder:
     with open(folder / "00000000000000000000.log", "ab") as stream:
         stream.write(b"\0" * 100)
     assert open_log(clean=True, recovery_point=40).log_end_offset == 40
-
-
-@pytest.mark.parametrize("clean", [True, False])
-def test_old_messages_are_refused_and_never_truncated(open_log: OpenLog, folder: Path, clean: bool) -> None:
-    folder.mkdir()
-    message = b"\0\0" + b"\xff\xff\xff\xff" + b"\0\0\0\x05hello" + bytes(10)
-    message = zlib.crc32(message).to_bytes(4, "big") + message
-    path = folder / "00000000000000000000.log"
-    path.write_bytes(bytes(8) + len(message).to_bytes(4, "big") + message + bytes(40))
-    before = path.read_bytes()
-    for kind in (".index", ".timeindex"):
-        path.with_suffix(kind).write_bytes(b"")
-    with pytest.raises(KafkaError, match="format v0") as caught:
-        open_log(clean=clean).open()
-    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert path.read_bytes() == before
 
 
 def test_a_preallocated_segment_is_trimmed_and_recovered(open_log: OpenLog, folder: Path) -> None:

@@ -31,8 +31,9 @@ from ottla_broker.events import get_logger
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce
 from ottla_broker.replica.offset_waiters import OffsetWaiter, Reached
 from ottla_protocol.errors import ErrorCode, KafkaError, ProtocolError
-from ottla_protocol.records.batch import BatchHeader, CorruptRecordError, iter_headers
-from ottla_protocol.records.record import Record, decode_records, encode_batch
+from ottla_protocol.records.batch import BatchHeader, CorruptRecordError
+from ottla_protocol.records.formats import decode_any, iter_any_headers
+from ottla_protocol.records.record import Record, encode_batch
 
 _log = get_logger()
 
@@ -229,7 +230,7 @@ class Shard:
         machine = self.machine
         for chunk in self.partition.scan(0):
             try:
-                for position, header in iter_headers(chunk):
+                for position, header in iter_any_headers(chunk):
                     self._replay_batch(machine, chunk, position, header)
                     yield
             except CorruptRecordError as error:
@@ -241,7 +242,7 @@ class Shard:
         self, machine: StateMachine, chunk: memoryview, position: int, header: BatchHeader
     ) -> None:
         try:
-            records = decode_records(chunk, position, header)
+            records = decode_any(chunk, position, header)
         except CorruptRecordError as error:
             self._skipped("batch", header.base_offset, error)
             return

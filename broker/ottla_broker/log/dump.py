@@ -21,7 +21,8 @@ from ottla_broker.log.files import CorruptFileError, Files
 from ottla_broker.log.index import OFFSET_ENTRY, TIME_ENTRY
 from ottla_broker.log.producer_state import decode_snapshot
 from ottla_broker.log.segment import LogSegment
-from ottla_protocol.records.batch import BatchHeader, CorruptRecordError, UnsupportedMagicError, crc_is_valid
+from ottla_protocol.records.batch import BatchHeader, CorruptRecordError
+from ottla_protocol.records.formats import CURRENT_MAGIC, decode_any, is_intact
 
 Entry = dict[str, Any]
 RecordDecoder = Callable[[bytes | None, bytes | None], Entry | None]
@@ -58,13 +59,13 @@ def dump_log(
     good = 0
     try:
         for position, header, batch in segment.batches():
-            valid = crc_is_valid(batch, 0, header)
+            valid = is_intact(batch, 0, header)
             yield _batch_entry(position, header, valid)
             if records and valid:
                 yield from _record_entries(header, batch, decode)
             good = position + header.size
     except CorruptRecordError as error:
-        if isinstance(error, UnsupportedMagicError) and is_zero_from(segment, good):
+        if is_zero_from(segment, good):
             yield {"kind": "preallocated", "position": good, "size": segment.size - good}
             return
         yield {"kind": "damage", "position": good, "bytes": segment.size - good, "problem": str(error)}
@@ -92,6 +93,19 @@ def is_zero_from(segment: LogSegment, position: int) -> bool:
 
 def _batch_entry(position: int, header: BatchHeader, valid: bool) -> Entry:
     codec = header.codec
+    compression = CODECS[codec] if codec < len(CODECS) else f"unknown({codec})"
+    if header.magic != CURRENT_MAGIC:
+        return {
+            "kind": "batch",
+            "offset": header.last_offset,
+            "position": position,
+            _time_key(header): header.max_timestamp,
+            "size": header.size,
+            "magic": header.magic,
+            "compresscodec": compression,
+            "crc": header.crc,
+            "isvalid": valid,
+        }
     return {
         "kind": "batch",
         "baseOffset": header.base_offset,
@@ -109,21 +123,21 @@ def _batch_entry(position: int, header: BatchHeader, valid: bool) -> Entry:
         _time_key(header): header.max_timestamp,
         "size": header.size,
         "magic": header.magic,
-        "compresscodec": CODECS[codec] if codec < len(CODECS) else f"unknown({codec})",
+        "compresscodec": compression,
         "crc": header.crc,
         "isvalid": valid,
     }
 
 
 def _time_key(header: BatchHeader) -> str:
+    if not header.magic:
+        return "NoTimestampType"
     return "LogAppendTime" if header.is_log_append_time else "CreateTime"
 
 
 def _record_entries(header: BatchHeader, batch: memoryview, decode: RecordDecoder | None) -> Iterator[Entry]:
-    from ottla_protocol.records.record import decode_records
-
     try:
-        decoded = decode_records(batch, 0, header)
+        decoded = decode_any(batch, 0, header)
     except CorruptRecordError as error:
         yield {"kind": "damage", "baseOffset": header.base_offset, "problem": str(error)}
         return
@@ -138,9 +152,9 @@ def _record_entries(header: BatchHeader, batch: memoryview, decode: RecordDecode
             _time_key(header): record.timestamp,
             "keySize": -1 if record.key is None else len(record.key),
             "valueSize": -1 if record.value is None else len(record.value),
-            "sequence": sequence,
-            "headerKeys": [key for key, _ in record.headers],
         }
+        if header.magic == CURRENT_MAGIC:
+            entry |= {"sequence": sequence, "headerKeys": [key for key, _ in record.headers]}
         if header.is_control:
             entry |= control_entry(record.key, record.value)
         else:

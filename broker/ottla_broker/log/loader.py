@@ -18,7 +18,6 @@ acknowledged as flushed.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,16 +30,10 @@ from ottla_broker.log.index import MAX_RELATIVE
 from ottla_broker.log.leader_epoch import LeaderEpochs
 from ottla_broker.log.producer_state import ProducerStates
 from ottla_broker.log.segment import LogSegment
-from ottla_protocol.records.batch import CorruptRecordError, UnsupportedMagicError, crc_is_valid
-
-_OLD_HEADER = 26
-_OLD_MAGICS = (0, 1)
+from ottla_protocol.records.batch import CorruptRecordError
+from ottla_protocol.records.formats import is_intact
 
 _log = get_logger()
-
-
-class OldFormatError(OSError):
-    """The segment holds messages of format v0 or v1, which this broker can't read; nothing was changed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -300,7 +293,7 @@ class _Recovery:
                 if header.base_offset < next_offset or last < header.base_offset or last > highest:
                     why = f"offsets {header.base_offset} to {last} where {next_offset} is next"
                     break
-                if not crc_is_valid(batch, 0, header):
+                if not is_intact(batch, 0, header):
                     why = "the checksum does not match"
                     break
                 if header.max_timestamp > timestamp:
@@ -317,29 +310,7 @@ class _Recovery:
                         segment.txn_index.add(self.producers.aborted_entry(ended))
                 good = position + header.size
                 next_offset = last + 1
-        except UnsupportedMagicError as error:
-            if error.magic in _OLD_MAGICS and _is_old_message(segment, good):
-                raise OldFormatError(
-                    f"{segment.file.path} holds messages of format v0 or v1, which this broker can't read; "
-                    "it was not changed"
-                ) from None
-            why = str(error)
         except CorruptRecordError as error:
             why = str(error)
         segment.index_end()
         return None if why is None else (good, why)
-
-
-def _is_old_message(segment: LogSegment, position: int) -> bool:
-    """Whether a whole, undamaged message of format v0 or v1 begins at ``position``.
-
-    Such a message is an offset, a size, and a CRC-32 of the bytes after the CRC.
-    """
-    head = segment.file.read(position, _OLD_HEADER)
-    if len(head) < _OLD_HEADER:
-        return False
-    size = int.from_bytes(head[8:12], "big")
-    if size < _OLD_HEADER - 12 or position + 12 + size > segment.size:
-        return False
-    message = segment.file.read(position + 12, size)
-    return zlib.crc32(message[4:]) == int.from_bytes(message[:4], "big")

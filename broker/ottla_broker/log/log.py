@@ -27,6 +27,7 @@ from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import CorruptFileError
 from ottla_broker.log.flush import FlushJob
 from ottla_broker.log.leader_epoch import LeaderEpochs
+from ottla_broker.log.old_formats import check_stored_batch
 from ottla_broker.log.producer_state import ProducerStates, read_marker
 from ottla_broker.log.reader import LogReader
 from ottla_broker.log.segment import LogSegment
@@ -41,6 +42,7 @@ from ottla_protocol.records.batch import (
     assign_offset,
     set_log_append_time,
 )
+from ottla_protocol.records.formats import CURRENT_MAGIC
 
 if TYPE_CHECKING:
     from ottla_protocol.records.control import ControlRecord
@@ -413,7 +415,7 @@ class Log:
         while len(view) - end >= 12 and len(view) - end >= 12 + int.from_bytes(
             view[end + 8 : end + 12], "big"
         ):
-            header = check_batch(view, end, config, self.name, any_size=True)
+            header = check_stored_batch(view, end, config, self.name)
             if header.base_offset < next_offset:
                 raise KafkaError(
                     ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -462,10 +464,17 @@ class Log:
     def _write_batches(self, view: memoryview, headers: list[BatchHeader], now_ms: int) -> None:
         newest = max(headers, key=lambda header: header.max_timestamp)
         first, last = headers[0].base_offset, headers[-1].last_offset
+        if headers[0].magic != CURRENT_MAGIC:
+            # Where a message of an old format begins is inside it, maybe compressed.
+            first = self.log_end_offset
         self._write(view, first, last, newest.max_timestamp, newest.last_offset, now_ms)
         for header in headers:
             if header.partition_leader_epoch != self.epochs.latest:
-                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+                if header.magic == CURRENT_MAGIC:
+                    self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+                else:
+                    # Old formats have no epochs: after them those before prove nothing.
+                    self.epochs.clear()
 
     def _write(
         self, view: memoryview, first: int, last: int, timestamp: int, timestamp_offset: int, now_ms: int

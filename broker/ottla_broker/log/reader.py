@@ -13,10 +13,12 @@ from ottla_broker.log.segment import LogSegment
 from ottla_broker.log.segment_list import SegmentList
 from ottla_broker.log.txn_index import AbortedTransaction
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.records.batch import HEADER_SIZE, BatchHeader, CorruptRecordError
+from ottla_protocol.records.batch import BatchHeader, CorruptRecordError
+from ottla_protocol.records.formats import CURRENT_MAGIC, decode_any
 
 _KNOWN_POSITIONS: Final = 128
 _base_offset = attrgetter("base_offset")
+_MAGIC_AT: Final = 16
 
 
 TimestampOffset = tuple[int, int, int]
@@ -271,12 +273,13 @@ class LogReader:
 def _whole_batches(data: memoryview, offset: int) -> tuple[int, int]:
     """How many bytes of ``data`` are whole batches, and the offset after them."""
     end = 0
-    while len(data) - end >= HEADER_SIZE:
+    while len(data) - end > _MAGIC_AT:
         size = int.from_bytes(data[end + 8 : end + 12], "big") + 12
         if end + size > len(data):
             break
-        base = int.from_bytes(data[end : end + 8], "big")
-        offset = base + int.from_bytes(data[end + 23 : end + 27], "big") + 1
+        offset = int.from_bytes(data[end : end + 8], "big") + 1
+        if data[end + _MAGIC_AT] == CURRENT_MAGIC:
+            offset += int.from_bytes(data[end + 23 : end + 27], "big")
         end += size
     return end, offset
 
@@ -291,9 +294,7 @@ def _max_from(segment: LogSegment, start: int) -> tuple[int, int]:
 
 
 def _newest_in_batch(header: BatchHeader, batch: memoryview, start: int) -> TimestampOffset | None:
-    from ottla_protocol.records.record import decode_records
-
-    records = [record for record in decode_records(batch, 0, header) if record.offset >= start]
+    records = [record for record in decode_any(batch, 0, header) if record.offset >= start]
     if not records:
         return None
     newest = max(records, key=lambda record: record.timestamp)
@@ -303,9 +304,7 @@ def _newest_in_batch(header: BatchHeader, batch: memoryview, start: int) -> Time
 def _first_in_batch(
     header: BatchHeader, batch: memoryview, timestamp_ms: int, start: int
 ) -> TimestampOffset | None:
-    from ottla_protocol.records.record import decode_records
-
-    for record in decode_records(batch, 0, header):
+    for record in decode_any(batch, 0, header):
         if record.timestamp >= timestamp_ms and record.offset >= start:
             return record.offset, record.timestamp, header.partition_leader_epoch
     return None

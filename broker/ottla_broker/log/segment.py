@@ -1,7 +1,10 @@
 """One segment of a log: a file of record batches, its indexes, and how an offset is found in it.
 
 The ``.log`` file is record batches, with nothing before, between or after them (a preallocated active segment has
-zeros after them, which sealing removes). A segment holds offsets from its base offset up to at most base + 2**31 - 1,
+zeros after them, which sealing removes). Where an older Kafka has written, they are messages of the formats 0 and 1,
+each of which counts as a batch here: see :mod:`ottla_protocol.records.message_set`.
+
+A segment holds offsets from its base offset up to at most base + 2**31 - 1,
 because the indexes store relative offsets as int32. Source: Kafka's LogSegment.
 
 Owned by the log's thread. :meth:`LogSegment.find` and :meth:`LogSegment.batches` may run on another thread for bytes
@@ -24,13 +27,17 @@ from ottla_protocol.records.batch import (
     LOG_OVERHEAD,
     BatchHeader,
     CorruptRecordError,
+    UnsupportedMagicError,
     read_header,
 )
+from ottla_protocol.records.formats import read_any_header
 
 NO_TIMESTAMP: Final = -1
-# Base offset, length, magic and last offset delta: what a hop from batch to batch needs.
+# Base offset, length, magic and last offset delta: what a hop from batch to batch needs. A message of an old format may
+# be shorter, so that a byte of the delta is missing at the end of a file.
 _HOP: Final = Struct(">qi4xb6xi")
 _HOP_SIZE: Final = _HOP.size
+_LEAST_MESSAGE: Final = 26
 _SCAN_BYTES: Final = 16 * 1024
 _LEGACY_OVERHEAD: Final = 14
 _LAST_OLD_MAGIC: Final = 1
@@ -277,7 +284,7 @@ class LogSegment:
         if timestamp is None:
             if not self.size:
                 return NO_TIMESTAMP
-            timestamp = read_header(self.file.read(0, HEADER_SIZE)).max_timestamp
+            timestamp = read_any_header(self.file.read(0, HEADER_SIZE)).max_timestamp
             self._first_timestamp = timestamp
         return timestamp
 
@@ -410,13 +417,15 @@ class LogSegment:
         size = self.size
         start = position
         data = b""
-        while position + _HOP_SIZE <= size:
+        while position + _LEAST_MESSAGE <= size:
             at = position - start
             if at + _HOP_SIZE > len(data):
                 data = self.file.read(position, min(_SCAN_BYTES, size - position))
                 start, at = position, 0
                 if len(data) < _HOP_SIZE:
-                    break
+                    if len(data) < _LEAST_MESSAGE:
+                        break
+                    data += bytes(1)
             base, length, magic, delta = unpack(data, at)
             if length < _LEGACY_OVERHEAD:
                 raise CorruptRecordError(
@@ -441,6 +450,8 @@ class LogSegment:
     ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """Position, header and bytes of each batch that begins in ``[start, end)`` and is whole below ``size``.
 
+        Messages of old formats are batches here; the header's ``magic`` tells.
+
         ``start`` is a batch's start. With ``headers_only`` the bytes may be cut short. The CRC isn't checked. Raises
         CorruptRecordError at bytes that can't be a batch, OSError.
         """
@@ -456,7 +467,10 @@ class LogSegment:
             if at + HEADER_SIZE > len(window):
                 window = memoryview(self.file.read(position, min(chunk, limit - position)))
                 opened, at = position, 0
-            header = read_header(window, at)
+            try:
+                header = read_header(window, at)
+            except UnsupportedMagicError:
+                header = read_any_header(window, at)
             size = header.batch_length + LOG_OVERHEAD
             if position + size > limit:
                 raise CorruptRecordError(

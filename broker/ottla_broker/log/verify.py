@@ -43,12 +43,8 @@ from ottla_broker.log.files import CorruptFileError
 from ottla_broker.log.index import MAX_RELATIVE, OFFSET_ENTRY, TIME_ENTRY
 from ottla_broker.log.leader_epoch import LeaderEpochs
 from ottla_broker.log.producer_state import decode_snapshot
-from ottla_protocol.records.batch import (
-    BatchHeader,
-    CorruptRecordError,
-    UnsupportedMagicError,
-    crc_is_valid,
-)
+from ottla_protocol.records.batch import BatchHeader, CorruptRecordError
+from ottla_protocol.records.formats import CURRENT_MAGIC, decode_any, is_intact
 
 if TYPE_CHECKING:
     from ottla_broker.log.files import Files
@@ -92,6 +88,9 @@ class SegmentMap:
         self.base_offset = base_offset
         # The offset after the last batch.
         self.end_offset = base_offset
+        # The position after the last message of an old format. What old brokers have put into indexes about such ones
+        # differs: an offset may be the first one of several messages.
+        self.old_end = 0
         self.positions = array("q")
         self.first_offsets = array("q")
         self.last_offsets = array("q")
@@ -110,7 +109,9 @@ class SegmentMap:
         self.largest_timestamps.append(max(largest, timestamp))
         self.timestamps.append(timestamp)
         epoch = header.partition_leader_epoch
-        if not self.epochs or self.epochs[-1][0] != epoch:
+        if header.magic != CURRENT_MAGIC:
+            self.old_end = position + header.size
+        elif not self.epochs or self.epochs[-1][0] != epoch:
             self.epochs.append((epoch, header.base_offset, position))
         self.end_offset = header.last_offset + 1
 
@@ -127,7 +128,7 @@ def verify_log(files: Files, path: str, found: SegmentMap, tally: Tally) -> Iter
                 yield position, problem
             found.add(position, header)
     except CorruptRecordError as error:
-        if not isinstance(error, UnsupportedMagicError) or not is_zero_from(segment, good):
+        if not is_zero_from(segment, good):
             left = segment.size - good
             yield good, f"no batch can be read here, {left} bytes before the file's end: {error}"
 
@@ -139,25 +140,26 @@ def _batch_problems(header: BatchHeader, batch: memoryview, found: SegmentMap, t
         yield f"offset {first} where {found.end_offset} or more has to follow"
     if last < first or last - base > MAX_RELATIVE:
         yield f"offsets {first} to {last} do not fit a segment that begins at {base}"
-    if not crc_is_valid(batch, 0, header):
+    if not is_intact(batch, 0, header):
         yield f"the checksum of the batch with offsets {first} to {last} does not match its bytes"
         return
-    if not 0 <= header.record_count <= header.last_offset_delta + 1:
+    if header.magic == CURRENT_MAGIC and not 0 <= header.record_count <= header.last_offset_delta + 1:
         yield f"{header.record_count} records in a batch with offsets {first} to {last}"
         return
-    yield from _record_problems(header, batch, tally)
+    yield from _record_problems(header, batch, found, tally)
 
 
-def _record_problems(header: BatchHeader, batch: memoryview, tally: Tally) -> Iterator[str]:
-    from ottla_protocol.records.record import decode_records
-
+def _record_problems(
+    header: BatchHeader, batch: memoryview, found: SegmentMap, tally: Tally
+) -> Iterator[str]:
     try:
-        records = decode_records(batch, 0, header)
+        records = decode_any(batch, 0, header)
     except CorruptRecordError as error:
         yield f"the records of the batch at offset {header.base_offset} cannot be read: {error}"
         return
     tally.records += len(records)
-    previous = header.base_offset - 1
+    # Only its records tell where a message set of an old format begins.
+    previous = (header.base_offset if header.magic == CURRENT_MAGIC else found.end_offset) - 1
     for record in records:
         if not previous < record.offset <= header.last_offset:
             yield f"record offset {record.offset} behind {previous}, the batch ends at {header.last_offset}"
@@ -184,9 +186,11 @@ def verify_offset_index(files: Files, path: str, found: SegmentMap) -> Iterator[
         last = bisect_left(found.last_offsets, offset)
         if row == len(found.positions) or found.positions[row] != position:
             yield at, f"points at position {position}, where no batch begins"
-        elif offset < found.first_offsets[row]:
+        elif offset < found.first_offsets[row] and position >= found.old_end:
             yield at, f"offset {offset} lies before the batch at {position}, of {found.first_offsets[row]}"
-        elif last == len(found.last_offsets) or found.last_offsets[last] != offset:
+        elif position >= found.old_end and (
+            last == len(found.last_offsets) or found.last_offsets[last] != offset
+        ):
             yield at, f"offset {offset} is not the last one of a batch"
 
 
@@ -202,7 +206,11 @@ def verify_time_index(files: Files, path: str, found: SegmentMap) -> Iterator[Pr
         previous = (timestamp, relative)
         offset = found.base_offset + relative
         row = bisect_left(found.last_offsets, offset)
-        if row == len(found.last_offsets) or offset < found.first_offsets[row]:
+        if row == len(found.last_offsets):
+            yield at, f"offset {offset} is in no batch"
+        elif found.positions[row] < found.old_end:
+            continue
+        elif offset < found.first_offsets[row]:
             yield at, f"offset {offset} is in no batch"
         elif found.timestamps[row] != timestamp:
             yield at, f"says offset {offset} has timestamp {timestamp}, its batch has {found.timestamps[row]}"

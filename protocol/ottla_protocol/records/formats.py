@@ -5,9 +5,16 @@ Code on a hot path that meets format 2 only, such as a produce request's, uses `
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ottla_protocol.records.batch import BatchHeader, UnsupportedMagicError, crc_is_valid, read_header
+from ottla_protocol.records.batch import (
+    LOG_OVERHEAD,
+    BatchHeader,
+    UnsupportedMagicError,
+    crc_is_valid,
+    read_header,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -15,6 +22,7 @@ if TYPE_CHECKING:
     from ottla_protocol.records.record import Record
 
 CURRENT_MAGIC = 2
+_MAGIC_AT = 16
 
 
 def read_any_header(buf: Buffer, position: int = 0) -> BatchHeader:
@@ -32,6 +40,22 @@ def read_any_header(buf: Buffer, position: int = 0) -> BatchHeader:
     from ottla_protocol.records.message_set import read_message
 
     return read_message(buf, position)
+
+
+def iter_any_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield the position and header of each complete batch, or message of an old format, in ``buf``.
+
+    Raises CorruptRecordError where the bytes can't be the start of one.
+    """
+    view = memoryview(buf)
+    position = 0
+    # Any header reaches beyond the magic byte.
+    while position + _MAGIC_AT < view.nbytes:
+        size = int.from_bytes(view[position + 8 : position + LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
+        if size > LOG_OVERHEAD and position + size > view.nbytes:
+            return
+        yield position, read_any_header(view, position)
+        position += size
 
 
 def is_intact(buf: Buffer, position: int, header: BatchHeader) -> bool:
