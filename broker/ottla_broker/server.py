@@ -295,7 +295,8 @@ class Broker:
 
     def _listen(self, sockets: list[socket.socket]) -> None:
         config, loop = self.config, asyncio.get_running_loop()
-        dispatcher = Dispatcher(self._services(), loop)
+        services = self._services()
+        dispatcher = Dispatcher(services, loop)
         bound = request_memory_bound(config.queued_max_request_bytes, config.socket_request_max_bytes)
         memory = RequestMemory(bound, self.clock)
         # Clients on other listeners must not use up the memory for other brokers' requests.
@@ -330,6 +331,7 @@ class Broker:
             dispatcher.close()
             for acceptor in self._acceptors:
                 await acceptor.close()
+            services.conversions.close()
 
         self._stopping.append(close)
         self._stopping.append(self._drain)

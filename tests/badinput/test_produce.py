@@ -200,16 +200,6 @@ def test_one_partitions_error_does_not_touch_the_others(wire: Wire, new_topic: T
     assert got == {0: 0, 1: ErrorCode.CORRUPT_MESSAGE, 2: 0, 7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
-def test_versions_of_the_old_message_formats(
-    version: int, wire: Wire, new_topic: Topic, is_kafka: bool
-) -> None:
-    if is_kafka:
-        pytest.skip("Kafka 3.9 still takes the old formats")
-    answer = wire.call(produce_request(new_topic(), bytes(records(b"v")), acks=1), version)
-    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.UNSUPPORTED_VERSION
-
-
 # ---- idempotent producers
 
 

@@ -220,7 +220,7 @@ def test_the_format_within_a_wrapper() -> None:
         encode_messages([RECORDS[0]._replace(offset=0)], 0), 1, codec=GZIP, last_offset=8, timestamp=TIME
     )
     assert decode_set(data, strict=False) == [RECORDS[0]._replace(offset=8, timestamp=-1)]
-    with pytest.raises(InvalidMessageError, match="format 0 is in a wrapper of format 1"):
+    with pytest.raises(InvalidMessageError, match="format 0 is in a set of format 1"):
         decode_set(data)
 
     def unknown(messages: bytearray, at: int) -> None:

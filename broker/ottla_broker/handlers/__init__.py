@@ -17,8 +17,6 @@ class Served(NamedTuple):
 
 
 SERVED: dict[int, Served] = {
-    # Advertised from 0, as Kafka 4 does: older librdkafka switches its codecs off otherwise. Versions 0 to 2 carry
-    # the old message formats, and each of their partitions is answered with UNSUPPORTED_VERSION.
     0: Served("produce", 0, 11),
     1: Served("fetch", 4, 17),
     2: Served("list_offsets", 0, 9),

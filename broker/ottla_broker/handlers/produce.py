@@ -4,15 +4,16 @@ A batch's header is checked and its CRC verified, offset and leader epoch are wr
 segment. Records are not decoded unless the topic needs it (see :meth:`ottla_broker.log.log.Log.append`).
 
 ``acks`` 0 has no response, 1 waits for the leader (and its fsync, where one is due), -1 for all in-sync replicas.
-Versions 0 to 2 carry the old message formats: they are advertised, as by Kafka 4, and answered with
-UNSUPPORTED_VERSION.
+Versions 0 to 2 carry the old message formats: see :mod:`.old_produce`.
 
 Batches of transactions need WRITE on the request's transactional id.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.authorization import AclResource
@@ -30,7 +31,7 @@ from ottla_protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from ottla_protocol.records.batch import HEADER_SIZE, TRANSACTIONAL, CorruptRecordError, read_header
+from ottla_protocol.records.batch import HEADER_SIZE, MAGIC, TRANSACTIONAL, CorruptRecordError, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +44,11 @@ _log = get_logger()
 
 _MAY_WRITE_INTERNAL = "__admin_client"
 
+_FORMAT_2_SINCE = 3
+"""The first version whose records are batches of format 2, and only those."""
+_NONE: Mapping[tuple[str, int], KafkaError | None] = MappingProxyType({})
+
+_MAGIC_AT = 16
 _CODEC_AT = 22
 """The position of the low byte of a batch's attributes, whose last three bits are the codec."""
 _ZSTD = 4
@@ -60,9 +66,19 @@ _WITHOUT_START_OFFSET = frozenset(
 """Errors of an append that Kafka answers without the log's start offset (``ReplicaManager.appendToLocalLog``)."""
 
 
-def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | PendingResponse | None:
+def handle(
+    ctx: RequestContext, request: ProduceRequest, settled: Mapping[tuple[str, int], KafkaError | None] = _NONE
+) -> Any:
+    """Append what the request has; see :meth:`.Service.handle` for what is returned.
+
+    ``settled``: partitions of an old request that get an error, or, with None, nothing to append.
+    """
     acks, version = request.acks, ctx.version
-    refusal = _refusal(version, request)
+    if version < _FORMAT_2_SINCE and settled is _NONE:
+        from ottla_broker.handlers import old_produce
+
+        return old_produce.handle(ctx, request, handle)
+    refusal = _refusal(request)
     guard = None
     if request.transactional_id is not None:
         guard = UNVERIFIED
@@ -88,9 +104,20 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pe
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only"
                     )
                 records = data.records
+                if settled and (name, data.index) in settled:
+                    failed = settled[name, data.index]
+                    if failed is None:
+                        continue
+                    checked = True
+                    raise failed
                 if records is None or not len(records):
                     raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch in the request")
-                if version < 7 and len(records) > _CODEC_AT and records[_CODEC_AT] & 7 == _ZSTD:
+                if (
+                    _FORMAT_2_SINCE <= version < 7
+                    and len(records) > _CODEC_AT
+                    and records[_CODEC_AT] & 7 == _ZSTD
+                    and records[_MAGIC_AT] == MAGIC
+                ):
                     raise KafkaError(
                         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                         f"zstd needs Produce version 7, this is {version}",
@@ -161,10 +188,8 @@ def _put_error(answer: PartitionProduceResponse, error: KafkaError) -> None:
             ]
 
 
-def _refusal(version: int, request: ProduceRequest) -> tuple[ErrorCode, str | None] | None:
+def _refusal(request: ProduceRequest) -> tuple[ErrorCode, str | None] | None:
     """The error of the request as a whole, if any."""
-    if version < 3:
-        return ErrorCode.UNSUPPORTED_VERSION, "message formats 0 and 1 are not accepted yet"
     if request.acks not in (-1, 0, 1):
         return ErrorCode.INVALID_REQUIRED_ACKS, None
     return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from ottla_broker.handlers.conversions import Conversions
 
 if TYPE_CHECKING:
     import asyncio
@@ -55,6 +57,7 @@ class Services:
     Attributes:
         served: the APIs that this broker serves, by key.
         joined: in a cluster, set once the controller has described it to this broker.
+        conversions: between the formats of records, for old clients.
         cluster_member: None for a broker that stands alone, which doesn't serve the APIs that use it.
     """
 
@@ -70,6 +73,7 @@ class Services:
     logs: LogManager
     fetch_sessions: FetchSessions
     txn_markers: TxnMarkers
+    conversions: Conversions = field(default_factory=Conversions)
     joined: asyncio.Event | None = None
     cluster_member: Member | None = None
 

@@ -13,7 +13,7 @@ below a ``size`` that was read before: written bytes never change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final
 
@@ -458,6 +458,7 @@ class LogSegment:
         limit = self.size
         end = limit if end is None else min(end, limit)
         position = start
+        read: Callable[[memoryview, int], BatchHeader] = read_header
         window = memoryview(b"")
         opened = position
         if headers_only:
@@ -468,9 +469,11 @@ class LogSegment:
                 window = memoryview(self.file.read(position, min(chunk, limit - position)))
                 opened, at = position, 0
             try:
-                header = read_header(window, at)
+                header = read(window, at)
             except UnsupportedMagicError:
+                # Where one message of an old format is, there are more: they don't come here.
                 header = read_any_header(window, at)
+                read = read_any_header
             size = header.batch_length + LOG_OVERHEAD
             if position + size > limit:
                 raise CorruptRecordError(

@@ -7,7 +7,8 @@ formats alike; ``ottla_protocol.records.formats`` chooses by the magic byte. Sou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -26,7 +27,14 @@ from ottla_protocol.records.batch import (
     BatchHeader,
     CorruptRecordError,
 )
-from ottla_protocol.records.compression import LZ4, NONE, ZSTD, compress, decompress
+from ottla_protocol.records.compression import (
+    LZ4,
+    NONE,
+    ZSTD,
+    DecompressedTooLargeError,
+    compress,
+    decompress,
+)
 from ottla_protocol.records.record import Record
 
 if TYPE_CHECKING:
@@ -140,6 +148,10 @@ class Messages(NamedTuple):
     values: list[bytes | None]
 
 
+STEP: Final = 256
+"""Messages that are decoded between two calls of ``pause``."""
+
+
 def decode_messages(
     buf: Buffer,
     position: int = 0,
@@ -147,16 +159,19 @@ def decode_messages(
     *,
     max_bytes: int | None = None,
     strict: bool = False,
+    pause: Callable[[], object] | None = None,
 ) -> Messages:
     """Decode the message at ``position``, or those in it if it is a wrapper.
 
     Offsets are absolute, and timestamps are those that consumers see. ``header`` saves reading it again. ``max_bytes``
     limits the decompressed size (256 MiB by default). The message's own CRC isn't checked. ``strict`` checks what
     Kafka checks when a producer sends them: the CRC of each message in a wrapper, and that its format is the wrapper's.
+    ``pause`` is called after every 256 messages, so that a thread can let others run.
 
     Raises:
-        InvalidMessageError: The message breaks a rule of its format.
-        CorruptRecordError: It is cut off, a size or a checksum is wrong, or a wrapper can't be decompressed.
+        InvalidMessageError: The message breaks a rule of its format, or can't be decompressed.
+        DecompressedTooLargeError: It exceeds ``max_bytes``.
+        CorruptRecordError: It is cut off, or a size or a checksum is wrong.
     """
     if header is None:
         header = read_message(buf, position)
@@ -166,7 +181,7 @@ def decode_messages(
         raise CorruptRecordError(f"message of {header.size} bytes is cut off after {len(data)}")
     codec = header.codec
     outer = Messages([], [], [], [])
-    _decode(data, outer, None)
+    deque(_decode(data, outer, None), maxlen=0)
     if codec == NONE:
         return outer
     if codec >= ZSTD:
@@ -175,7 +190,15 @@ def decode_messages(
     if value is None:
         raise InvalidMessageError("a wrapper has no value")
     inner = Messages([], [], [], [])
-    _decode(decompress_set(codec, value, header.magic, max_bytes), inner, header.magic, strict=strict)
+    try:
+        messages = decompress_set(codec, value, header.magic, max_bytes)
+    except DecompressedTooLargeError:
+        raise
+    except CorruptRecordError as error:
+        raise InvalidMessageError(str(error)) from None
+    for _ in _decode(messages, inner, header.magic, strict=strict):
+        if pause is not None:
+            pause()
     offsets = inner.offsets
     if not offsets:
         raise InvalidMessageError("a wrapper has no messages in it")
@@ -203,10 +226,25 @@ def decode_message_records(
     return list(map(Record, *messages))
 
 
-def _decode(data: bytes, into: Messages, wrapper_magic: int | None, *, strict: bool = False) -> None:
-    """Append the messages in ``data`` to columns; within a wrapper a last one that is cut off is left out.
+def decode_plain(data: bytes, magic: int, pause: Callable[[], object] | None = None) -> Messages:
+    """Decode whole messages of one format, none of them a wrapper.
 
-    ``wrapper_magic`` is the wrapper's format, None for a message that isn't in one.
+    CRCs and formats are checked. ``pause``: see ``decode_messages``. Raises as it does.
+    """
+    messages = Messages([], [], [], [])
+    for _ in _decode(data, messages, magic, strict=True, whole=True):
+        if pause is not None:
+            pause()
+    return messages
+
+
+def _decode(
+    data: bytes, into: Messages, outer_magic: int | None, *, strict: bool = False, whole: bool = False
+) -> Iterator[None]:
+    """Append the messages in ``data`` to columns, some in each step; a last one that is cut off is left out.
+
+    ``outer_magic`` is the format of the wrapper or the set, None for a single message, which may be a wrapper. With
+    ``strict`` each message has that format and a CRC that is right; with ``whole`` none is cut off.
     """
     offsets, timestamps, keys, values = into
     view = memoryview(data)
@@ -219,10 +257,10 @@ def _decode(data: bytes, into: Messages, wrapper_magic: int | None, *, strict: b
         end = position + LOG_OVERHEAD + size
         if size < MIN_SIZE_FIELD:
             raise CorruptRecordError(
-                f"a message in a wrapper has a size of {size}, the least is {MIN_SIZE_FIELD}"
+                f"a message in a set has a size of {size}, the least is {MIN_SIZE_FIELD}"
             )
         if end > available:
-            return
+            break
         timestamp = NO_TIMESTAMP
         magic = data[position + _MAGIC_AT]
         try:
@@ -233,17 +271,17 @@ def _decode(data: bytes, into: Messages, wrapper_magic: int | None, *, strict: b
                 offset, _, crc, _, attributes, key_size = unpack_0(data, position)
                 at = position + 22
             else:
-                raise InvalidMessageError(f"a message in a wrapper has the format (magic) {magic}")
-            if wrapper_magic is not None:
+                raise InvalidMessageError(f"a message in a set has the format (magic) {magic}")
+            if outer_magic is not None:
                 if strict:
-                    if magic != wrapper_magic:
+                    if magic != outer_magic:
                         raise InvalidMessageError(
-                            f"a message of format {magic} is in a wrapper of format {wrapper_magic}"
+                            f"a message of format {magic} is in a set of format {outer_magic}"
                         )
                     if crc32(view[position + _MAGIC_AT : end]) != crc:
-                        raise CorruptRecordError("the CRC of a message in a wrapper does not match")
+                        raise CorruptRecordError("the CRC of a message in a set does not match")
                 if attributes & CODEC_MASK:
-                    raise InvalidMessageError("a message in a wrapper is compressed itself")
+                    raise InvalidMessageError("a message in a set is compressed itself")
             key: bytes | None = None
             if key_size >= 0:
                 key = data[at : at + key_size]
@@ -263,6 +301,10 @@ def _decode(data: bytes, into: Messages, wrapper_magic: int | None, *, strict: b
         keys.append(key)
         values.append(value)
         position = end
+        if not len(values) % STEP:
+            yield
+    if whole and position != available:
+        raise CorruptRecordError("a message set ends in a part of a message")
 
 
 def decompress_set(codec: int, data: Buffer, magic: int, max_bytes: int | None = None) -> bytes:

@@ -1,0 +1,180 @@
+"""Produce 0 to 2, called directly: what is converted at once and what on a thread, in which order, and how much."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.badinput.requests import produce_request
+from tests.support.handlers import Client, request_context, services
+from tests.support.log_dirs import KEEP, World
+
+from ottla_broker.background import Background
+from ottla_broker.clock import SystemClock
+from ottla_broker.handlers import conversions as conversions_module
+from ottla_broker.handlers import produce
+from ottla_broker.handlers.conversions import Conversions, ConversionsStopped
+from ottla_broker.log.files import Files
+from ottla_broker.network.pending_response import CloseConnection
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.produce import ProduceRequest, ProduceResponse
+from ottla_protocol.records.compression import GZIP
+from ottla_protocol.records.formats import decode_any, iter_any_headers
+from ottla_protocol.records.message_set import encode_messages
+from ottla_protocol.records.record import Record, encode_batch
+
+T = 1_700_000_000_000
+
+
+def messages(name: bytes, count: int, size: int = 100, codec: int = 0) -> bytes:
+    return encode_messages([Record(n, T, name, bytes(size)) for n in range(count)], 1, codec=codec)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    background = Background(4)
+    made = await World(tmp_path, background, KEEP, Files(64)).load()
+    made.lead()
+    yield made
+    made.kill()
+    background.close()
+
+
+@pytest.fixture
+async def conversions() -> AsyncIterator[Conversions]:
+    made = Conversions()
+    yield made
+    made.close()
+
+
+class Broker:
+    """Handles requests of a few connections."""
+
+    def __init__(self, world: World, conversions: Conversions) -> None:
+        self.given = services(
+            replicas=world.replicas,
+            clock=SystemClock(asyncio.get_running_loop()),
+            metadata=SimpleNamespace(topic=lambda name: None),
+            conversions=conversions,
+        )
+        self.log = world.replicas.partition("t", 0).log
+
+    def handle(self, data: bytes | None, *, connection: str = "1", acks: int = 1, version: int = 2) -> Any:
+        context = request_context(self.given, version, ApiKey.PRODUCE)
+        context.connection = Client(id=connection)
+        frame = bytearray(produce_request("t", data, acks=acks).encode(version))
+        answer = produce.handle(context, ProduceRequest.decode(memoryview(frame), version, 0))
+        # The buffer is used for the next request.
+        frame[:] = bytes(len(frame))
+        return answer
+
+    def keys(self) -> list[bytes | None]:
+        found = []
+        for run in self.log.reader.scan_batches(0):
+            for position, header in iter_any_headers(run):
+                assert header.magic == 2
+                found.append(decode_any(run, position, header)[0].key)
+        return found
+
+
+@pytest.fixture
+async def broker(world: World, conversions: Conversions) -> Broker:
+    return Broker(world, conversions)
+
+
+def outcome(answer: ProduceResponse) -> tuple[int, int]:
+    found = answer.responses[0].partition_responses[0]
+    return found.error_code, found.base_offset
+
+
+async def test_few_records_are_converted_at_once(broker: Broker, conversions: Conversions) -> None:
+    assert outcome(broker.handle(messages(b"a", 5))) == (0, 0)
+    assert outcome(broker.handle(messages(b"b", 5, codec=GZIP))) == (0, 5)
+    assert outcome(broker.handle(b"")) == (0, -1)
+    assert conversions._background is None
+
+
+@pytest.mark.parametrize(
+    "large", [messages(b"a", 1000), messages(b"a", 3000, codec=GZIP)], ids=["plain", "gzip"]
+)
+async def test_the_order_of_a_connection_stays(broker: Broker, large: bytes) -> None:
+    first = broker.handle(large)
+    assert hasattr(first, "__await__")
+    second = broker.handle(messages(b"b", 1))
+    third = broker.handle(bytes(encode_batch([Record(0, T, b"c", b"")])))
+    assert hasattr(second, "__await__")
+    assert hasattr(third, "__await__")
+    # Another connection doesn't wait.
+    assert outcome(broker.handle(messages(b"other", 1), connection="2")) == (0, 0)
+    answers = await asyncio.gather(third, second, first)
+    assert [outcome(answer)[0] for answer in answers] == [0, 0, 0]
+    assert broker.keys() == [b"other", b"a", b"b", b"c"]
+    # The row is empty again.
+    assert outcome(broker.handle(messages(b"d", 1)))[0] == 0
+
+
+async def test_a_refused_set_does_not_stop_the_next(broker: Broker) -> None:
+    large = bytearray(messages(b"a", 1000))
+    large[-1] ^= 1
+    first, second = broker.handle(bytes(large)), broker.handle(messages(b"b", 1))
+    assert outcome(await first) == (ErrorCode.CORRUPT_MESSAGE, -1)
+    assert outcome(await second) == (0, 0)
+    without = broker.handle(bytes(large), acks=0)
+    third = broker.handle(messages(b"c", 1), acks=0)
+    with pytest.raises(CloseConnection):
+        await without
+    assert await third is None
+    assert broker.keys() == [b"b", b"c"]
+
+
+async def test_replicas_are_waited_for(broker: Broker, world: World) -> None:
+    from ottla_broker.replica.leadership import LeaderState
+
+    partition = world.replicas.partition("t", 0)
+    assert partition is not None
+    partition.lead(LeaderState(0, 1, 1, (1, 2), 1, (1, 2)))
+    answer = asyncio.ensure_future(broker.handle(messages(b"a", 1000), acks=-1))
+    while broker.log.log_end_offset < 1000:
+        await asyncio.sleep(0.001)
+    assert not answer.done()
+    partition.stop()
+    assert outcome(await answer) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+
+async def test_what_waits_is_bounded(
+    broker: Broker, conversions: Conversions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversions_module, "MAX_WAITING_BYTES", 300_000)
+    waiting = [broker.handle(messages(b"a", 1000), connection=str(n)) for n in range(2)]
+    assert conversions.waiting_bytes == 2 * len(messages(b"a", 1000))
+    refused = broker.handle(messages(b"a", 1000), connection="3")
+    assert outcome(refused) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+    # Clients of newer versions don't notice, and a little is converted at once.
+    batch = bytes(encode_batch([Record(0, T, b"c", b"")]))
+    assert outcome(broker.handle(batch, connection="3", version=9)) == (0, 0)
+    assert outcome(broker.handle(messages(b"b", 1), connection="3")) == (0, 1)
+    await asyncio.gather(*waiting)
+    assert conversions.waiting_bytes == 0
+    # A single large one always may.
+    assert outcome(await broker.handle(messages(b"a", 5000), connection="3"))[0] == 0
+
+
+async def test_bombs_are_refused(broker: Broker) -> None:
+    bomb = encode_messages([Record(0, T, None, bytes(40_000_000))], 1, codec=GZIP)
+    assert len(bomb) < 65_536
+    assert outcome(await broker.handle(bomb)) == (ErrorCode.MESSAGE_TOO_LARGE, -1)
+
+
+async def test_a_conversion_stops_with_the_broker(broker: Broker, conversions: Conversions) -> None:
+    answer = asyncio.ensure_future(broker.handle(messages(b"a", 20_000)))
+    await asyncio.sleep(0)
+    conversions.close()
+    with pytest.raises((ConversionsStopped, asyncio.CancelledError)):
+        await answer
+    assert broker.log.log_end_offset == 0
+    assert conversions.waiting_bytes == 0
