@@ -47,6 +47,12 @@ class FakePartition:
         self.waiters = OffsetWaiters()
         self.clock: FakeClock | None = None
 
+    def hear(self, producer_id: int, epoch: int, connected_at: float) -> bool:
+        return True
+
+    def hear_from_now(self) -> None:
+        pass
+
     def append_internal(self, records: bytearray, now_ms: int) -> int:
         if self.refuse is not None:
             raise KafkaError(self.refuse)

@@ -67,6 +67,12 @@ class ReplicatedPartition(FakePartition):
         self.committed_end = 0
         self.appended = appended
 
+    def hear(self, producer_id: int, epoch: int, connected_at: float) -> bool:
+        return True
+
+    def hear_from_now(self) -> None:
+        pass
+
     def append_internal(self, records: bytearray, now_ms: int) -> int:
         before = self.end_offset
         end = super().append_internal(records, now_ms)

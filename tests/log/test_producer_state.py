@@ -240,3 +240,49 @@ def test_transactions_found_in_a_log_are_followed_and_indexed(open_log: OpenLog,
             batch(1, producer_id=7, epoch=0, sequence=2), leader_epoch=0, now_ms=NOW_MS, from_client=True
         )
     assert caught.value.code is ErrorCode.INVALID_TXN_STATE
+
+
+def end_transaction(log: Log, *, commit: bool, epoch: int = 0) -> None:
+    marker = encode_transaction_marker(
+        producer_id=7, producer_epoch=epoch, commit=commit, coordinator_epoch=0, timestamp_ms=NOW_MS
+    )
+    log.append(marker, leader_epoch=0, now_ms=NOW_MS, from_client=False)
+
+
+def test_the_newest_connection_of_a_producer_is_heard(open_log: OpenLog) -> None:
+    log = open_log()
+    now = 10.0
+    log.producers.monotonic = lambda: now
+    hear = log.producers.hear
+    assert hear(7, 0, 5)  # Nothing is known of it.
+    send(log, 0)
+    assert hear(7, 0, 5)
+    assert hear(7, 0, 6)
+    assert not hear(7, 0, 5)
+    assert hear(7, 1, 5)  # What a newer epoch has sent is not late.
+
+
+def test_an_abort_makes_connections_old_and_a_commit_does_not(open_log: OpenLog) -> None:
+    log = open_log()
+    now = 10.0
+    log.producers.monotonic = lambda: now
+    end_transaction(log, commit=True)
+    assert log.producers.hear(7, 0, 5)
+    # Also where nothing of the transaction has come.
+    end_transaction(log, commit=False)
+    assert not log.producers.hear(7, 0, 9)
+    assert log.producers.hear(7, 0, 11)
+    now = 20.0
+    end_transaction(log, commit=False, epoch=1)
+    assert log.producers.hear(7, 2, 11)
+    assert not log.producers.hear(7, 1, 11)
+
+
+def test_a_broker_that_starts_has_only_new_connections(open_log: OpenLog) -> None:
+    log = open_log()
+    end_transaction(log, commit=False)
+    log.close()
+    again = open_log()
+    assert again.producers.hear(7, 0, 0.0)
+    again.producers.hear_from_now()
+    assert again.producers.hear(7, 0, again.environment.monotonic())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from ottla_broker.handlers.authorization import RULES, Authorizer
@@ -24,6 +25,7 @@ class Client:
     client_host: str = "127.0.0.1"
     listener: str = "PLAINTEXT"
     principal: Principal = ANONYMOUS
+    connected_at: float = inf
 
 
 def services(**given: Any) -> Services:

@@ -98,6 +98,10 @@ class ShardPartition(Protocol):
         """Have ``callback`` called when they have it; None: they have it now."""
 
     def scan(self, start_offset: int) -> Iterable[memoryview]: ...
+    def hear(self, producer_id: int, epoch: int, connected_at: float) -> bool:
+        """Whether a producer's request isn't late; see :meth:`.ProducerStates.hear`."""
+
+    def hear_from_now(self) -> None: ...
 
 
 Written = Callable[[int, int], None]
@@ -107,6 +111,7 @@ Written = Callable[[int, int], None]
 class Shard:
     """One partition's state machine. Owned by the loop thread.
 
+    ``started_at`` is when this broker's leadership began, on the monotonic clock.
     ``codec`` is the codec of appended batches; ``timeout_ms`` bounds the wait for replicas.
     """
 
@@ -125,7 +130,7 @@ class Shard:
         self._clock = clock
         self._codec = codec
         self._timeout_ms = timeout_ms
-        started = clock.monotonic()
+        self.started_at = started = clock.monotonic()
         self._loading: TimeSlicedTask | None = TimeSlicedTask(
             clock, self._load(), lambda error: self._loaded(error, started)
         )
@@ -228,6 +233,7 @@ class Shard:
     def _load(self) -> Iterator[None]:
         """Replay the whole log, one batch per step."""
         machine = self.machine
+        self.partition.hear_from_now()
         for chunk in self.partition.scan(0):
             try:
                 for position, header in iter_any_headers(chunk):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.handlers.authorization import DENIED, AclResource
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.transactions import producer_error
+from ottla_broker.handlers.transactions import producer_error, refuse_late
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -24,10 +24,12 @@ def handle(ctx: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsTo
     ):
         if not ctx.authorize(resource, name):
             return AddOffsetsToTxnResponse(error_code=DENIED[resource])
+    producer = Producer(request.producer_id, request.producer_epoch)
+    refuse_late(ctx, request.transactional_id, producer)
     pending = PendingResponse()
     ctx.services.transactions.add_partitions(
         request.transactional_id,
-        Producer(request.producer_id, request.producer_epoch),
+        producer,
         {(OFFSETS_TOPIC, ctx.services.groups.partition_for(request.group_id))},
         lambda error: pending.complete(
             AddOffsetsToTxnResponse(error_code=producer_error(error, ctx.version >= _HAS_FENCED))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.transactions import producer_error
+from ottla_broker.handlers.transactions import producer_error, refuse_late
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
@@ -16,10 +16,12 @@ _HAS_FENCED = 2
 
 
 def handle(ctx: RequestContext, request: EndTxnRequest) -> PendingResponse:
+    producer = Producer(request.producer_id, request.producer_epoch)
+    refuse_late(ctx, request.transactional_id, producer)
     pending = PendingResponse()
     ctx.services.transactions.end(
         request.transactional_id,
-        Producer(request.producer_id, request.producer_epoch),
+        producer,
         request.committed,
         lambda error: pending.complete(
             EndTxnResponse(error_code=producer_error(error, ctx.version >= _HAS_FENCED))

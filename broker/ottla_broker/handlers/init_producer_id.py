@@ -13,7 +13,7 @@ from ottla_broker.coordinator.transaction.coordinator import InitResult
 from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.handlers.authorization import DENIED, AclResource
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.transactions import producer_error
+from ottla_broker.handlers.transactions import producer_error, refuse_late
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -35,6 +35,7 @@ def handle(
     if transactional_id is None:
         return _allocate(ctx)
     expected = None if request.producer_id == -1 else Producer(request.producer_id, request.producer_epoch)
+    refuse_late(ctx, transactional_id, expected)
     pending = PendingResponse()
 
     def reply(result: InitResult) -> None:

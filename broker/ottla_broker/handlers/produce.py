@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.transactions import late
 from ottla_broker.log.validator import RecordsRefused
 from ottla_broker.log.verification import UNVERIFIED
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
@@ -34,7 +35,7 @@ from ottla_protocol.messages.produce import (
 from ottla_protocol.records.batch import HEADER_SIZE, MAGIC, TRANSACTIONAL, CorruptRecordError, read_header
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ottla_broker.replica.partition import Partition
 
@@ -199,12 +200,25 @@ def _transactional_refusal(
     ctx: RequestContext, request: ProduceRequest
 ) -> tuple[ErrorCode, str | None] | None:
     """The error of a request with a transactional id, if it has transactional batches and may not."""
-    producers = set(transactional_producers(request).values())
+    transactional = transactional_producers(request)
+    _refuse_late(ctx, transactional)
+    producers = set(transactional.values())
     if len(producers) > 1:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the request has batches of several producers"
     if producers and not ctx.authorize(AclResource.TRANSACTIONAL_ID, request.transactional_id or ""):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None
     return None
+
+
+def _refuse_late(ctx: RequestContext, transactional: Mapping[tuple[str, int], tuple[int, int]]) -> None:
+    """Refuse records that would get into a later transaction than theirs (decision 9).
+
+    Raises CloseConnection: any client survives it, and sends again on a new connection what it still wants sent.
+    """
+    for (topic, index), (producer_id, epoch) in transactional.items():
+        partition = ctx.services.replicas.partition(topic, index)
+        if partition is not None and not partition.hear(producer_id, epoch, ctx.connection.connected_at):
+            raise late(f"producer {producer_id}")
 
 
 def transactional_producers(request: ProduceRequest) -> dict[tuple[str, int], tuple[int, int]]:

@@ -13,6 +13,7 @@ from ottla_broker.coordinator.group.commits import CommitItem
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.handlers.authorization import DENIED, AclResource
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.transactions import late
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.txn_offset_commit import (
@@ -60,6 +61,9 @@ def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> PendingRespo
     response = TxnOffsetCommitResponse(topics=topics)
     if not items:
         return response
+    producer = (request.producer_id, request.producer_epoch)
+    if not services.groups.hear(request.group_id, producer, ctx.connection.connected_at):
+        raise late(f"producer {request.producer_id}")
     pending = PendingResponse()
 
     def reply(errors: Sequence[int]) -> None:
@@ -71,7 +75,7 @@ def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> PendingRespo
 
     services.groups.commit_transactional(
         request.group_id,
-        (request.producer_id, request.producer_epoch),
+        producer,
         request.member_id,
         request.group_instance_id,
         request.generation_id,

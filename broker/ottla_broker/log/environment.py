@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
+def _no_time() -> float:
+    """For tools and tests without connections."""
+    return 0.0
+
+
 def _run_now(delay_ms: int, function: Callable[[], None]) -> None:
     """Run the function now: for tools and tests, where nothing runs later."""
     function()
@@ -25,6 +30,7 @@ class LogEnvironment:
     """Passed to each log by the log manager; tests build their own.
 
     Attributes:
+        monotonic: the time by which connections are dated; see :mod:`.producer_state`.
         later: ``later(delay_ms, function)`` runs a function on a thread after a delay; it may touch only files.
         verifies_transactions: ``transaction.partition.verification.enable``: a producer's first batch in a transaction
             needs the coordinator's word.
@@ -37,5 +43,6 @@ class LogEnvironment:
     producer_id_expiration_ms: int = _DAY_MS
     verifies_transactions: bool = False
     flusher: Flusher | None = None
+    monotonic: Callable[[], float] = _no_time
     later: Callable[[int, Callable[[], None]], None] = _run_now
     on_failure: Callable[[str], None] | None = None

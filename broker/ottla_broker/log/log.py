@@ -162,6 +162,7 @@ class Log:
             ) from error
         self.epochs = loaded.epochs
         self.producers = loaded.producers
+        self.producers.monotonic = self.environment.monotonic
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
@@ -221,6 +222,7 @@ class Log:
         self.epochs = old.epochs.copy()
         self.epochs.truncate_from_start(self.log_start_offset)
         self.lowest_truncation = old.lowest_truncation
+        self.producers.hear_as(old.producers)
 
     @property
     def truncations(self) -> int:

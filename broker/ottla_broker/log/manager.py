@@ -77,6 +77,7 @@ class LogManager:
             random,
             producer_id_expiration_ms=producer_id_expiration_ms,
             flusher=self.flusher,
+            monotonic=clock.monotonic,
             later=self._later,
         )
         self.folders: list[DataFolder] = []

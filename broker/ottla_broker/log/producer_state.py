@@ -22,6 +22,11 @@ ProducerStateManager)::
       coordinator_epoch:        int32   of the last transaction marker; -1 when there was none
       current_txn_first_offset: int64   -1 outside a transaction
 
+A request may be late: its connection was given up by the client, which tried again on another one and went on, but its
+bytes still come. Each producer's entry therefore remembers since when a connection must have been accepted. That is
+when the newest one was on which the producer has written, and any later time at which a transaction of its was aborted:
+a client aborts without waiting for records that are under way.
+
 A snapshot is written at each roll, named by the new segment's base offset, and at a clean close, named by the end
 offset; it is removed with its segment. Owned by the log's thread.
 """
@@ -29,6 +34,7 @@ offset; it is removed with its segment. Owned by the log's thread.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as StructError
@@ -58,6 +64,10 @@ NO_EPOCH: Final = -1
 _log = get_logger()
 
 
+def _before_connections() -> float:
+    return 0.0
+
+
 class SentBatch(NamedTuple):
     """A batch as its producer numbered it and as it was stored."""
 
@@ -79,13 +89,18 @@ class EndedTransaction(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ProducerEntry:
-    """One producer: its epoch, its last batches (oldest first), and its open transaction, if any."""
+    """One producer: its epoch, its last batches (oldest first), and its open transaction, if any.
+
+    ``heard_since``: requests on connections that were accepted earlier are late. Only memory knows it: when a broker
+    starts, all connections are new.
+    """
 
     producer_id: int
     epoch: int = NO_EPOCH
     coordinator_epoch: int = -1
     last_timestamp: int = -1
     txn_first_offset: int = -1
+    heard_since: float = 0.0
     batches: list[SentBatch] = field(default_factory=list)
 
     @property
@@ -158,6 +173,7 @@ class ProducerStates:
         verifications: the producers whose next transaction has to be verified.
         end_offset: the state covers all batches below it.
         snapshots: offsets of the snapshot files, ascending.
+        monotonic: the time; before any connection until the log is open.
     """
 
     __slots__ = (
@@ -167,6 +183,7 @@ class ProducerStates:
         "end_offset",
         "expiration_ms",
         "last_snapshot",
+        "monotonic",
         "producers",
         "snapshots",
         "unstable",
@@ -184,6 +201,33 @@ class ProducerStates:
         self.end_offset = 0
         self.last_snapshot = 0
         self.snapshots: list[int] = []
+        self.monotonic: Callable[[], float] = _before_connections
+
+    def hear(self, producer_id: int, epoch: int, connected_at: float) -> bool:
+        """A producer writes on a connection accepted at ``connected_at``: False if its request is late.
+
+        A producer with a newer epoch than seen here is not: what it sent before had the older one.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None or epoch < entry.epoch:
+            return True  # Nothing is known of it, or it is refused for its epoch.
+        if epoch == entry.epoch and connected_at < entry.heard_since:
+            return False
+        entry.heard_since = max(entry.heard_since, connected_at)
+        return True
+
+    def hear_from_now(self) -> None:
+        """Another broker may have heard the producers until now: whatever comes by a connection from before is late."""
+        now = self.monotonic()
+        for entry in self.producers.values():
+            entry.heard_since = now
+
+    def hear_as(self, other: ProducerStates) -> None:
+        """Take over from the states of an identical log since when its producers are heard."""
+        for producer_id, entry in self.producers.items():
+            known = other.producers.get(producer_id)
+            if known is not None:
+                entry.heard_since = known.heard_since
 
     def check(
         self,
@@ -342,6 +386,8 @@ class ProducerStates:
         first_offset, entry.txn_first_offset = entry.txn_first_offset, -1
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = header.max_timestamp
+        if marker.type != COMMIT:
+            entry.heard_since = self.monotonic()
         if self.verifications:
             self.verifications.end(header.producer_id)
         if first_offset < 0:
@@ -439,6 +485,8 @@ class ProducerStates:
                 continue
             oldest = now_ms - self.expiration_ms
             for entry in entries:
+                # After a truncation nothing is known of the connections any more.
+                entry.heard_since = self.monotonic()
                 if entry.last_timestamp > oldest or entry.txn_first_offset >= 0:
                     self.producers[entry.producer_id] = entry
             self.unstable.restore(

@@ -116,6 +116,7 @@ class Connection:
         "client_host",
         "client_id",
         "closed",
+        "connected_at",
         "fd",
         "id",
         "last_active",
@@ -137,7 +138,7 @@ class Connection:
         self.listener = listener
         self.principal: Principal = ANONYMOUS
         self.closed = False
-        self.last_active = processor.clock.monotonic()
+        self.connected_at = self.last_active = processor.clock.monotonic()
         self._pending: deque[PendingResponse] = deque()
         self._row_bytes = 0
         self._out: deque[object] = deque()

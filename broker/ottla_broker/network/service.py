@@ -25,6 +25,7 @@ class ClientConnection(Protocol):
         id: unique among the connections of this broker.
         principal: the identity that the connection has proved; a client id proves nothing.
         client_host: the client's address.
+        connected_at: when it was accepted, on the monotonic clock.
         listener: the name of the listener that accepted it.
     """
 
@@ -38,6 +39,8 @@ class ClientConnection(Protocol):
     def client_host(self) -> str: ...
     @property
     def listener(self) -> str: ...
+    @property
+    def connected_at(self) -> float: ...
 
 
 Parts = list[object]

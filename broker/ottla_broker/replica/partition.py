@@ -345,6 +345,19 @@ class Partition:
             self._appended(info)
         return info
 
+    def hear(self, producer_id: int, epoch: int, connected_at: float) -> bool:
+        """Whether a transactional producer's request isn't late; see :meth:`.ProducerStates.hear`."""
+        try:
+            self.check_leader()
+            producers = self.log.producers
+        except KafkaError:
+            return True  # It is refused for that.
+        return producers.hear(producer_id, epoch, connected_at)
+
+    def hear_from_now(self) -> None:
+        """Take all connections that exist now for old ones. Raises KafkaError: KAFKA_STORAGE_ERROR."""
+        self.log.producers.hear_from_now()
+
     def append_internal(self, records: bytearray, now_ms: int) -> int:
         """Append a coordinator's own records, which all in-sync replicas must get; returns the offset after them.
 

@@ -230,6 +230,11 @@ class GroupCoordinator:
         else:
             self._commits.commit(group_id, group, shard, member_id, instance_id, generation, items, reply)
 
+    def hear(self, group_id: str, producer: tuple[int, int], connected_at: float) -> bool:
+        """Whether a commit of ``producer`` (id and epoch), by a connection accepted at ``connected_at``, isn't late."""
+        _, _, shard = self._find(group_id)
+        return shard is None or shard.shard.partition.hear(*producer, connected_at)
+
     def commit_transactional(
         self,
         group_id: str,

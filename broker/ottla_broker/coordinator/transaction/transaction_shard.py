@@ -55,11 +55,16 @@ class Transaction:
         metadata: what the log has committed.
         pending: what comes next, from its append until the log has committed it.
         job: sends the markers of a transaction that has ended.
+        heard_since: requests on connections that were accepted earlier are late: when the newest was on which the
+            producer has spoken, or when this broker became the coordinator.
     """
 
-    __slots__ = ("job", "metadata", "pending", "transactional_id")
+    __slots__ = ("heard_since", "job", "metadata", "pending", "transactional_id")
 
-    def __init__(self, transactional_id: str, metadata: TransactionMetadata) -> None:
+    def __init__(
+        self, transactional_id: str, metadata: TransactionMetadata, heard_since: float = 0.0
+    ) -> None:
+        self.heard_since = heard_since
         self.transactional_id = transactional_id
         self.metadata = metadata
         self.pending: TransactionMetadata | None = None
@@ -111,7 +116,7 @@ class TransactionShard:
     def publish(self) -> Iterator[None]:
         """Add all ids; the transactions that have ended get their markers once the shard is active."""
         for transactional_id, metadata in self._loaded.items():
-            self._adopt(Transaction(transactional_id, metadata))
+            self._adopt(Transaction(transactional_id, metadata, self.shard.started_at))
             yield
         self._loaded = {}
         self._clock.call_later(0, self._begin)

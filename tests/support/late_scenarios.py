@@ -1,0 +1,197 @@
+"""What may happen to a transactional producer when a request of its is held back: one function for each case.
+
+A producer is driven step by step, whatever its language. Each function returns what a read_committed reader sees in
+the end, beside what it should see; with ``--kafka`` the same steps show what Apache Kafka 3.9.1 makes of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import confluent_kafka as ck
+from tests.support.late_frames import END_TXN, PRODUCE, TXN_OFFSET_COMMIT, LateFrames
+from tests.support.topics import create_topic
+
+TOPIC = "t"
+GROUP = "g"
+
+SETTINGS = {
+    "transaction.state.log.num.partitions": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "offsets.topic.num.partitions": 1,
+}
+
+
+class StepFailed(Exception):
+    """A step of a producer failed with its client's error."""
+
+
+class Driver(Protocol):
+    """A transactional producer. Each step raises StepFailed when the client reports an error."""
+
+    def begin(self) -> None: ...
+    def send(self, value: str) -> None:
+        """Hand a record over, without waiting for its acknowledgement."""
+
+    def flush(self) -> None: ...
+    def offsets(self, offset: int) -> None:
+        """Put an offset of GROUP into the transaction."""
+
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class ConfluentDriver:
+    """confluent-kafka's producer."""
+
+    def __init__(self, address: str) -> None:
+        self._producer = ck.Producer(
+            {
+                "bootstrap.servers": address,
+                "transactional.id": "late",
+                "reconnect.backoff.ms": 10,
+                "retry.backoff.ms": 10,
+                "socket.timeout.ms": 6000,
+                "linger.ms": 0,
+            }
+        )
+        self._group = ck.Consumer({"bootstrap.servers": address, "group.id": GROUP})
+        self._producer.init_transactions(60)
+
+    def _step(self, what: Callable[[], object]) -> None:
+        try:
+            what()
+        except ck.KafkaException as error:
+            raise StepFailed(str(error)) from error
+
+    def begin(self) -> None:
+        self._step(self._producer.begin_transaction)
+
+    def send(self, value: str) -> None:
+        self._producer.produce(TOPIC, value)
+        self._producer.poll(0)
+
+    def flush(self) -> None:
+        self._producer.flush(60)
+
+    def offsets(self, offset: int) -> None:
+        offsets = [ck.TopicPartition(TOPIC, 0, offset)]
+        metadata = self._group.consumer_group_metadata()
+        self._step(lambda: self._producer.send_offsets_to_transaction(offsets, metadata, 60))
+
+    def commit(self) -> None:
+        self._step(lambda: self._producer.commit_transaction(60))
+
+    def abort(self) -> None:
+        self._step(lambda: self._producer.abort_transaction(60))
+
+    def close(self) -> None:
+        self._group.close()
+
+
+def read_committed(address: str) -> list[str]:
+    """The committed values of TOPIC, once no transaction is open."""
+    consumer = ck.Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([ck.TopicPartition(TOPIC, 0, 0)])
+    values: list[str] = []
+    deadline = time.monotonic() + 60
+    try:
+        while time.monotonic() < deadline:
+            message = consumer.poll(1)
+            if message is None:
+                continue
+            error = message.error()
+            if error is not None:
+                assert error.code() == ck.KafkaError._PARTITION_EOF, error
+                return values
+            values.append((message.value() or b"").decode())
+        raise AssertionError("the end of the partition was not reached")
+    finally:
+        consumer.close()
+
+
+def committed_offset(address: str) -> int:
+    """The offset that GROUP has committed."""
+    consumer = ck.Consumer({"bootstrap.servers": address, "group.id": GROUP})
+    try:
+        [position] = consumer.committed([ck.TopicPartition(TOPIC, 0)], 60)
+        return int(position.offset)
+    finally:
+        consumer.close()
+
+
+def late_commit(producer: Driver, network: LateFrames) -> None:
+    """The commit of one transaction comes in the middle of the next, which is aborted. Right: a, c."""
+    producer.begin()
+    producer.send("a")
+    producer.flush()
+    late = network.hold(END_TXN)
+    producer.commit()
+    producer.begin()
+    producer.send("b")
+    producer.flush()
+    late.deliver()
+    producer.abort()
+    producer.begin()
+    producer.send("c")
+    producer.commit()
+
+
+def late_abort(producer: Driver, network: LateFrames) -> None:
+    """The abort of one transaction comes in the middle of the next, which is committed. Right: b, c."""
+    producer.begin()
+    producer.send("a")
+    producer.flush()
+    late = network.hold(END_TXN)
+    producer.abort()
+    producer.begin()
+    producer.send("b")
+    producer.flush()
+    late.deliver()
+    producer.send("c")
+    producer.commit()
+
+
+def late_records(producer: Driver, network: LateFrames) -> None:
+    """A record of an aborted transaction comes in the middle of the next. Right: b."""
+    producer.begin()
+    late = network.hold(PRODUCE)
+    producer.send("a")
+    late.wait()
+    producer.abort()
+    producer.begin()
+    slow = network.hold(PRODUCE, cut=False)
+    producer.send("b")
+    slow.wait()
+    late.deliver()
+    slow.release()
+    producer.commit()
+
+
+def late_offsets(producer: Driver, network: LateFrames) -> None:
+    """A commit of offsets comes after the next transaction's, and before its end. Right: 2."""
+    producer.begin()
+    late = network.hold(TXN_OFFSET_COMMIT)
+    producer.offsets(1)
+    producer.commit()
+    producer.begin()
+    producer.offsets(2)
+    late.deliver()
+    producer.commit()
+
+
+def make_topic(broker: object) -> None:
+    """Make TOPIC."""
+    create_topic(broker, TOPIC, 1)  # type: ignore[arg-type]
