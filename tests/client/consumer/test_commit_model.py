@@ -6,6 +6,7 @@ stored and makes rebalances, and on a real one.
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
@@ -409,6 +410,8 @@ class OnBroker(Model):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The first poll_arrow would import pyarrow on the event loop: on a busy machine that takes as long as a hang.
+    importlib.import_module("ottla_client.arrow")
     monkeypatch.setattr(engine, "TICK", 0.002)
 
 
