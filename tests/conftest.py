@@ -155,6 +155,15 @@ def broker(_shared_broker: BrokerProcess) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
+def transactions(_shared_broker: BrokerProcess) -> None:
+    """Skips the test if the broker has no transactions."""
+    from tests.support.transactions import has_transactions
+
+    if not has_transactions(_shared_broker):
+        pytest.skip("the broker has no transactions")
+
+
+@pytest.fixture
 def own_broker(
     _broker_class: Callable[..., BrokerProcess], tmp_path: Path
 ) -> Iterator[Callable[..., BrokerProcess]]:

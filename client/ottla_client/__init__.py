@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from .producer import BatchDeliveryError as BatchDeliveryError
     from .producer import Delivery as Delivery
     from .producer import Producer as Producer
+    from .producer import Transaction as Transaction
+    from .types import ConsumerGroupMetadata as ConsumerGroupMetadata
     from .types import ConsumerRecord as ConsumerRecord
     from .types import Node as Node
     from .types import OffsetAndMetadata as OffsetAndMetadata
@@ -52,8 +54,16 @@ _HOME = {
     ),
     ".consumer": ("Consumer", "RebalanceListener"),
     ".errors": ("ClientError", "KafkaError"),
-    ".producer": ("AppendedRange", "BatchDelivery", "BatchDeliveryError", "Delivery", "Producer"),
+    ".producer": (
+        "AppendedRange",
+        "BatchDelivery",
+        "BatchDeliveryError",
+        "Delivery",
+        "Producer",
+        "Transaction",
+    ),
     ".types": (
+        "ConsumerGroupMetadata",
         "ConsumerRecord",
         "Node",
         "OffsetAndMetadata",

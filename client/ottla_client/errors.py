@@ -20,6 +20,8 @@ ClientError
   RecordTooLargeError
   BufferFullError             no room in the producer's buffer within max_block_ms
   ProducerFencedError         another producer has taken over, or sequence numbers are lost for good
+  TransactionAbortedError     the transaction failed, and none of its records and offsets counts
+  TransactionStateError       a call that the state of the transaction doesn't allow
   OffsetOutOfRangeError       a position that the log doesn't have, and no reset policy
   LogTruncatedError           records that were read have gone from the log (KIP-320)
   CorruptBatchError           a batch whose checksum is wrong or that can't be decoded
@@ -159,6 +161,14 @@ class BufferFullError(ClientError):
 
 class ProducerFencedError(BrokerError):
     """This producer can't continue; create a new one."""
+
+
+class TransactionAbortedError(ClientError):
+    """The transaction failed: none of its records and offsets counts. Run it again; the reason is ``__cause__``."""
+
+
+class TransactionStateError(ClientError):
+    """The call doesn't fit the transaction's state, such as a ``send`` outside of a transaction."""
 
 
 class OffsetOutOfRangeError(ClientError):

@@ -39,6 +39,25 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int | None = None
 
 
+class ConsumerGroupMetadata(NamedTuple):
+    """How a group's coordinator knows a member: a commit with it is refused once the group has moved on (KIP-447).
+
+    With the group's id alone, offsets are committed from outside the group, without that protection.
+    """
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """A producer, as brokers know it."""
+
+    producer_id: int
+    epoch: int
+
+
 class OffsetAndTimestamp(NamedTuple):
     """The first record from a timestamp on: its offset and its own timestamp in milliseconds."""
 

@@ -17,7 +17,11 @@ from harness.java import find_java
 from harness.ports import free_port
 
 # Defaults that don't suit a single broker.
-_ONE_BROKER = {"offsets.topic.replication.factor": "1"}
+_ONE_BROKER = {
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
 
 
 class KafkaProcess:

@@ -18,7 +18,7 @@ from ..errors import BrokerError, ClientError, CorruptBatchError
 from ..requests.driver import Ask, Node, ToCoordinators, by_topic
 from ..requests.group_offsets import commit_codes, commit_request
 from ..requests.outcomes import error_of, outcome_of
-from ..types import OffsetAndMetadata, OffsetSpec, TopicPartition
+from ..types import ConsumerGroupMetadata, OffsetAndMetadata, OffsetSpec, TopicPartition
 from .offsets import OffsetCalls
 from .results import results_or_raise
 from .values import PartitionLag
@@ -68,7 +68,7 @@ class GroupOffsetCalls(OffsetCalls):
         async def ask(
             node: Node, groups: list[str], deadline: Deadline
         ) -> Mapping[str, dict[TopicPartition, ClientError | None] | ClientError]:
-            answer = await self._call(node, commit_request(group_id, wanted), deadline)
+            answer = await self._call(node, commit_request(ConsumerGroupMetadata(group_id), wanted), deadline)
             return {group_id: _outcomes(group_id, commit_codes(answer))}
 
         await self._of_partitions("alter offsets", group_id, wanted, ask, timeout)

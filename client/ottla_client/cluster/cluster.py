@@ -34,7 +34,7 @@ from ottla_protocol.errors import RETRIABLE, ErrorCode, error_code
 from .addresses import parse_servers
 from .backoff import Backoff, retrying
 from .connection_pool import ConnectionPool
-from .coordinators import coordinator_of, coordinator_request
+from .coordinators import CoordinatorType, coordinator_of, coordinator_request
 from .metadata import MetadataCache, metadata_request, unsettled
 from .tasks import Tasks, joined
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MetadataKey = tuple[frozenset[str] | None, bool]
+_CoordinatorKey = tuple[CoordinatorType, str]
 
 log = logging.getLogger("ottla_client")
 
@@ -82,8 +83,8 @@ class Cluster:
         self._wake = asyncio.Event()
         self._changed: list[Callable[[], None]] = []
         self._refresh_error: ClientError | None = None
-        self._coordinators: dict[str, int] = {}
-        self._coordinator_requests: dict[str, asyncio.Task[int]] = {}
+        self._coordinators: dict[_CoordinatorKey, int] = {}
+        self._coordinator_requests: dict[_CoordinatorKey, asyncio.Task[int]] = {}
 
     def __str__(self) -> str:
         """The bootstrap servers."""
@@ -357,48 +358,52 @@ class Cluster:
         code = self._cache.errors.get(name)
         return code is None or code in RETRIABLE
 
-    async def coordinator(self, group_id: str, deadline: Deadline) -> int:
-        """The id of a group's coordinator, cached until ``forget_coordinator``.
+    async def coordinator(
+        self, key: str, deadline: Deadline, kind: CoordinatorType = CoordinatorType.GROUP
+    ) -> int:
+        """The id of the coordinator of a group or a transactional id, cached until ``forget_coordinator``.
 
         Retries until the deadline while there is none, then raises RequestTimeoutError. Raises GroupError for a group
-        that is refused.
+        and BrokerError for a transactional id that is refused; UnsupportedApiError for brokers without transactions.
         """
-        known = self._coordinators.get(group_id)
+        known = self._coordinators.get((kind, key))
         if known is not None:
             return known
         return await retrying(
-            partial(self._find_coordinator, group_id, deadline),
+            partial(self._find_coordinator, kind, key, deadline),
             deadline,
             backoff=self.backoff,
-            what=f"the coordinator of group {group_id!r} was not found",
+            what=f"the coordinator of {kind.named(key)} was not found",
         )
 
-    def forget_coordinator(self, group_id: str) -> None:
+    def forget_coordinator(self, key: str, kind: CoordinatorType = CoordinatorType.GROUP) -> None:
         """Look the coordinator up again at the next call: it has moved or can't be reached."""
-        self._coordinators.pop(group_id, None)
+        self._coordinators.pop((kind, key), None)
 
-    async def _find_coordinator(self, group_id: str, deadline: Deadline) -> int:
+    async def _find_coordinator(self, kind: CoordinatorType, key: str, deadline: Deadline) -> int:
         self._check_open()
-        task = self._coordinator_requests.get(group_id)
+        task = self._coordinator_requests.get((kind, key))
         if task is None:
-            task = self._coordinator_requests[group_id] = self._tasks.start(
-                self._request_coordinator(group_id)
+            task = self._coordinator_requests[kind, key] = self._tasks.start(
+                self._request_coordinator(kind, key)
             )
         return await joined(task, deadline)
 
-    async def _request_coordinator(self, group_id: str) -> int:
+    async def _request_coordinator(self, kind: CoordinatorType, key: str) -> int:
         try:
             connection = await self._any(Deadline(self.request_timeout))
+            if kind is CoordinatorType.TRANSACTION:
+                connection.version_of(ApiKey.END_TXN)  # a broker without transactions fails here
             version = connection.version_of(ApiKey.FIND_COORDINATOR)
-            request = coordinator_request(group_id, version)
+            request = coordinator_request(kind, key, version)
             response = await connection.submit(request, timeout=self.request_timeout, version=version)
-            node = coordinator_of(response, group_id, version)
+            node = coordinator_of(response, kind, key, version)
         finally:
-            del self._coordinator_requests[group_id]
+            del self._coordinator_requests[kind, key]
         known = self.nodes.get(node.id)
         if known is None or (known.host, known.port) != (node.host, node.port):
             self.nodes[node.id] = node
-        self._coordinators[group_id] = node.id
+        self._coordinators[kind, key] = node.id
         return node.id
 
     async def connection(self, node_id: int, deadline: Deadline) -> Connection:

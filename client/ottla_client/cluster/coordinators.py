@@ -1,38 +1,54 @@
-"""FindCoordinator: which broker coordinates a group."""
+"""FindCoordinator: which broker coordinates a group, or the transactions of a transactional id."""
 
 from __future__ import annotations
 
-from ottla_client.errors import GroupError
+from enum import IntEnum
+
+from ottla_client.errors import BrokerError, GroupError
 from ottla_client.types import Node
 from ottla_protocol.errors import ErrorCode, error_code
 from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
-_GROUP = 0
 _BATCHED = 4
 """The first version with several keys per request (KIP-699)."""
 
 
-def coordinator_request(group_id: str, version: int) -> FindCoordinatorRequest:
-    """A request for one group."""
+class CoordinatorType(IntEnum):
+    """What is coordinated; the numbers are the protocol's."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+    def named(self, key: str) -> str:
+        """``key`` in a message."""
+        return f"group {key!r}" if self is CoordinatorType.GROUP else f"transactional id {key!r}"
+
+    def error(self, code: ErrorCode, message: str) -> BrokerError:
+        """The exception for a refusal."""
+        return GroupError(code, message) if self is CoordinatorType.GROUP else BrokerError(code, message)
+
+
+def coordinator_request(kind: CoordinatorType, key: str, version: int) -> FindCoordinatorRequest:
+    """A request for one key."""
     if version >= _BATCHED:
-        return FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[group_id])
-    return FindCoordinatorRequest(key=group_id, key_type=_GROUP)
+        return FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+    return FindCoordinatorRequest(key=key, key_type=kind)
 
 
-def coordinator_of(response: FindCoordinatorResponse, group_id: str, version: int) -> Node:
-    """The coordinator in a response. Raises GroupError, retriable if Kafka's code is."""
+def coordinator_of(response: FindCoordinatorResponse, kind: CoordinatorType, key: str, version: int) -> Node:
+    """The coordinator in a response. Raises GroupError or BrokerError, retriable if Kafka's code is."""
     named = (
         response
         if version < _BATCHED
-        else next((each for each in response.coordinators if each.key == group_id), None)
+        else next((each for each in response.coordinators if each.key == key), None)
     )
     if named is None:
-        raise GroupError(
+        raise kind.error(
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            f"group {group_id!r}: the broker did not name its coordinator",
+            f"{kind.named(key)}: the broker did not name its coordinator",
         )
     if named.error_code:
         code = error_code(named.error_code)
         said = f": {named.error_message}" if named.error_message else ""
-        raise GroupError(code, f"group {group_id!r} has no coordinator: {code.name}{said}")
+        raise kind.error(code, f"{kind.named(key)} has no coordinator: {code.name}{said}")
     return Node(named.node_id, named.host, named.port)

@@ -15,7 +15,14 @@ from ..errors import ClosedError, ConfigurationError
 from ..group.assignors import assignors_named, common_protocol
 from ..requests.list_offsets import find_offsets
 from ..settings import DEFAULT_BOOTSTRAP, accepts
-from ..types import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, OffsetSpec, TopicPartition
+from ..types import (
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    OffsetSpec,
+    TopicPartition,
+)
 from .engine import Engine
 from .listener import RebalanceListener
 from .offset_commits import OffsetCommits
@@ -315,6 +322,23 @@ class Consumer:
         """Continue after the last record; with read_committed, after the last record that is decided."""
         await self._seek_to(partitions, OffsetSpec.LATEST)
 
+    async def seek_to_committed(self, *partitions: TopicPartition) -> None:
+        """Continue at the committed offsets of these partitions, or of all assigned ones: after an aborted transaction.
+
+        Waits for transactions that are about to commit offsets. A partition without a committed offset continues where
+        ``auto_offset_reset`` says. Raises the errors of ``committed``.
+        """
+        states = self._states(partitions)
+        found = await self._commits().stable([state.partition for state in states], self._deadline())
+        for state in states:
+            committed = found.get(state.partition)
+            if self._engine.positions.get(state.partition) is not state:
+                continue  # a rebalance has taken it
+            if committed is None:
+                self._engine.reset_by_policy(state)
+            else:
+                self._engine.seek(state, committed.offset)
+
     async def _seek_to(self, partitions: Collection[TopicPartition], end: int) -> None:
         states = self._states(partitions)
         self._engine.check()
@@ -377,6 +401,27 @@ class Consumer:
         wanted = [TopicPartition(*partition) for partition in partitions or self.assignment()]
         found = await commits.committed(wanted, self._deadline())
         return {partition: found.get(partition) for partition in wanted}
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """How the group knows this consumer, for a transaction that commits its offsets (KIP-447).
+
+        Raises ConfigurationError without a group_id; GroupError, which may be retriable, while it is not a member.
+        """
+        return self._commits().group_metadata()
+
+    def transaction_offsets(self) -> tuple[ConsumerGroupMetadata, dict[TopicPartition, OffsetAndMetadata]]:
+        """What ``send_offsets`` of a transaction needs: ``group_metadata()``, and the offsets of ``commit()``.
+
+        Raises the errors of ``group_metadata``, and ConfigurationError with ``enable_auto_commit``, which would commit
+        the offsets whether or not the transaction is committed.
+        """
+        commits = self._commits()
+        if self._settings.enable_auto_commit:
+            raise ConfigurationError(
+                "a transaction can't commit the offsets of a consumer that commits them itself: set"
+                " enable_auto_commit=False"
+            )
+        return commits.group_metadata(), commits.handed_out()
 
     def _commits(self) -> OffsetCommits:
         self._engine.check()

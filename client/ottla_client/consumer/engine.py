@@ -387,6 +387,12 @@ class Engine:
             state.reset(to)
         self.wake()
 
+    def reset_by_policy(self, state: PartitionState) -> None:
+        """Continue where auto_offset_reset says: the group has no offset."""
+        self.buffer.drop(state)
+        self.resolver.reset_by_policy(state, "the group has committed no offset")
+        self.wake()
+
     async def resolve_position(self, state: PartitionState, deadline: Deadline) -> int:
         """Wait for the partition's position. Raises the partition's error, RequestTimeoutError."""
         while True:

@@ -16,7 +16,7 @@ from ..deadline import Deadline
 from ..errors import ClientError
 from ..group.member import GroupMember
 from ..group.offsets import OffsetsClient
-from ..types import OffsetAndMetadata, TopicPartition
+from ..types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .buffer import Buffer
 from .positions import Positions
 from .settings import ConsumerSettings
@@ -65,6 +65,12 @@ class OffsetCommits:
             for state in self._positions
             if state.position is not None
         }
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """The member, or the group alone without one. Raises GroupError while the member is not joined."""
+        if self.member is None:
+            return ConsumerGroupMetadata(self.client.group_id)
+        return self.member.joined_metadata()
 
     async def commit(
         self,
@@ -130,5 +136,11 @@ class OffsetCommits:
     async def committed(
         self, partitions: Collection[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The group's offsets, without those that an open transaction may still take back."""
+        """The group's offsets; with read_committed, without those that an open transaction may still take back."""
         return await self.client.fetch(partitions, deadline, require_stable=self._settings.read_committed)
+
+    async def stable(
+        self, partitions: Collection[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The group's offsets, once no transaction is about to commit others."""
+        return await self.client.fetch(partitions, deadline, require_stable=True)

@@ -1,6 +1,5 @@
 """Consumer groups: members, assignors, and committed offsets."""
 
-from ..requests.group_offsets import ConsumerGroupMetadata as ConsumerGroupMetadata
 from .assignors import Assignor as Assignor
 from .assignors import assignors_named as assignors_named
 from .member import GroupMember as GroupMember

@@ -34,8 +34,7 @@ from ..errors import (
     PollIntervalExceededError,
     is_retriable,
 )
-from ..requests.group_offsets import ConsumerGroupMetadata
-from ..types import OffsetAndMetadata, TopicPartition
+from ..types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .assignors import Assignor, RebalanceProtocol, Subscription, common_protocol
 from .consumer_protocol import PROTOCOL_TYPE, read_assignment, subscription_bytes
 from .coordinator import Coordinator
@@ -141,7 +140,15 @@ class GroupMember:
         if self._machine.state is not MemberState.STABLE:
             return None
         generation = self._machine.generation
-        return ConsumerGroupMetadata(generation.member_id, generation.id, self._settings.group_instance_id)
+        instance = self._settings.group_instance_id
+        return ConsumerGroupMetadata(self.group_id, generation.id, generation.member_id, instance)
+
+    def joined_metadata(self) -> ConsumerGroupMetadata:
+        """``group_metadata``. Raises CommitFailedError or GroupError, as ``commit`` does, while it is not joined."""
+        member = self.group_metadata
+        if member is None:
+            raise self._not_a_member()
+        return member
 
     @property
     def state(self) -> MemberState:
@@ -156,10 +163,8 @@ class GroupMember:
         """
         if not offsets:
             return
-        member = self.group_metadata
+        member = self.joined_metadata()
         sent = self._machine.generation
-        if member is None:
-            raise self._not_a_member()
         try:
             await self._offsets.commit(offsets, deadline, member=member)
         except GroupError as error:

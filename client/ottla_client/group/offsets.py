@@ -19,13 +19,12 @@ from ..errors import (
 )
 from ..requests.group_offsets import (
     ALL_SINCE,
-    ConsumerGroupMetadata,
     commit_codes,
     commit_request,
     fetch_request,
     fetched_offsets,
 )
-from ..types import OffsetAndMetadata, TopicPartition
+from ..types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .coordinator import Coordinator
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class OffsetsClient:
         for partition, each in offsets.items():
             if each.offset < 0:
                 raise ConfigurationError(f"the offset {each.offset} can't be committed for {partition}")
-        request = commit_request(self.group_id, offsets, member)
+        request = commit_request(member or ConsumerGroupMetadata(self.group_id), offsets)
 
         async def attempt() -> None:
             answer = await self._coordinator.ask(request, deadline)
@@ -81,7 +80,7 @@ class OffsetsClient:
                     if code in _MOVED:
                         self._coordinator.moved()
                     what = f"offset {offsets[partition].offset} of {partition}"
-                    raise _commit_error(self.group_id, code, what, member)
+                    raise commit_error(self.group_id, code, what, member)
 
         await retrying(
             attempt,
@@ -145,7 +144,7 @@ class OffsetsClient:
         )
 
 
-def _commit_error(
+def commit_error(
     group_id: str, code: ErrorCode, what: str, member: ConsumerGroupMetadata | None
 ) -> GroupError:
     """The exception for a commit that failed with ``code``."""
@@ -158,7 +157,7 @@ def _commit_error(
             )
         return CommitFailedError(code, f"{start}{KICKED_OUT} ({code.name})")
     if code is ErrorCode.FENCED_INSTANCE_ID:
-        instance = None if member is None else member.instance_id
+        instance = None if member is None else member.group_instance_id
         return FencedInstanceError(
             code, f"{start}another member uses the group_instance_id {instance!r} ({code.name})"
         )

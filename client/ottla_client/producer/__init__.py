@@ -6,3 +6,4 @@ from .delivery import BatchDeliveryError as BatchDeliveryError
 from .delivery import Delivery as Delivery
 from .partitioner import Partitioner as Partitioner
 from .producer import Producer as Producer
+from .transaction import Transaction as Transaction

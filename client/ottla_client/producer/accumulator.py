@@ -54,6 +54,8 @@ class Accumulator:
     identities: ProducerIdHolder | None
     """None: batches have no sequence numbers."""
     random: Random
+    failed: Callable[[Exception, bool], None] | None = None
+    """Called for each batch that fails in a transaction; None for a producer without transactions."""
     topics: dict[str, TopicBuffer] = field(default_factory=dict)
     plain: dict[str, Batch] = field(default_factory=dict)
     """By topic, the open batch for records without a key: the fast path of ``Producer.send``."""
@@ -83,7 +85,7 @@ class Accumulator:
         if queue is None:
             sequences = None if self.identities is None else Sequences(self.identities)
             queue = topic.queues[partition] = PartitionQueue(
-                topic.name, partition, self.retries, sequences, self.memory.deallocate
+                topic.name, partition, self.retries, sequences, self.memory.deallocate, self.failed
             )
         return queue
 

@@ -35,6 +35,8 @@ class RecordAppender:
     fast_path: bool
     """``Producer.send`` may append plain records to a topic's open batch itself."""
     check_open: Callable[[], None]
+    not_sent: Callable[[Exception], None]
+    """Called when a delivery reports that records could not be buffered."""
 
     async def topic(self, name: str, partition: int | None) -> TopicBuffer:
         """The queues of topic ``name``, after checking that it exists and has ``partition``.
@@ -177,6 +179,7 @@ class RecordAppender:
                 if not len(delivery):
                     raise
                 delivery._refuse(bulk.places[first:], error)
+                self.not_sent(error)
                 return
             last = max(first + 1, sizes.fitting(first, count, batch.left))
             batch.left -= sizes.of(first, last)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ottla_protocol.records.batch import (
     HEADER_SIZE,
@@ -26,7 +26,7 @@ from ottla_protocol.records.batch import (
 from ottla_protocol.records.columns import encode_columns
 from ottla_protocol.records.record import decode_records
 
-from ..types import RecordMetadata
+from ..types import ProducerIdAndEpoch, RecordMetadata
 
 if TYPE_CHECKING:
     from ottla_protocol.records.record import Headers
@@ -49,13 +49,6 @@ _PRODUCER_AT = 43
 _producer = Struct(">qhi")
 
 
-class ProducerIdAndEpoch(NamedTuple):
-    """A producer, as brokers know it."""
-
-    producer_id: int
-    epoch: int
-
-
 @dataclass(slots=True, eq=False)
 class Batch:
     """Records of one partition, in order. Times are seconds on the monotonic clock, timestamps milliseconds."""
@@ -63,6 +56,8 @@ class Batch:
     topic: str
     partition: int
     created: float
+    transactional: bool = False
+    """Part of a transaction, whose outcome also reports the batch's failure."""
     values: list[bytes | None] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)
     """Shorter than ``values`` if the last records have no key."""
@@ -190,6 +185,7 @@ class Batch:
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 base_sequence=sequence,
+                transactional=self.transactional,
             )
             self.encoded = encoded
             self.size = len(encoded)
@@ -221,7 +217,7 @@ class Batch:
         middle = self.count // 2
         halves: list[Batch] = []
         for first, last in ((0, middle), (middle, self.count)):
-            half = Batch(self.topic, self.partition, self.created)
+            half = Batch(self.topic, self.partition, self.created, self.transactional)
             for _, timestamp, key, value, headers in records[first:last]:
                 half.append(value, key, timestamp, headers)
             share = self.reserved * (last - first) // self.count
@@ -326,7 +322,7 @@ class Batch:
     def __del__(self) -> None:
         """Log a failure that was never retrieved."""
         error: Any = getattr(self, "error", None)
-        if error is not None and len(self.retrieved) < self.count:
+        if error is not None and len(self.retrieved) < self.count and not self.transactional:
             _log.error(
                 "%d records for %s-%d were not delivered, and their deliveries were never checked: %s",
                 self.count - len(self.retrieved),

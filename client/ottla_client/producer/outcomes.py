@@ -56,6 +56,7 @@ OUTCOMES: dict[ErrorCode, Outcome] = {
     ErrorCode.UNKNOWN_PRODUCER_ID: Outcome.RESEQUENCE,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Outcome.STOP,
     ErrorCode.PRODUCER_FENCED: Outcome.STOP,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Outcome.STOP,
 }
 """By error code. Without idempotence RESEQUENCE means FAIL."""
 
@@ -65,6 +66,9 @@ _ADVICE = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
         "this user may not write idempotently: grant it IDEMPOTENT_WRITE, or set enable_idempotence=False"
     ),
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this user may not use this transactional id",
+    ErrorCode.INVALID_TXN_STATE: "the partition is not part of the transaction, which may have been aborted",
+    ErrorCode.TRANSACTION_ABORTABLE: "the broker asks to abort the transaction",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "the broker doesn't allow this name",
     ErrorCode.INVALID_REQUIRED_ACKS: 'acks must be 0, 1 or "all"',
     ErrorCode.INVALID_RECORD: "a compacted topic needs a key in each record",

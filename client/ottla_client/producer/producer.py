@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ..cluster import Cluster
 from ..deadline import Deadline
-from ..errors import ClosedError, RequestTimeoutError
+from ..errors import ClosedError, ConfigurationError, RequestTimeoutError
 from ..settings import DEFAULT_BOOTSTRAP, accepts
+from ..types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .accumulator import Accumulator
 from .appender import RecordAppender
 from .batch import RECORD_OVERHEAD
@@ -24,6 +25,7 @@ from .records import HeadersLike, check_size, check_timestamp, record_size, to_b
 from .sender import Sender
 from .sequences import ProducerIdHolder
 from .settings import ProducerOptions, ProducerSettings
+from .transaction import GroupConsumer, OffsetsLike, Transaction
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from ..types import RecordMetadata
+    from .transactions import Transactions
 
 _log = logging.getLogger("ottla_client.producer")
 
@@ -79,6 +82,10 @@ class Producer:
             the Java client chooses, and records without a key fill a batch of one partition before the next.
         :param key_serializer: makes bytes from a key; ``value_serializer`` likewise. None is not passed to them.
         :param allow_auto_create_topics: let the broker create missing topics, if its own settings allow it.
+        :param transactional_id: makes the producer transactional: it sends records in a ``transaction()`` only. The
+            name stays the same across restarts; a new producer with it ends what an older one left, and fences it.
+        :param transaction_timeout_ms: how long a transaction may be open before its coordinator aborts it, up to the
+            broker's transaction.max.timeout.ms. The producer can't continue then.
 
         All clients have the options of `ConnectionSettings` as well. Raises ConfigurationError for an invalid option.
         """
@@ -87,6 +94,14 @@ class Producer:
         self._key_serializer = settings.key_serializer
         self._value_serializer = settings.value_serializer
         self._identities = ProducerIdHolder() if settings.idempotent else None
+        self._transactions: Transactions | None = None
+        identities = self._identities
+        if settings.transactional_id is not None:
+            from .transactions import Transactions
+
+            self._transactions = Transactions(self._cluster, settings, stop=self._broken)
+            identities = self._transactions.manager.ids
+            self._identities = None  # the sender asks for none
         self._accumulator = Accumulator(
             batch_size=settings.batch_bytes,
             memory=BufferPool(settings.buffer_memory),
@@ -96,8 +111,9 @@ class Producer:
                 self._cluster.backoff.after,
                 one_at_a_time=settings.max_in_flight_requests_per_connection == 1,
             ),
-            identities=self._identities,
+            identities=identities,
             random=Random(),
+            failed=None if self._transactions is None else self._transactions.batch_failed,
         )
         self._plain = self._accumulator.plain
         self._large = min(settings.batch_bytes, settings.buffer_memory // 2)
@@ -108,7 +124,8 @@ class Producer:
             settings,
             # The fast path checks nothing but the record's size.
             fast_path=settings.value_serializer is None and settings.partitioner is None,
-            check_open=self._check_open,
+            check_open=self._check_send,
+            not_sent=self._not_sent,
         )
         self._sender: Sender | None = None
         self._closing = False
@@ -119,22 +136,41 @@ class Producer:
         return f"<Producer to {self._cluster}>"
 
     async def start(self) -> None:
-        """Connect to the cluster. Raises BootstrapError if that fails within max_block_ms."""
+        """Connect to the cluster, and with a transactional id end what an older producer with it left.
+
+        Raises BootstrapError if that fails within max_block_ms. With a transactional id also BrokerError,
+        UnsupportedApiError for brokers without transactions, and RequestTimeoutError.
+        """
         if self._sender is not None or self._closing:
             raise ClosedError("the producer was started before; make a new one")
         self._closed = asyncio.Event()
-        await self._cluster.start(Deadline(self._settings.max_block))
+        deadline = Deadline(self._settings.max_block)
+        await self._cluster.start(deadline)
         if self._closing:
             raise ClosedError("the producer was closed while it started")
-        self._sender = Sender(
-            self._cluster, self._accumulator, self._settings, self._identities, self._broken
+        sender = Sender(
+            self._cluster,
+            self._accumulator,
+            self._settings,
+            self._identities,
+            self._broken,
+            self._transactions,
         )
+        if self._transactions is not None:
+            try:
+                await self._transactions.start(self._accumulator, sender.route_all, deadline)
+            except BaseException:
+                await self._transactions.end()
+                await sender.stop()
+                await self._cluster.close()
+                raise
+        self._sender = sender
 
     async def close(self, timeout: float | None = 30) -> None:
         """Send the buffered records, within ``timeout`` seconds (None: without a limit), and disconnect.
 
         The deliveries of records that could not be sent fail, and RequestTimeoutError has their number. The same
-        happens when ``close`` is cancelled. A second call waits for the first.
+        happens when ``close`` is cancelled. A second call waits for the first. An open transaction is aborted.
         """
         if self._closing:
             if self._closed is not None:
@@ -143,28 +179,36 @@ class Producer:
         self._closing = True
         self._plain.clear()
         left = 0
+        deadline = Deadline(timeout)
         try:
             self._accumulator.memory.refuse(
                 ClosedError("the producer was closed while a send waited for room")
             )
             if self._sender is not None:
-                left = await self._finish(Deadline(timeout))
+                if self._transactions is not None:
+                    await self._transactions.close(deadline)
+                left = await self._finish(deadline)
         finally:
             left += self._abandon(ClosedError("the producer was closed before the records were acknowledged"))
-            try:
-                if self._sender is not None:
-                    await self._sender.stop()
-            finally:
-                try:
-                    await self._cluster.close()
-                finally:
-                    if self._closed is not None:
-                        self._closed.set()
+            await self._disconnect()
         if left and self._fatal is None:
             raise RequestTimeoutError(
                 f"the producer was closed with {left} records that no broker acknowledged within {timeout:g} s; "
                 "their deliveries have failed"
             )
+
+    async def _disconnect(self) -> None:
+        try:
+            if self._transactions is not None:
+                await self._transactions.end()
+            if self._sender is not None:
+                await self._sender.stop()
+        finally:
+            try:
+                await self._cluster.close()
+            finally:
+                if self._closed is not None:
+                    self._closed.set()
 
     async def _finish(self, deadline: Deadline) -> int:
         """Wait for the buffered records until the deadline. Returns how many failed then."""
@@ -184,6 +228,8 @@ class Producer:
             self._plain.clear()
             self._accumulator.memory.refuse(error)
             self._abandon(error)
+            if self._transactions is not None:
+                self._transactions.manager.stop(error)
 
     async def __aenter__(self) -> Producer:
         await self.start()
@@ -239,7 +285,7 @@ class Producer:
                         batch.stamp = now
                         batch.stamps.append((index, now))
                     return Delivery((batch, index))
-        self._check_open()
+        self._check_send()
         if value.__class__ is not bytes or self._value_serializer is not None:
             value = to_bytes("value", value, self._value_serializer)
         if key is not None and (key.__class__ is not bytes or self._key_serializer is not None):
@@ -304,7 +350,7 @@ class Producer:
         it, the BatchDelivery has the error of the others. After a cancellation, records that are in the buffer are
         still sent.
         """
-        self._check_open()
+        self._check_send()
         bulk = Bulk.checked(Columns(values, keys, timestamps_ms, headers), self._settings)
         delivery = BatchDelivery(topic)
         if not bulk.values:
@@ -324,7 +370,7 @@ class Producer:
         """
         from .arrow import columns_of
 
-        self._check_open()
+        self._check_send()
         bulks = [(each, Bulk.checked(columns, self._settings)) for each, columns in columns_of(table)]
         delivery = BatchDelivery(topic)
         for partition, bulk in bulks:
@@ -350,6 +396,90 @@ class Producer:
         """The numbers of a topic's partitions. Waits for its metadata; raises the errors of ``send``."""
         self._check_open()
         return list((await self._appender.topic(topic, None)).partitions)
+
+    def transaction(self) -> Transaction:
+        """A transaction as a block; the producer needs a ``transactional_id``::
+
+            async with producer.transaction() as transaction:
+                await producer.send("out", b"...")
+                await transaction.send_offsets(consumer)
+
+        The end of the block commits, an exception in it aborts and is raised. If the commit fails, the transaction is
+        aborted, and TransactionAbortedError has the reason; the producer can begin another one. ProducerFencedError
+        ends the producer. After RequestTimeoutError the outcome is unknown: ``transaction.commit()`` waits for it.
+        """
+        self._transactional()
+        return Transaction(self)
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction; ``transaction()`` does it. Raises TransactionStateError if one is open."""
+        transactions = self._transactional()
+        self._check_open()
+        transactions.begin()
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: OffsetsLike | None,
+        group: GroupConsumer | ConsumerGroupMetadata | str,
+    ) -> None:
+        """Commit offsets of a group with the transaction, within max_block_ms; see ``Transaction.send_offsets``."""
+        transactions = self._transactional()
+        self._check_open()
+        exact: dict[TopicPartition, OffsetAndMetadata]
+        if isinstance(group, str):
+            group = ConsumerGroupMetadata(group)
+        if isinstance(group, ConsumerGroupMetadata):
+            if offsets is None:
+                raise ConfigurationError("give the offsets, or pass the consumer that knows them")
+            metadata, exact = group, {}
+        else:
+            metadata, exact = group.transaction_offsets()
+            if offsets is not None:
+                exact = {}
+        for partition, each in (offsets or {}).items():
+            exact[TopicPartition(*partition)] = OffsetAndMetadata(each) if isinstance(each, int) else each
+        await transactions.add_offsets(metadata, exact, Deadline(self._settings.max_block))
+
+    async def commit_transaction(self, timeout: float | None = None) -> None:
+        """Send the buffered records and commit; at the end of ``transaction()`` it is done for you.
+
+        Waits ``timeout`` seconds, by default delivery_timeout_ms + max_block_ms. Raises TransactionAbortedError if a
+        record or an offset failed: call ``abort_transaction`` then. After RequestTimeoutError the outcome is unknown;
+        call it again. Raises ProducerFencedError, TransactionStateError.
+        """
+        transactions = self._transactional()
+        self._check_open()
+        await transactions.commit(self._end_deadline(timeout))
+
+    async def abort_transaction(self, timeout: float | None = None) -> None:
+        """Drop records that were not sent, and abort the transaction.
+
+        Waits as ``commit_transaction`` does. After RequestTimeoutError the abort goes on, and a second call waits for
+        it. Raises ProducerFencedError, TransactionStateError.
+        """
+        transactions = self._transactional()
+        self._check_open()
+        await transactions.abort(self._end_deadline(timeout))
+
+    def _not_sent(self, error: Exception) -> None:
+        """A record that the application takes for sent can't be buffered: its transaction must not be committed."""
+        if self._transactions is not None:
+            self._transactions.manager.fail(error)
+
+    def _end_deadline(self, timeout: float | None) -> Deadline:
+        if timeout is None:
+            timeout = self._settings.delivery_timeout + self._settings.max_block
+        return Deadline(timeout)
+
+    def _transactional(self) -> Transactions:
+        if self._transactions is None:
+            raise ConfigurationError("a producer without a transactional_id has no transactions; give it one")
+        return self._transactions
+
+    def _check_send(self) -> None:
+        self._check_open()
+        if self._transactions is not None:
+            self._transactions.manager.check_sending()
 
     def _check_open(self) -> None:
         if self._fatal is not None:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from ottla_protocol.errors import error_code
 
 from ..errors import DeliveryTimeoutError, UnknownTopicError
-from .batch import Batch, ProducerIdAndEpoch
+from ..types import ProducerIdAndEpoch
+from .batch import Batch
 from .outcomes import OUTCOMES, Outcome, refusal
 from .sequences import Sequences
 
@@ -50,6 +51,8 @@ class PartitionQueue:
     sequences: Sequences | None
     release: Callable[[int], None]
     """Returns bytes of memory."""
+    failed: Callable[[Exception, bool], None] | None = None
+    """For batches of transactions: called with the error of each one that fails, and whether it has a number."""
     batches: deque[Batch] = field(default_factory=deque)
     tail: Batch | None = None
     """The last batch, if it is open."""
@@ -63,7 +66,7 @@ class PartitionQueue:
     def open(self, now: float) -> Batch:
         """Open a new batch at the end."""
         assert self.tail is None
-        batch = self.tail = Batch(self.topic, self.partition, now)
+        batch = self.tail = Batch(self.topic, self.partition, now, self.failed is not None)
         self.batches.append(batch)
         return batch
 
@@ -116,7 +119,8 @@ class PartitionQueue:
                 self.sequences.split(batch, parts)
             for part in reversed(parts):
                 self._put_back(part, self.not_before)
-        elif outcome is Outcome.RESEQUENCE and self.sequences is not None:
+        elif outcome is Outcome.RESEQUENCE and self._may_resequence(batch):
+            assert self.sequences is not None
             self._put_back(batch, self.not_before)
             self.sequences.out_of_order(batch)
         elif outcome in (Outcome.RETRY, Outcome.MOVED):
@@ -126,6 +130,12 @@ class PartitionQueue:
                 batch.record_errors[index] = refusal(code, str(self), message, bytes_sent=batch.size)
             self._fail(batch, error)
         return outcome
+
+    def _may_resequence(self, batch: Batch) -> bool:
+        """Whether a batch that is out of order may be sent again. The epoch of a transaction can't change in it."""
+        if self.sequences is None:
+            return False
+        return self.failed is None or self.sequences.outstanding[0] is not batch
 
     def lost(self, batch: Batch, error: Exception, now: float) -> None:
         """No response came: send ``batch`` again, whether or not the broker has it."""
@@ -152,7 +162,10 @@ class PartitionQueue:
                 # Wait for its response, because later sequence numbers depend on it.
                 batch.abandoned = True
                 self._release_memory(batch)
-                batch.fail(self._too_late(batch))
+                error = self._too_late(batch)
+                batch.fail(error)
+                if self.failed is not None:
+                    self.failed(error, True)
         waiting = [each.created for each in (*self.batches, *self.in_flight) if not each.abandoned]
         return min(waiting) + timeout if waiting else None
 
@@ -169,6 +182,12 @@ class PartitionQueue:
                 self._release_memory(batch)
                 batch.fail(error)
         return records
+
+    def drop_unsent(self, error: Exception) -> None:
+        """Fail the batches that no broker can have."""
+        for batch in list(self.batches):
+            if batch.sequence is None:
+                self._fail_waiting(batch, error)
 
     def _returned(self, batch: Batch) -> None:
         batch.in_flight = False
@@ -196,6 +215,8 @@ class PartitionQueue:
 
     def _fail(self, batch: Batch, error: Exception) -> None:
         self._release_memory(batch)
+        if self.failed is not None:
+            self.failed(error, batch.sequence is not None)
         batch.fail(error)
         if self.sequences is not None and batch.sequence is not None:
             self.sequences.failed(batch)

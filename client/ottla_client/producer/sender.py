@@ -16,7 +16,7 @@ from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest
 
 from ..deadline import Deadline
 from ..errors import BrokerError, ClientError, UnknownTopicError, UnsupportedApiError
-from .batch import ProducerIdAndEpoch
+from ..types import ProducerIdAndEpoch
 from .outcomes import Outcome, refusal
 from .queue import Answer
 from .settings import REQUEST_OVERHEAD
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .queue import PartitionQueue
     from .sequences import ProducerIdHolder
     from .settings import ProducerSettings
+    from .transactions import Transactions
 
 _RECORD_BATCHES = 3
 """The first version of ProduceRequest with record batches."""
@@ -46,12 +47,15 @@ class Sender:
         settings: ProducerSettings,
         identities: ProducerIdHolder | None,
         on_fatal: Callable[[Exception], None],
+        transactions: Transactions | None = None,
     ) -> None:
+        """``identities`` None: the producer needs no id, or its transactions get one."""
         self.cluster = cluster
         self.accumulator = accumulator
         self.settings = settings
         self._identities = identities
         self._on_fatal = on_fatal
+        self._transactions = transactions
         self._loop = asyncio.get_running_loop()
         self._nodes: dict[int, NodeSender] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -79,7 +83,7 @@ class Sender:
 
     def route(self, queue: PartitionQueue) -> None:
         """``queue`` may have a batch to send: pass it to the task of its leader."""
-        if not queue.batches or self._stopped:
+        if not queue.batches or self._stopped or not self.may_send(queue):
             return
         leader = self.cluster.leader(queue.topic, queue.partition)
         if leader is None:
@@ -90,6 +94,10 @@ class Sender:
             node = self._nodes[leader] = NodeSender(self, leader)
             self.spawn(node.run())
         node.add(queue)
+
+    def may_send(self, queue: PartitionQueue) -> bool:
+        """Whether batches of ``queue`` may be sent now; if its transaction lacks the partition, later."""
+        return self._transactions is None or self._transactions.may_send(queue)
 
     def route_later(self, queue: PartitionQueue, delay: float) -> None:
         """Route ``queue`` after ``delay`` seconds."""
@@ -232,6 +240,8 @@ class Sender:
 
     def _next(self, queue: PartitionQueue) -> None:
         """A batch of ``queue`` is no longer in flight: send the next one; it may need a new producer id."""
+        if self._transactions is not None:
+            self._transactions.returned()
         self._need_identity()
         if queue.batches:
             self.route(queue)
@@ -292,8 +302,10 @@ class NodeSender:
             self._unless_moved(queue)
 
     def _unless_moved(self, queue: PartitionQueue) -> bool:
-        """Whether this broker still leads the partition; if not, route the queue again."""
-        if self._cluster.leader(queue.topic, queue.partition) == self._node_id:
+        """Whether this broker leads the partition, and may have its batches; if not, route the queue again."""
+        if self._cluster.leader(queue.topic, queue.partition) == self._node_id and self._sender.may_send(
+            queue
+        ):
             return True
         self._queues.pop(queue, None)
         self._sender.route(queue)
@@ -341,6 +353,7 @@ class NodeSender:
             )
         acks = self._settings.required_acks
         request = ProduceRequest(
+            transactional_id=self._settings.transactional_id,
             acks=acks,
             timeout_ms=int(self._settings.request_timeout * 1000),
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],

@@ -29,7 +29,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from .batch import Batch, ProducerIdAndEpoch
+from ..types import ProducerIdAndEpoch
+from .batch import Batch
 
 LAST_EPOCH = 32766
 """The last epoch for batches: brokers accept none above 32767, and reserve that for fencing."""

@@ -42,6 +42,8 @@ class ProducerOptions(ConnectionOptions, total=False):
     key_serializer: Serializer | None
     value_serializer: Serializer | None
     allow_auto_create_topics: bool
+    transactional_id: str | None
+    transaction_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -64,6 +66,8 @@ class ProducerSettings(ConnectionSettings):
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None
     allow_auto_create_topics: bool = True
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
         if isinstance(self.acks, bool) or not isinstance(self.acks, int | str) or self.acks not in _ACKS:
@@ -73,6 +77,7 @@ class ProducerSettings(ConnectionSettings):
         for name in ("request_timeout_ms", "delivery_timeout_ms"):
             _number(name, getattr(self, name), at_least=1)
         for name, least in (
+            ("transaction_timeout_ms", 1),
             ("batch_size", 0),
             ("max_request_size", 1),
             ("buffer_memory", 1),
@@ -89,6 +94,7 @@ class ProducerSettings(ConnectionSettings):
                 f"request_timeout_ms, which is {needed}"
             )
         self._check_idempotence()
+        self._check_transactions()
         self._check_compression()
         for name in ("partitioner", "key_serializer", "value_serializer"):
             value = getattr(self, name)
@@ -108,6 +114,22 @@ class ProducerSettings(ConnectionSettings):
             raise ConfigurationError(
                 f"enable_idempotence=True allows max_in_flight_requests_per_connection up to {MAX_OUTSTANDING}, not "
                 f"{self.max_in_flight_requests_per_connection}: a broker remembers no more batches"
+            )
+
+    def _check_transactions(self) -> None:
+        name = self.transactional_id
+        if name is None:
+            return
+        if not isinstance(name, str) or not name:
+            raise ConfigurationError(f"transactional_id is {name!r}; it must be a name, or None")
+        if not self.idempotent:
+            raise ConfigurationError(
+                'a transactional_id needs an idempotent producer: acks="all", enable_idempotence not False, and'
+                f" max_in_flight_requests_per_connection up to {MAX_OUTSTANDING}"
+            )
+        if self.transaction_timeout_ms > 2**31 - 1:
+            raise ConfigurationError(
+                f"transaction_timeout_ms is {self.transaction_timeout_ms}; it must be below 2**31"
             )
 
     def _check_compression(self) -> None:

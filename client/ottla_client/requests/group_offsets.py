@@ -19,7 +19,7 @@ from ottla_protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 
-from ..types import OffsetAndMetadata, TopicPartition
+from ..types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .driver import by_topic
 
 ALL_SINCE: Final = 2
@@ -28,14 +28,6 @@ _STABLE_SINCE: Final = 7
 """The first version of OffsetFetch that waits for transactions (KIP-447)."""
 _GROUPS_SINCE: Final = 8
 """The first version of OffsetFetch that asks for several groups (KIP-709)."""
-
-
-class ConsumerGroupMetadata(NamedTuple):
-    """How a group's coordinator knows a member; a member's commits carry it."""
-
-    member_id: str
-    generation: int
-    instance_id: str | None = None
 
 
 class FetchedOffsets(NamedTuple):
@@ -47,11 +39,9 @@ class FetchedOffsets(NamedTuple):
 
 
 def commit_request(
-    group_id: str,
-    offsets: Mapping[TopicPartition, OffsetAndMetadata],
-    member: ConsumerGroupMetadata | None = None,
+    group: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> OffsetCommitRequest:
-    """``member`` None commits from outside, to a group without members."""
+    """``group`` with an id alone commits from outside, to a group without members."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, partition), each in offsets.items():
         topics.setdefault(topic, []).append(
@@ -62,15 +52,13 @@ def commit_request(
                 committed_metadata=each.metadata,
             )
         )
-    request = OffsetCommitRequest(
-        group_id=group_id,
+    return OffsetCommitRequest(
+        group_id=group.group_id,
+        generation_id_or_member_epoch=group.generation_id,
+        member_id=group.member_id,
+        group_instance_id=group.group_instance_id,
         topics=[OffsetCommitRequestTopic(name=name, partitions=each) for name, each in topics.items()],
     )
-    if member is not None:
-        request.member_id = member.member_id
-        request.generation_id_or_member_epoch = member.generation
-        request.group_instance_id = member.instance_id
-    return request
 
 
 def commit_codes(answer: OffsetCommitResponse) -> dict[TopicPartition, int]:

@@ -14,4 +14,5 @@ from .admin import Admin as Admin
 from .consumer import Consumer as Consumer
 from .producer import BatchDelivery as BatchDelivery
 from .producer import Producer as Producer
+from .producer import Transaction as Transaction
 from .send_queue import Delivery as Delivery

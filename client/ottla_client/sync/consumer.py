@@ -149,6 +149,7 @@ class Consumer(SyncClient[AsyncConsumer]):
     seek = in_loop(AsyncConsumer.seek)
     seek_to_beginning = blocking(AsyncConsumer.seek_to_beginning)
     seek_to_end = blocking(AsyncConsumer.seek_to_end)
+    seek_to_committed = blocking(AsyncConsumer.seek_to_committed)
     pause = in_loop(AsyncConsumer.pause)
     resume = in_loop(AsyncConsumer.resume)
     paused = in_loop(AsyncConsumer.paused)
@@ -156,6 +157,8 @@ class Consumer(SyncClient[AsyncConsumer]):
 
     commit = blocking(AsyncConsumer.commit)
     committed = blocking(AsyncConsumer.committed)
+    group_metadata = in_loop(AsyncConsumer.group_metadata)
+    transaction_offsets = in_loop(AsyncConsumer.transaction_offsets)
 
     offsets_for_times = blocking(AsyncConsumer.offsets_for_times)
     beginning_offsets = blocking(AsyncConsumer.beginning_offsets)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from ..deadline import Deadline
 from ..errors import ClosedError, RequestTimeoutError
@@ -13,7 +13,9 @@ from ..producer import Producer as AsyncProducer
 from ..producer.batch import RECORD_OVERHEAD
 from ..producer.records import HeadersLike, check_size, check_timestamp, record_size, to_bytes, to_headers
 from ..producer.settings import ProducerOptions, ProducerSettings
+from ..producer.transaction import GroupConsumer, OffsetsLike
 from ..settings import DEFAULT_BOOTSTRAP, accepts
+from ..types import ConsumerGroupMetadata
 from .send_queue import Delivery, SendQueue
 from .sync_client import EXIT_SECONDS, SyncClient, blocking
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from ..producer import BatchDelivery as AsyncBatchDelivery
     from ..types import RecordMetadata
 
+T = TypeVar("T")
 
 _log = logging.getLogger("ottla_client")
 
@@ -71,6 +74,37 @@ class BatchDelivery:
             raise
 
 
+class Transaction:
+    """``ottla_client.Transaction`` for code without asyncio."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._inner = producer._client.transaction()
+
+    def __enter__(self) -> Self:
+        self._producer._call(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._producer._in_turn(lambda: self._inner.__aexit__(kind, error, traceback))
+
+    def send_offsets(
+        self, group: GroupConsumer | ConsumerGroupMetadata | str, offsets: OffsetsLike | None = None
+    ) -> None:
+        """Commit a group's offsets with the transaction; see the async method. Takes a sync Consumer."""
+        self._producer.send_offsets_to_transaction(offsets, group)
+
+    def commit(self, timeout: float | None = None) -> None:
+        """Commit before the end of the block; see ``Producer.commit_transaction``."""
+        self._producer._in_turn(lambda: self._inner.commit(timeout))
+
+    def abort(self, timeout: float | None = None) -> None:
+        """Abort without an exception; see ``Producer.abort_transaction``."""
+        self._producer._in_turn(lambda: self._inner.abort(timeout))
+
+
 class Producer(SyncClient[AsyncProducer]):
     """As ``ottla_client.Producer``, for code without asyncio::
 
@@ -100,6 +134,7 @@ class Producer(SyncClient[AsyncProducer]):
         self._queue = SendQueue(client, self._settings.max_block)
         self._topics: set[str] = set()
         self._plain = settings.value_serializer is None
+        self._transactional = settings.transactional_id is not None
         # Most records are far below the limit; check_size knows it exactly.
         self._surely_fits = self._settings.max_request_size - 1024
 
@@ -166,6 +201,8 @@ class Producer(SyncClient[AsyncProducer]):
         Raises with nothing sent: SerializationError, RecordTooLargeError, BufferFullError, UnknownTopicError,
         RequestTimeoutError (no metadata), ClosedError.
         """
+        if self._transactional:
+            self._client._check_send()
         if topic not in self._topics:
             self._call(self._client.partitions_for(topic))
             self._topics.add(topic)
@@ -221,23 +258,56 @@ class Producer(SyncClient[AsyncProducer]):
         if self._key_serializer is not None and keys is not None:
             keys = [to_bytes("key", key, self._key_serializer) for key in keys]
 
-        async def in_turn() -> BatchDelivery:
-            await self._queue.emptied()
-            inner = await self._client.send_batch(
+        inner = self._in_turn(
+            lambda: self._client.send_batch(
                 topic, values, keys=keys, partition=partition, timestamps_ms=timestamps_ms, headers=headers
             )
-            return BatchDelivery(inner, self._call)
-
-        return self._call(in_turn())
+        )
+        return BatchDelivery(inner, self._call)
 
     def send_arrow(self, topic: str, table: pyarrow.Table | pyarrow.RecordBatch) -> BatchDelivery:
         """``send_batch`` of a pyarrow Table or RecordBatch; see the async method. No serializer runs."""
+        return BatchDelivery(self._in_turn(lambda: self._client.send_arrow(topic, table)), self._call)
 
-        async def in_turn() -> BatchDelivery:
+    def transaction(self) -> Transaction:
+        """A transaction as a block; see the async method::
+
+            with producer.transaction() as transaction:
+                producer.send("out", b"...")
+                transaction.send_offsets(consumer)
+
+        It has the records of all threads that use the producer.
+        """
+        return Transaction(self)
+
+    begin_transaction = blocking(AsyncProducer.begin_transaction)
+
+    def send_offsets_to_transaction(
+        self, offsets: OffsetsLike | None, group: GroupConsumer | ConsumerGroupMetadata | str
+    ) -> None:
+        """Commit offsets of a group with the transaction; see ``Transaction.send_offsets``."""
+        if not isinstance(group, str | ConsumerGroupMetadata):
+            # The consumer answers in its own thread.
+            group, positions = group.transaction_offsets()
+            offsets = positions if offsets is None else offsets
+        self._call(self._client.send_offsets_to_transaction(offsets, group))
+
+    def commit_transaction(self, timeout: float | None = None) -> None:
+        """Send the buffered records and commit; see the async method."""
+        self._in_turn(lambda: self._client.commit_transaction(timeout))
+
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        """Drop records that were not sent, and abort the transaction; see the async method."""
+        self._in_turn(lambda: self._client.abort_transaction(timeout))
+
+    def _in_turn(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do something after all records that were sent are buffered, or have failed."""
+
+        async def run() -> T:
             await self._queue.emptied()
-            return BatchDelivery(await self._client.send_arrow(topic, table), self._call)
+            return await work()
 
-        return self._call(in_turn())
+        return self._call(run())
 
     def flush(self, timeout: float | None = None) -> None:
         """Send all records now, and wait until each is acknowledged or has failed.

@@ -271,6 +271,7 @@ class SendQueue:
                     )
                 except Exception as error:
                     delivery._inner = Refusal(topic, error)
+                    self._producer._not_sent(error)
                 if waiters:
                     self._buffered(delivery)
                 if not count % TURN:

@@ -10,11 +10,11 @@ import pytest
 PUBLIC = {
     "ottla_client": """
         Admin AlterConfig AlterOperation AppendedRange BatchDelivery BatchDeliveryError ClientError ConfigResource
-        Consumer ConsumerRecord Delivery KafkaError NewPartitions NewTopic Node OffsetAndMetadata OffsetAndTimestamp
-        OffsetSpec PartialError PartitionMetadata Producer RebalanceListener RecordMetadata TimestampType TopicMetadata
-        TopicPartition
+        Consumer ConsumerGroupMetadata ConsumerRecord Delivery KafkaError NewPartitions NewTopic Node OffsetAndMetadata
+        OffsetAndTimestamp OffsetSpec PartialError PartitionMetadata Producer RebalanceListener RecordMetadata
+        TimestampType TopicMetadata TopicPartition Transaction
     """,
-    "ottla_client.sync": "Admin BatchDelivery Consumer Delivery Producer",
+    "ottla_client.sync": "Admin BatchDelivery Consumer Delivery Producer Transaction",
     "ottla_client.admin": """
         Admin AlterConfig AlterOperation ClusterDescription ConfigEntry ConfigResource ConfigSource ConfigSynonym
         CreatedTopic ElectionType GroupDescription GroupListing ListedOffset LogDir MemberDescription MemberToRemove
@@ -25,8 +25,8 @@ PUBLIC = {
         BootstrapError BrokerError BufferFullError ClientError ClosedError CommitFailedError ConfigurationError
         ConnectError ConnectionLostError CorruptBatchError DeliveryTimeoutError DeserializationError FencedInstanceError
         GroupError KafkaError LogTruncatedError NotABrokerError OffsetOutOfRangeError PollIntervalExceededError
-        ProducerFencedError RecordTooLargeError RequestTimeoutError SerializationError UnknownTopicError
-        UnsupportedApiError is_retriable
+        ProducerFencedError RecordTooLargeError RequestTimeoutError SerializationError TransactionAbortedError
+        TransactionStateError UnknownTopicError UnsupportedApiError is_retriable
     """,
     "ottla_client.group.assignors": """
         Assignment Assignor CooperativeStickyAssignor NO_GENERATION RangeAssignor RebalanceProtocol RoundRobinAssignor

@@ -339,7 +339,7 @@ class OnFake(Model):
         metadata = None if member is None else member.group_metadata
         return (
             metadata is not None
-            and metadata.generation == self.fake.generation
+            and metadata.generation_id == self.fake.generation
             and self.consumer.assignment() == {tp("t", number) for number in self.fake.assignment}
         )
 

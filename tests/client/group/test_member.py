@@ -66,7 +66,7 @@ async def test_a_new_member_comes_back_with_the_id_that_it_is_given(
     member = await new_member(fake.bootstrap, "g", ["t"], client_rack="r1")
     await joined(member)
     assert [request.member_id for request in fake.of(JoinGroupRequest)] == ["", "given"]
-    assert member.group_metadata == ("given", 1, None)
+    assert member.group_metadata == ("g", 1, "given", None)
     assert member.notes.events == [("assigned", ALL)]
     names = [protocol.name for protocol in fake.of(JoinGroupRequest)[0].protocols]
     assert names == ["range", "cooperative-sticky"]
@@ -353,7 +353,7 @@ async def test_an_answer_to_a_commit_that_comes_too_late(
             held.append(request)
             fake.refuse[ApiKey.OFFSET_COMMIT] = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 10_000
         metadata = member.group_metadata
-        if metadata is not None and metadata.generation == 2:
+        if metadata is not None and metadata.generation_id == 2:
             fake.refuse[ApiKey.OFFSET_COMMIT] = [code]
         return usual(header, request)
 

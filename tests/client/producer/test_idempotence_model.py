@@ -9,9 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ottla_client.producer.batch import Batch, ProducerIdAndEpoch
+from ottla_client.producer.batch import Batch
 from ottla_client.producer.queue import Answer, PartitionQueue, RetryPolicy
 from ottla_client.producer.sequences import ProducerIdHolder, Sequences
+from ottla_client.types import ProducerIdAndEpoch
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.records.batch import crc_is_valid, read_header
 from ottla_protocol.records.record import decode_records

@@ -28,6 +28,8 @@ from ottla_client.errors import (
     RecordTooLargeError,
     RequestTimeoutError,
     SerializationError,
+    TransactionAbortedError,
+    TransactionStateError,
 )
 from ottla_client.types import OffsetAndMetadata, TopicPartition
 
@@ -492,3 +494,75 @@ def test_a_client_that_is_not_closed_warns(broker: Any, new_topic: Callable[...,
     with pytest.warns(ResourceWarning, match="was not closed"):
         del producer
     wait_for(lambda: not threads(), "the end of its thread")
+
+
+@pytest.mark.usefixtures("transactions")
+def test_transactions(broker: Any, new_topic: Callable[..., str], new_name: Callable[..., str]) -> None:
+    source, target, group = new_topic(), new_topic(), new_name("group")
+    with sync.Producer(broker.bootstrap) as filling:
+        filling.send_batch(source, [b"%d" % number for number in range(10)])
+    with (
+        sync.Producer(broker.bootstrap, transactional_id=new_name("txn")) as producer,
+        sync.Consumer(
+            source,
+            bootstrap_servers=broker.bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        ) as consumer,
+    ):
+        with pytest.raises(TransactionStateError):
+            producer.send(target, b"outside")
+        records = []
+        while len(records) < 10:
+            records += consumer.poll()
+
+        def work(fail: bool) -> None:
+            with producer.transaction() as transaction:
+                for record in records:
+                    producer.send(target, record.value)
+                producer.send_batch(target, [b"10", b"11"])
+                transaction.send_offsets(consumer)
+                if fail:
+                    raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            work(fail=True)
+        work(fail=False)
+        partition = TopicPartition(source, 0)
+        consumer.seek_to_committed()
+        assert consumer.position(partition) == 10
+        producer.begin_transaction()
+        producer.send(target, b"no").result()
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({partition: 3}, consumer.group_metadata())
+        producer.commit_transaction()
+        consumer.seek_to_committed()
+        assert consumer.position(partition) == 3
+    with sync.Consumer(
+        target,
+        bootstrap_servers=broker.bootstrap,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    ) as reader:
+        values: list[bytes] = []
+        while len(values) < 12:
+            values += [record.value for record in reader.poll()]
+    assert values == [b"%d" % number for number in range(12)]
+
+
+@pytest.mark.usefixtures("transactions")
+def test_a_record_that_could_not_be_buffered_fails_the_transaction(
+    broker: Any, new_topic: Callable[..., str], new_name: Callable[..., str]
+) -> None:
+    topic = new_topic()
+    with sync.Producer(broker.bootstrap, transactional_id=new_name("txn")) as producer:
+        producer.begin_transaction()
+        producer.send(topic, b"there")
+        producer.send(topic, b"not there", partition=7)
+        with pytest.raises(TransactionAbortedError, match="has no partition 7"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        with producer.transaction():
+            producer.send(topic, b"next")

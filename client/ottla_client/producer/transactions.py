@@ -1,0 +1,376 @@
+"""The producer's transactions on the wire: a task that asks the coordinators, and the calls that wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from ottla_protocol.api_keys import ApiKey
+
+from ..cluster import CoordinatorType
+from ..deadline import Deadline
+from ..errors import (
+    ClientError,
+    ClosedError,
+    ConfigurationError,
+    RequestTimeoutError,
+    TransactionAbortedError,
+    UnsupportedApiError,
+    is_retriable,
+)
+from ..requests.transactions import ADD_PARTITIONS_UP_TO, MEMBERS_SINCE, RAISES_EPOCH_SINCE
+from ..types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from .transaction_manager import Ask, TransactionManager, is_concurrent
+from .transaction_state import Reaction, Step, TransactionState
+
+if TYPE_CHECKING:
+    from ..cluster import Cluster
+    from .accumulator import Accumulator
+    from .queue import PartitionQueue
+    from .settings import ProducerSettings
+
+_log = logging.getLogger("ottla_client.producer")
+
+SOON = 0.002
+"""Seconds before the first retry while the coordinator still ends the last transaction; markers take that long."""
+SOON_AT_MOST = 0.02
+"""As Java waits between these retries."""
+
+
+class Transactions:
+    """One producer's transactions. Belongs to its event loop."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ProducerSettings,
+        *,
+        stop: Callable[[Exception], None],
+    ) -> None:
+        """``stop`` is called with the error that ends the producer."""
+        assert settings.transactional_id is not None
+        self.manager = TransactionManager(
+            settings.transactional_id, settings.transaction_timeout_ms, self._changed
+        )
+        self._cluster = cluster
+        self._accumulator: Accumulator
+        self._settings = settings
+        self._stop = stop
+        self._route_all: Callable[[], None] = lambda: None
+        self._wake = asyncio.Event()
+        self._news: asyncio.Future[None] | None = None
+        self._last: Exception | None = None
+        """Why the last attempt to ask a coordinator failed."""
+        self._task: asyncio.Task[None] | None = None
+        self._draining: asyncio.Task[None] | None = None
+        self._state = TransactionState.UNINITIALIZED
+        """The last state whose entry was handled."""
+
+    async def start(
+        self, accumulator: Accumulator, route_all: Callable[[], None], deadline: Deadline
+    ) -> None:
+        """Get the producer's id. ``route_all`` sends batches that waited for their partitions to be added.
+
+        Raises ProducerFencedError, BrokerError, UnsupportedApiError, RequestTimeoutError.
+        """
+        self._accumulator = accumulator
+        self._route_all = route_all
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._ended)
+        self.manager.initialize()
+        await self._until_not(
+            (TransactionState.INITIALIZING,), deadline, "the coordinator gave no producer id"
+        )
+        self._check_not_fatal()
+
+    async def end(self) -> None:
+        """End all tasks."""
+        tasks = [task for task in (self._task, self._draining) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # The application's calls.
+
+    def begin(self) -> None:
+        """Raises TransactionStateError if one is open, and the reason for a producer that can't continue."""
+        self.manager.begin()
+
+    async def add_offsets(
+        self,
+        group: ConsumerGroupMetadata,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        deadline: Deadline,
+    ) -> None:
+        """Commit offsets of a group with the transaction.
+
+        Raises CommitFailedError and other GroupErrors, after which the transaction has to be aborted;
+        RequestTimeoutError; TransactionStateError.
+        """
+        for partition, each in offsets.items():
+            if each.offset < 0:
+                raise ConfigurationError(f"the offset {each.offset} can't be committed for {partition}")
+        self.manager.check_sending()
+        if not offsets:
+            return
+        sent = self.manager.add_offsets(group, offsets)
+        await self._until(
+            lambda: sent.done, deadline, f"the offsets of group {group.group_id!r} were not taken"
+        )
+        if sent.error is not None:
+            raise sent.error
+
+    async def commit(self, deadline: Deadline) -> None:
+        """Send what is buffered, and commit.
+
+        Raises TransactionAbortedError if the transaction has failed: abort it then. After RequestTimeoutError the
+        outcome is unknown: call it again.
+        """
+        manager = self.manager
+        if manager.state is not TransactionState.COMMITTING:
+            manager.commit()
+            self._drain()
+        await self._until_not(
+            (TransactionState.COMMITTING,), deadline, "whether the transaction was committed is unknown"
+        )
+        self._check_not_fatal()
+        if manager.state is TransactionState.ABORTABLE_ERROR:
+            manager.check_sending()
+
+    async def abort(self, deadline: Deadline) -> None:
+        """Drop what was not sent, and abort. After RequestTimeoutError it goes on; call it again to wait."""
+        manager = self.manager
+        if manager.state not in (TransactionState.ABORTING, TransactionState.INITIALIZING):
+            manager.abort()
+            self._drop_unsent(manager.aborted())
+            self._drain()
+        await self._until_not(
+            (TransactionState.ABORTING, TransactionState.INITIALIZING),
+            deadline,
+            "the transaction is not aborted yet",
+        )
+        self._check_not_fatal()
+
+    async def close(self, deadline: Deadline) -> None:
+        """Abort an open transaction, or wait for the end of the last one.
+
+        Raises RequestTimeoutError if it is unknown whether it was committed.
+        """
+        state = self.manager.state
+        if state is TransactionState.COMMITTING:
+            try:
+                await self.commit(deadline)
+            except TransactionAbortedError:
+                state = self.manager.state
+        if state in (
+            TransactionState.IN_TRANSACTION,
+            TransactionState.ABORTABLE_ERROR,
+            TransactionState.ABORTING,
+        ):
+            try:
+                await self.abort(deadline)
+            except ClientError as error:
+                _log.warning(
+                    "%s; its coordinator aborts it transaction_timeout_ms (%d) after its begin",
+                    error,
+                    self._settings.transaction_timeout_ms,
+                )
+
+    # The sender's.
+
+    def may_send(self, queue: PartitionQueue) -> bool:
+        """Whether the first batch of ``queue`` may be sent. If not, asks for what it lacks."""
+        manager = self.manager
+        partition = TopicPartition(queue.topic, queue.partition)
+        if manager.state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
+            if partition in manager.partitions:
+                return True
+            manager.add_partition(partition)
+            return False
+        # Batches that brokers may have are sent until their outcome is known.
+        return bool(queue.batches) and queue.batches[0].sequence is not None
+
+    def batch_failed(self, error: Exception, numbered: bool) -> None:
+        """A batch of the transaction won't be delivered."""
+        self.manager.batch_failed(error, numbered=numbered)
+
+    def returned(self) -> None:
+        """A batch is no longer in flight."""
+        if self._draining is not None:
+            self._notify()
+
+    # The task.
+
+    def _changed(self) -> None:
+        """The manager's state has changed."""
+        self._wake.set()
+        self._notify()
+        state = self.manager.state
+        if state is self._state:
+            return
+        self._state = state
+        error = self.manager.error
+        if state is TransactionState.ABORTABLE_ERROR:
+            # Later, because a queue may be in the middle of failing a batch.
+            asyncio.get_running_loop().call_soon(self._drop_after_error)
+        elif state is TransactionState.FATAL_ERROR:
+            assert error is not None
+            self._stop(error)
+
+    def _notify(self) -> None:
+        if self._news is not None:
+            news, self._news = self._news, None
+            if not news.done():
+                news.set_result(None)
+
+    def _drop_after_error(self) -> None:
+        if self.manager.state is TransactionState.ABORTABLE_ERROR:
+            self._drop_unsent(self.manager.aborted())
+
+    def _drop_unsent(self, error: Exception) -> None:
+        """Fail what was never sent, and the sends that wait for room."""
+        self._accumulator.plain.clear()
+        self._accumulator.memory.refuse(error)
+        for queue in self._accumulator.all_queues():
+            queue.drop_unsent(error)
+
+    def _drain(self) -> None:
+        self._accumulator.plain.clear()
+        if self._draining is not None:
+            self._draining.cancel()
+        self._draining = asyncio.get_running_loop().create_task(self._drained())
+
+    async def _drained(self) -> None:
+        """Wait until every batch has an outcome, which delivery_timeout_ms bounds."""
+        accumulator = self._accumulator
+        accumulator.hurry()
+        for batch in accumulator.unfinished():
+            await batch.wait()
+        # A batch whose time was up while it was in flight.
+        while any(queue.in_flight for queue in accumulator.all_queues()):
+            await asyncio.wait((self._next_news(),))
+        self._draining = None
+        self.manager.drained()
+
+    async def _run(self) -> None:
+        """Ask the coordinators for what is due."""
+        failures = 0
+        while True:
+            self._wake.clear()
+            ask = self.manager.next()
+            if ask is None:
+                failures = 0
+                await self._wake.wait()
+                continue
+            delay = await self._attempt(ask, failures + 1)
+            failures = 0 if delay is None else failures + 1
+            if delay:
+                await asyncio.sleep(delay)
+
+    async def _attempt(self, ask: Ask, attempt: int) -> float | None:
+        """Send one request and take its answer. Returns the seconds until a retry; None if none is needed."""
+        cluster, manager = self._cluster, self.manager
+        kind, key = CoordinatorType.TRANSACTION, manager.transactional_id
+        if ask.group_id is not None:
+            kind, key = CoordinatorType.GROUP, ask.group_id
+        deadline = Deadline(cluster.request_timeout)
+        try:
+            node = await cluster.coordinator(key, deadline, kind)
+            connection = await cluster.connection(node, deadline)
+            version = _version(ask, connection.version_of(_APIS[ask.step]))
+            manager.sent(ask)
+            response = await connection.submit(ask.request, timeout=cluster.request_timeout, version=version)
+        except (ClientError, TimeoutError) as error:
+            cluster.forget_coordinator(key, kind)
+            if isinstance(error, ClosedError):
+                raise asyncio.CancelledError from error
+            if isinstance(error, ClientError) and not is_retriable(error):
+                manager.refused(ask, error)
+                return None
+            self._last = error
+            _log.debug("%s: %s failed: %s", manager, ask.step.name, error)
+            return cluster.backoff.after(attempt)
+        reaction = manager.answered(ask, response)
+        if ask.step is Step.ADD_PARTITIONS and reaction is Reaction.DONE:
+            self._route_all()
+        throttle: float = response.throttle_time_ms / 1000
+        if reaction not in (Reaction.RETRY, Reaction.FIND_COORDINATOR):
+            return throttle or None
+        self._last = manager.refusal(ask, response)
+        if reaction is Reaction.FIND_COORDINATOR:
+            cluster.forget_coordinator(key, kind)
+        if is_concurrent(ask, response):
+            return max(throttle, min(SOON_AT_MOST, SOON * 2.0 ** min(attempt - 1, 10)))
+        return max(throttle, cluster.backoff.after(attempt))
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("the producer's transactions broke", exc_info=error)
+            self.manager.stop(error if isinstance(error, Exception) else RuntimeError(str(error)))
+
+    # Waiting.
+
+    def _next_news(self) -> asyncio.Future[None]:
+        if self._news is None or self._news.done():
+            self._news = asyncio.get_running_loop().create_future()
+        return self._news
+
+    async def _until_not(self, states: tuple[TransactionState, ...], deadline: Deadline, what: str) -> None:
+        await self._until(lambda: self.manager.state not in states, deadline, what)
+
+    async def _until(self, settled: Callable[[], bool], deadline: Deadline, what: str) -> None:
+        """Raises RequestTimeoutError at the deadline, ClosedError if the producer is closed meanwhile."""
+        began = monotonic()
+        self._last = None
+        while not settled():
+            if self._task is None or self._task.done():
+                self._check_not_fatal()
+                raise ClosedError(f"{self.manager}: {what}: the producer was closed")
+            left = deadline.left()
+            if left <= 0:
+                why = f": {self._last}" if self._last is not None else ""
+                raise RequestTimeoutError(
+                    f"{self.manager}: {what} after {monotonic() - began:.1f} s{why}"
+                ) from self._last
+            await asyncio.wait(
+                (self._next_news(), self._task),
+                timeout=None if left == float("inf") else left,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+
+    def _check_not_fatal(self) -> None:
+        if self.manager.state is TransactionState.FATAL_ERROR:
+            assert self.manager.error is not None
+            raise self.manager.error
+
+
+_APIS = {
+    Step.INIT_PRODUCER_ID: ApiKey.INIT_PRODUCER_ID,
+    Step.ADD_PARTITIONS: ApiKey.ADD_PARTITIONS_TO_TXN,
+    Step.ADD_OFFSETS: ApiKey.ADD_OFFSETS_TO_TXN,
+    Step.COMMIT_OFFSETS: ApiKey.TXN_OFFSET_COMMIT,
+    Step.END: ApiKey.END_TXN,
+}
+
+
+def _version(ask: Ask, known: int) -> int:
+    """The version for a request, given the highest one that both sides know. Raises UnsupportedApiError."""
+    if ask.step is Step.ADD_PARTITIONS:
+        return min(known, ADD_PARTITIONS_UP_TO)
+    if ask.step is Step.INIT_PRODUCER_ID and ask.raises_epoch and known < RAISES_EPOCH_SINCE:
+        raise UnsupportedApiError(
+            "the broker is older than Kafka 2.5 and can't raise the epoch of a producer after a failed transaction;"
+            " create a new producer"
+        )
+    if ask.step is Step.COMMIT_OFFSETS and known < MEMBERS_SINCE:
+        assert ask.offsets is not None
+        if ask.offsets.group.member_id:
+            raise UnsupportedApiError(
+                "the broker is older than Kafka 2.5 and can't check a member's generation in a transaction; pass the"
+                " group's id and the offsets instead of the consumer"
+            )
+    return known
