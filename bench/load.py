@@ -26,7 +26,7 @@ _WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One load: ``kind`` is produce, consume or latency."""
+    """One load: ``kind`` is produce, consume, latency, transactions or flushes (of ``together`` records each)."""
 
     kind: str
     address: str
@@ -36,11 +36,12 @@ class Job:
     partitions: int = 4
     acks: str = "1"
     codec: str = "none"
+    together: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result of a job: seconds, records, and for ``latency`` each round trip in ms."""
+    """The result of a job: seconds, records, and in ms each round trip of ``latency``, each commit or flush."""
 
     seconds: float
     records: int
@@ -171,9 +172,55 @@ def _latency(job: Job) -> Done:
     return Done(seconds, job.records, taken)
 
 
+def _groups(job: Job) -> Done:
+    """Produce groups of ``together`` records, each committed as a transaction or flushed."""
+    from confluent_kafka import Producer
+
+    settings: dict[str, Any] = {
+        "bootstrap.servers": job.address,
+        "linger.ms": 5,
+        "acks": job.acks,
+        "enable.idempotence": True,
+    }
+    in_transactions = job.kind == "transactions"
+    if in_transactions:
+        settings["transactional.id"] = job.topic
+    producer = Producer(settings)
+    values = payloads(job.size, job.together)
+    producer.list_topics(job.topic, 30)
+    if in_transactions:
+        producer.init_transactions(60)
+    taken: list[float] = []
+    groups = job.records // job.together
+    warm_up = max(groups // 10, 10)
+    began = 0.0
+    for index in range(warm_up + groups):
+        if index == warm_up:
+            began = time.perf_counter()
+        if in_transactions:
+            producer.begin_transaction()
+        for number, value in enumerate(values):
+            producer.produce(job.topic, value, partition=number % job.partitions)
+        ended = time.perf_counter()
+        if in_transactions:
+            producer.commit_transaction(60)
+        elif producer.flush(60):
+            raise RuntimeError("records were not acknowledged")
+        if index >= warm_up:
+            taken.append((time.perf_counter() - ended) * 1000)
+    return Done(time.perf_counter() - began, groups * job.together, taken)
+
+
 def main() -> None:
     job = Job(**json.loads(sys.argv[1]))
-    done = {"produce": _produce, "consume": _consume, "latency": _latency}[job.kind](job)
+    kinds = {
+        "produce": _produce,
+        "consume": _consume,
+        "latency": _latency,
+        "transactions": _groups,
+        "flushes": _groups,
+    }
+    done = kinds[job.kind](job)
     print(json.dumps(asdict(done)))
 
 

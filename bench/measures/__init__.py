@@ -21,6 +21,7 @@ from bench.measures import (
     start,
     startup,
     throughput,
+    transactions,
     wide,
 )
 
@@ -31,6 +32,7 @@ MEASURES: dict[str, tuple[str, Callable[[Bench], None]]] = {
     "throughput": ("C client, 100 B and 1 KiB, each codec, acks=1 and all", throughput.measure),
     "java": ("Kafka's Java tools, 100 B and 1 KiB, each codec, acks=1 and all", java.measure),
     "latency": ("end to end, acks=all, one record at a time", latency.measure),
+    "transactions": ("C client, 1 KiB, in transactions of 100 and 1,000 records", transactions.measure),
     "fetch": ("cached data handed out, beside a bare sendfile loop", fetch.measure),
     "group": ("a thousand consumers join one group at once", group.measure),
     "partitions": ("ten thousand partitions: restart, idle CPU, memory", partitions.measure),
