@@ -1,6 +1,7 @@
-"""``ottla log dump`` and ``ottla log verify``: read the files of a data folder.
+"""``ottla log``: the files of a data folder.
 
-They write nothing, so you can run them beside a broker and after a crash.
+``dump`` and ``verify`` write nothing, so you can run them beside a broker and after a crash. The other commands work on
+folders that no broker uses.
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ from collections.abc import Iterator
 
 import click
 
+from ottla_broker.takeover_cli import adopt
+
 
 @click.group()
 def log() -> None:
-    """Inspect the files of a data folder, beside a running broker or after a crash."""
+    """Inspect the files of a data folder, and take over one from Apache Kafka."""
+
+
+log.add_command(adopt)
 
 
 @log.command()

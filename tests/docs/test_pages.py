@@ -25,7 +25,9 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=name)
 
 # What looks like a key and is none: settings of clients, and names from elsewhere.
 NO_KEYS = {
+    "bootstrap.checkpoint",
     "cluster.id",
+    "metadata.log.dir",
     "os.sendfile",
     "allow.auto.create.topics",
     "auto.offset.reset",

@@ -17,7 +17,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicCollection, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -70,19 +77,31 @@ def fill(bootstrap: str) -> None:
         future.result(_SECONDS)
     for future in admin.delete_topics(["deleted"]).values():
         future.result(_SECONDS)
+    _commit(admin)
+    entry = ConfigEntry("message.max.bytes", "500000", incremental_operation=AlterConfigOpType.SET)
+    changed = [ConfigResource(ResourceType.BROKER, str(_broker(admin)), incremental_configs=[entry])]
+    for future in admin.incremental_alter_configs(changed).values():
+        future.result(_SECONDS)
+
+
+def _commit(admin: AdminClient) -> None:
+    """Commit offsets; a coordinator that has just been created may refuse them at first."""
     offsets = [
         TopicPartition("orders", 0, 17, metadata="seventeen"),
         TopicPartition("orders", 2, 50),
         TopicPartition("state", 0, 3),
     ]
-    for future in admin.alter_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions("packers", offsets)]
-    ).values():
-        future.result(_SECONDS)
-    entry = ConfigEntry("message.max.bytes", "500000", incremental_operation=AlterConfigOpType.SET)
-    changed = [ConfigResource(ResourceType.BROKER, str(_broker(admin)), incremental_configs=[entry])]
-    for future in admin.incremental_alter_configs(changed).values():
-        future.result(_SECONDS)
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        wanted = [ConsumerGroupTopicPartitions("packers", offsets)]
+        (future,) = admin.alter_consumer_group_offsets(wanted, request_timeout=5).values()
+        try:
+            if not any(each.error for each in future.result(_SECONDS).topic_partitions):
+                return
+        except KafkaException:
+            pass
+        assert time.monotonic() < deadline, "no coordinator takes the offsets"
+        time.sleep(0.1)
 
 
 def describe(bootstrap: str) -> dict[str, Any]:

@@ -117,6 +117,7 @@ def warn_of_strays(logs: LogManager, metadata: MetadataCache) -> None:
                     folder=str(found.path),
                     topic=found.topic,
                     partition=found.partition,
+                    hint="to take over topics that Apache Kafka left: ottla log adopt",
                 )
     if strays > _NAMED_STRAYS:
         _log.warning("more stray logs", count=strays - _NAMED_STRAYS)

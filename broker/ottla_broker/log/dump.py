@@ -32,6 +32,8 @@ CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 OFFSET_CHECKPOINTS: Final = frozenset(
     (names.RECOVERY_POINTS, names.HIGH_WATERMARKS, names.LOG_STARTS, CLEANER_CHECKPOINT)
 )
+METADATA_SNAPSHOT: Final = ".checkpoint"
+"""Kafka's metadata at an offset (``<offset>-<epoch>.checkpoint``), or at first (``bootstrap.checkpoint``): batches."""
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 TEMPORARY: Final = (names.CLEANED, names.SWAP, names.DELETED)
@@ -302,7 +304,7 @@ def dump_file(
     """The entries of a file, chosen by its name; None for a name that no file of a log has. Raises OSError."""
     name = plain_name(path)
     suffix = os.path.splitext(name)[1]
-    if suffix == names.LOG:
+    if suffix in (names.LOG, METADATA_SNAPSHOT):
         return dump_log(files, path, records=records, decode=decode)
     reader = _BY_NAME.get(name) or _BY_SUFFIX.get(suffix)
     return _with_damage(reader(files, path)) if reader is not None else None

@@ -153,6 +153,8 @@ class LogManager:
             high_watermarks = folder.read_offsets(names.HIGH_WATERMARKS)
             folder.forget_clean_stop()
             for name in self.files.folders(folder.path):
+                if name == names.CLUSTER_METADATA:
+                    continue
                 if names.is_deleted_folder(name):
                     self._later(0, self._removal(f"{folder.path}/{name}"))
                     continue

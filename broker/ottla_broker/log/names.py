@@ -35,6 +35,9 @@ META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 
+CLUSTER_METADATA: Final = "__cluster_metadata-0"
+"""The folder of Kafka's metadata log (KRaft), which isn't a partition's. No broker serves it, and Ottla leaves it."""
+
 REPLACEMENT: Final = ".replacement"
 """In a partition's folder: it takes the place of the partition's folder in another data folder, which may still be
 there if the machine stopped before that one's new name was on the device."""

@@ -413,5 +413,19 @@ class LastEpochNode:
         return _read_number(LastEpochNode.path(topic), data)
 
 
+class AdoptedNode:
+    """``/ottla/adopted``: the end of Kafka's metadata log that ``ottla log adopt`` made the store from.
+
+    Kafka doesn't have it. If the log still ends there, Kafka has not run since, and the store is newer.
+    """
+
+    PATH: Final = "/ottla/adopted"
+
+    @staticmethod
+    def encode(end_offset: int, last_crc: int) -> bytes:
+        """``last_crc`` is the CRC of the last batch."""
+        return _encode({"version": 1, "end_offset": end_offset, "last_crc": last_crc})
+
+
 OWN_PATHS: Final[Iterable[str]] = (LastEpochNode.PARENT,)
 """The paths of the embedded store that Kafka doesn't have."""

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os.path
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.log import names
-from ottla_broker.log.dump import Entry, RecordDecoder, dump_file, text
+from ottla_broker.log.dump import METADATA_SNAPSHOT, Entry, RecordDecoder, dump_file, text
 from ottla_broker.log.files import Files
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
+from ottla_broker.store.keys import encode_uuid
+from ottla_protocol.fields import Struct
 
 if TYPE_CHECKING:
     from ottla_broker.store.journal import Change
 
 JOURNAL: Final = "ottla-store.journal"
+_UUID_BYTES: Final = 16
 
 
 class UnknownFileError(Exception):
@@ -26,7 +29,7 @@ def dump(path: str, *, records: bool = False, group_records: bool = False) -> It
     """Yield the entries of a file, as :mod:`ottla_broker.log.dump` defines them.
 
     ``records`` adds the records of a ``.log`` file. In a folder of ``__consumer_offsets``, or with ``group_records``,
-    they are decoded as groups and offsets.
+    they are decoded as groups and offsets; those of Kafka's metadata log always are.
 
     Raises:
         UnknownFileError: the broker writes no such file.
@@ -53,11 +56,38 @@ def _and_close(files: Files, entries: Iterator[Entry]) -> Iterator[Entry]:
 def _decoder_for(path: str, *, group_records: bool) -> RecordDecoder | None:
     folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
     partition = names.partition_of(folder)
+    if folder == names.CLUSTER_METADATA or path.endswith(METADATA_SNAPSHOT):
+        return decode_metadata
     if not group_records and (partition is None or partition[0] != OFFSETS_TOPIC):
         return None
     from ottla_broker.coordinator.group.dump import decode_record
 
     return decode_record
+
+
+def decode_metadata(key: bytes | None, value: bytes | None) -> Entry | None:
+    """A record of Kafka's metadata log as a structure; None for a type that isn't known."""
+    from ottla_protocol.errors import ProtocolError
+    from ottla_protocol.messages.metadata_records import decode_metadata_record
+
+    try:
+        found = None if value is None else decode_metadata_record(value)
+    except ProtocolError as error:
+        return {"problem": str(error)}
+    if found is None:
+        return None
+    return {"type": type(found).__name__, "payload": _plain(found)}
+
+
+def _plain(value: Any) -> Any:
+    """A message, or a value in one, as JSON can represent it."""
+    if isinstance(value, Struct):
+        return {name: _plain(getattr(value, name)) for name in value.__slots__}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, bytes):
+        return encode_uuid(value) if len(value) == _UUID_BYTES else value.hex()
+    return value
 
 
 def _dump_journal(path: str) -> Iterator[Entry]:
