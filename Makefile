@@ -38,6 +38,7 @@ cluster: $(VENV)/.dev  ## run ZooKeeper and three brokers on 127.0.0.1:9092 to 9
 
 faults: $(VENV)/.dev  ## break a broker, a cluster and landing jobs for longer than the tests do (MINUTES=30 OTTLA_FAULT_ROUNDS=… OTTLA_FAULT_SEED=…)
 	@OTTLA_FAULT_ROUNDS=$${OTTLA_FAULT_ROUNDS:-30} OTTLA_FAULT_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/crash tests/faults tests/pipeline/faults -s $(ARGS)
+	@OTTLA_BAD_INPUTS=$${OTTLA_BAD_INPUTS:-1000000} $(BIN)/python -m pytest tests/records/test_scan.py tests/log/test_record_validation.py $(ARGS)
 
 check: $(VENV)/.dev  ## check style, formatting, types and layers
 	@$(BIN)/ruff check .
@@ -67,22 +68,24 @@ clean:  ## remove the environment, caches and downloads, but no data
 	@rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The environment. The install is editable, so only a change of pyproject.toml makes another one necessary. The sources
-# are compiled as pip compiles other packages: otherwise the first start would take three times as long, and every
-# start where PYTHONDONTWRITEBYTECODE is set.
+# The environment. The install is editable, so only a change of pyproject.toml, or of what a compiler makes, needs
+# another one. The sources are compiled as pip compiles other packages: otherwise the first start would take three
+# times as long, and every start where PYTHONDONTWRITEBYTECODE is set.
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: Ottla needs Python 3.11 or later on the PATH; or name one: make PYTHON=/path/to/python …" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is not Python 3.11 or later" >&2; exit 1; }
 	@echo "making $(VENV) with $(PYTHON)"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-$(VENV)/.broker: pyproject.toml | $(BIN)/python
+BUILT_FROM := pyproject.toml hatch_build.py protocol/ottla_protocol/records/_scan.c
+
+$(VENV)/.broker: $(BUILT_FROM) | $(BIN)/python
 	@echo "installing the broker's dependencies into $(VENV)"
 	@$(PIP) -e '.[broker]'
 	@$(BIN)/python -m compileall -q broker protocol client pipeline harness
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml | $(BIN)/python
+$(VENV)/.dev: $(BUILT_FROM) | $(BIN)/python
 	@echo "installing the development dependencies into $(VENV)"
 	@$(PIP) -e '.[dev]'
 	@$(BIN)/python -m compileall -q broker protocol client pipeline harness

@@ -30,12 +30,14 @@ from ottla_broker.log.leader_epoch import LeaderEpochs
 from ottla_broker.log.old_formats import check_stored_batch
 from ottla_broker.log.producer_state import ProducerStates, read_marker
 from ottla_broker.log.reader import LogReader
+from ottla_broker.log.record_validation import Validated, recompress, validate
 from ottla_broker.log.segment import LogSegment
 from ottla_broker.log.segment_list import SegmentList
-from ottla_broker.log.validator import AppendInfo, check_batch, check_client_batch, recompress
+from ottla_broker.log.validator import AppendInfo, check_batch
 from ottla_broker.log.verification import VerificationGuard
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import (
+    HEADER_SIZE,
     TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 
 NOT_TRUNCATED: Final = 2**63 - 1
 _NO_TOPIC_ID: Final = bytes(16)
+_FLAGS_AT: Final = 22
+"""The position of the low byte of a batch's attributes."""
 
 _log = get_logger()
 
@@ -286,7 +290,7 @@ class Log:
 
     def append(
         self,
-        records: memoryview | bytearray,
+        records: memoryview | bytearray | Validated,
         *,
         leader_epoch: int,
         now_ms: int,
@@ -296,24 +300,28 @@ class Log:
         """Append as the leader: check the batch, assign its offsets in ``records`` itself, and store it.
 
         ``from_client``: the records are a produce request's, so they must be one batch without anything that only
-        leaders write. Otherwise they may be several, and markers that end transactions. A client's transactional batch
-        needs a ``guard``; see :mod:`.verification`. Raises KafkaError: with the code for the produce response; the log
-        is as it was.
+        leaders write; they may have been validated before. Otherwise they may be several batches, and markers that end
+        transactions. A client's transactional batch needs a ``guard``; see :mod:`.verification`. Raises KafkaError:
+        with the code for the produce response; the log is as it was.
         """
-        view = records if isinstance(records, memoryview) else memoryview(records)
         if self.failure is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
         config = self.config
-        header = check_batch(view, 0, config, self.name)
-        if from_client:
-            if guard is None and header.attributes & TRANSACTIONAL:
-                raise KafkaError(
-                    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                    f"{self.name}: a transactional batch needs a transactional id in its request",
-                )
-            check_client_batch(view, header, config, self.name, now_ms)
-        elif header.is_control or header.batch_length + 12 != len(view):
-            return self._append_several(view, leader_epoch, now_ms)
+        if isinstance(records, Validated):
+            view, header = records
+        else:
+            view = records if isinstance(records, memoryview) else memoryview(records)
+            if from_client:
+                if guard is None and len(view) > HEADER_SIZE and view[_FLAGS_AT] & TRANSACTIONAL:
+                    raise KafkaError(
+                        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                        f"{self.name}: a transactional batch needs a transactional id in its request",
+                    )
+                view, header = validate(view, config, self.name, now_ms)
+            else:
+                header = check_batch(view, 0, config, self.name)
+                if header.is_control or header.batch_length + 12 != len(view):
+                    return self._append_several(view, leader_epoch, now_ms)
         first = self.log_end_offset
         last = first + header.last_offset_delta
         last_sequence = -1
@@ -326,11 +334,8 @@ class Log:
                 return AppendInfo(
                     sent.first_offset, sent.last_offset, sent.timestamp, self.log_start_offset, 0, True
                 )
-        if config.compression_type != "producer":
-            replacement = recompress(view, header, config, self.name)
-            if replacement is not None:
-                view = replacement
-                header = check_batch(view, 0, config, self.name)
+        if config.compression_type != "producer" and not from_client:
+            view, header = recompress(view, header, config, self.name)
         append_time = -1
         if config.message_timestamp_type != "CreateTime":
             header = set_log_append_time(view, 0, header, now_ms)

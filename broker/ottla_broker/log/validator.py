@@ -1,20 +1,18 @@
 """What a leader checks in a batch before it appends it, as Kafka's LogValidator and UnifiedLog do.
 
-Only the header is read, and the checksum computed. Records are decoded where a setting requires it: a compacted topic
-(every record needs a key), a limit on old timestamps, a compression that isn't the producer's.
+Here are the checksum and the header; ``record_validation`` checks the records.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ottla_broker.log.config import NO_LIMIT, LogConfig
+from ottla_broker.log.config import LogConfig
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import (
     CODEC_MASK,
     HEADER_SIZE,
-    LOG_APPEND_TIME,
     TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
@@ -23,14 +21,9 @@ from ottla_protocol.records.batch import (
     read_header,
 )
 
-if TYPE_CHECKING:
-    from ottla_protocol.records.record import Record
-
-# Length, attributes, timestamp delta, offset delta, key, value and header count take a byte each at least.
-_LEAST_RECORD: Final = 7
 _HIGHEST_CODEC: Final = 4
-_CODECS: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-_DETAILS: Final = 3
+_LEAST_RECORD: Final = 7
+"""Length, attributes, timestamp delta, offset delta, key, value and header count take a byte each at least."""
 
 
 class RecordsRefused(KafkaError):
@@ -105,12 +98,10 @@ def check_batch(
     return header
 
 
-def check_client_batch(
-    view: memoryview, header: BatchHeader, config: LogConfig, name: str, now_ms: int
-) -> None:
+def check_client_batch(view: memoryview, header: BatchHeader, name: str) -> None:
     """Refuse what only a leader or a coordinator may write, and numbers that contradict each other.
 
-    Raises KafkaError: INVALID_RECORD, INVALID_TXN_STATE, INVALID_TIMESTAMP; RecordsRefused because of single records.
+    Raises KafkaError: INVALID_RECORD, INVALID_TIMESTAMP.
     """
     count = header.record_count
     if header.size != len(view):
@@ -133,11 +124,6 @@ def check_client_batch(
             name,
             f"producer {header.producer_id}: sequence {header.base_sequence}, epoch {header.producer_epoch}",
         )
-    oldest = config.message_timestamp_before_max_ms
-    if config.message_timestamp_after_max_ms != NO_LIMIT or oldest != NO_LIMIT:
-        _check_timestamps(view, header, config, name, now_ms)
-    if config.compact:
-        _check_keys(view, header, name)
 
 
 def _invalid(name: str, what: str) -> KafkaError:
@@ -156,79 +142,3 @@ def _check_attributes(header: BatchHeader, name: str) -> None:
             ErrorCode.INVALID_TIMESTAMP, f"{name}: a producer may not set the timestamp type LogAppendTime"
         )
     raise _invalid(name, f"attributes {header.attributes:#06x} have bits set that a producer may not set")
-
-
-def _decode(view: memoryview, header: BatchHeader, name: str) -> list[Record]:
-    from ottla_protocol.records.record import decode_records
-
-    try:
-        return decode_records(view, 0, header)
-    except CorruptRecordError as error:
-        raise _invalid(name, str(error)) from None
-
-
-def _check_timestamps(
-    view: memoryview, header: BatchHeader, config: LogConfig, name: str, now_ms: int
-) -> None:
-    if config.log_append_time:
-        return
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    latest = now_ms + config.message_timestamp_after_max_ms
-    if header.max_timestamp <= latest and config.message_timestamp_before_max_ms == NO_LIMIT:
-        return
-    bad = [
-        (number, record.timestamp)
-        for number, record in enumerate(_decode(view, header, name))
-        if record.timestamp != -1 and not earliest <= record.timestamp <= latest
-    ]
-    if bad or header.max_timestamp > latest:
-        within = f"timestamps have to lie within [{earliest}, {latest}]"
-        raise RecordsRefused(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"{name}: {within}: {[timestamp for _, timestamp in bad[:_DETAILS]] or header.max_timestamp}",
-            [(number, f"timestamp {timestamp}: {within}") for number, timestamp in bad],
-        )
-
-
-def _check_keys(view: memoryview, header: BatchHeader, name: str) -> None:
-    without = [number for number, record in enumerate(_decode(view, header, name)) if record.key is None]
-    if without:
-        raise RecordsRefused(
-            ErrorCode.INVALID_RECORD,
-            f"{name}: a compacted topic takes no record without a key ({len(without)}, from {without[0]})",
-            [(number, "a compacted topic takes no record without a key") for number in without],
-        )
-
-
-def recompress(view: memoryview, header: BatchHeader, config: LogConfig, name: str) -> memoryview | None:
-    """The batch in the topic's own compression; None when it has that already.
-
-    Raises KafkaError: MESSAGE_TOO_LARGE when it has become too large, INVALID_RECORD when it can't be decompressed.
-    """
-    codec = _CODECS[config.compression_type]
-    if codec == header.codec or header.is_control:
-        return None
-    from ottla_protocol.records.record import encode_batch
-
-    level = {
-        1: config.compression_gzip_level,
-        3: config.compression_lz4_level,
-        4: config.compression_zstd_level,
-    }
-    batch = encode_batch(
-        _decode(view, header, name),
-        codec=codec,
-        level=level.get(codec),
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        transactional=header.is_transactional,
-        log_append_time=bool(header.attributes & LOG_APPEND_TIME),
-    )
-    if len(batch) > config.max_message_bytes:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"{name}: compressed as {config.compression_type} the batch has {len(batch)} bytes, "
-            f"max.message.bytes is {config.max_message_bytes}",
-        )
-    return memoryview(batch)

@@ -7,7 +7,7 @@ Each library is imported on first use, because a broker that passes batches on n
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Any
@@ -73,6 +73,16 @@ def decompress(codec: int, data: Buffer, max_bytes: int | None = None) -> bytes:
 
     Raises DecompressedTooLargeError above the limit, CorruptRecordError for invalid or truncated data.
     """
+    parts = list(decompress_parts(codec, data, max_bytes))
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def decompress_parts(codec: int, data: Buffer, max_bytes: int | None = None) -> Iterator[bytes]:
+    """Decompress ``data`` part by part, so that the whole need not be in memory.
+
+    A part has up to 8 MiB, but with raw snappy the whole is one part. Raises as :func:`decompress`, maybe after
+    some parts.
+    """
     decompressor = _DECOMPRESSORS.get(codec)
     if decompressor is None:
         raise CorruptRecordError(f"record batch is compressed with codec {codec}, which is not assigned")
@@ -94,10 +104,16 @@ def _copy(data: Buffer, level: int | None) -> bytes:
     return bytes(data)
 
 
-def _bounded_copy(data: memoryview, max_bytes: int) -> bytes:
+def _bounded_copy(data: memoryview, max_bytes: int) -> Iterator[bytes]:
     if data.nbytes > max_bytes:
         raise DecompressedTooLargeError(max_bytes)
-    return bytes(data)
+    yield bytes(data)
+
+
+# The libraries for gzip and lz4 copy the input that they haven't used yet, and lz4's allocates the limit of its output:
+# so both are limited in each call.
+_INPUT_PIECE = 256 * 1024
+_OUTPUT_PIECE = 1024 * 1024
 
 
 # gzip: consecutive RFC 1952 members. Bytes after the last member are ignored, as in Java.
@@ -112,28 +128,34 @@ def _compress_gzip(data: Buffer, level: int | None) -> bytes:
     return zlib.compress(data, -1 if level is None else level, _GZIP_WINDOW)
 
 
-def _decompress_gzip(data: memoryview, max_bytes: int) -> bytes:
+def _decompress_gzip(data: memoryview, max_bytes: int) -> Iterator[bytes]:
     import zlib
 
-    parts: list[bytes] = []
-    size = 0
-    rest: Buffer = data
+    room = max_bytes
+    position = 0
+    end = data.nbytes
     while True:
         member = zlib.decompressobj(_GZIP_WINDOW)
-        try:
-            # One byte above the limit distinguishes "too large" from "just fits".
-            part = member.decompress(rest, max_bytes - size + 1)
-        except zlib.error as error:
-            raise _corrupt(GZIP, error) from None
-        size += len(part)
-        if size > max_bytes:
-            raise DecompressedTooLargeError(max_bytes)
-        parts.append(part)
-        if not member.eof:
-            raise _corrupt(GZIP, "the stream is cut off")
-        rest = member.unused_data
-        if not rest.startswith(_GZIP_MAGIC):
-            return part if len(parts) == 1 else b"".join(parts)
+        rest: Buffer = b""
+        while not member.eof:
+            if not rest:
+                rest = data[position : position + _INPUT_PIECE]
+                position += len(rest)
+                if not rest:
+                    raise _corrupt(GZIP, "the stream is cut off")
+            try:
+                # One byte above the limit distinguishes "too large" from "just fits".
+                part = member.decompress(rest, min(_OUTPUT_PIECE, room + 1))
+            except zlib.error as error:
+                raise _corrupt(GZIP, error) from None
+            rest = member.unconsumed_tail
+            room -= len(part)
+            if room < 0:
+                raise DecompressedTooLargeError(max_bytes)
+            yield part
+        position = min(position, end) - len(member.unused_data)
+        if data[position : position + 2] != _GZIP_MAGIC:
+            return
 
 
 # snappy: as xerial's SnappyOutputStream writes it, or raw, as older versions of librdkafka and some other clients
@@ -169,10 +191,10 @@ def _compress_snappy(data: Buffer, level: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(data: memoryview, max_bytes: int) -> bytes:
+def _decompress_snappy(data: memoryview, max_bytes: int) -> Iterator[bytes]:
     if data[:8] != _XERIAL_MAGIC:
-        return _decompress_snappy_block(data, max_bytes)
-    parts: list[bytes] = []
+        yield _decompress_snappy_block(data, max_bytes)
+        return
     room = max_bytes
     position = 0
     end = data.nbytes
@@ -194,9 +216,8 @@ def _decompress_snappy(data: memoryview, max_bytes: int) -> bytes:
         except DecompressedTooLargeError:
             raise DecompressedTooLargeError(max_bytes) from None
         room -= len(part)
-        parts.append(part)
+        yield part
         position += size
-    return b"".join(parts)
 
 
 def _decompress_snappy_block(block: memoryview, max_bytes: int) -> bytes:
@@ -245,32 +266,27 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     return frame
 
 
-def _decompress_lz4(data: memoryview, max_bytes: int) -> bytes:
+def _decompress_lz4(data: memoryview, max_bytes: int) -> Iterator[bytes]:
     import lz4.frame
 
     decompressor = lz4.frame.LZ4FrameDecompressor()
-    parts: list[bytes] = []
-    room = max_bytes + 1
-    chunk: Buffer = data
+    room = max_bytes
+    position = 0
     try:
-        while room > 0:
-            # The library allocates the limit that it is given, so the limit is proportional to the input.
-            part = decompressor.decompress(chunk, max_length=min(room, _LZ4_CHUNK))
-            parts.append(part)
-            room -= len(part)
-            if decompressor.eof:
-                break
+        while not decompressor.eof:
+            piece: Buffer = b""
             if decompressor.needs_input:
-                raise _corrupt(LZ4, "the frame is cut off")
-            chunk = b""
+                piece = data[position : position + _INPUT_PIECE]
+                position += len(piece)
+                if not piece:
+                    raise _corrupt(LZ4, "the frame is cut off")
+            part = decompressor.decompress(piece, max_length=min(_OUTPUT_PIECE, room + 1))
+            room -= len(part)
+            if room < 0:
+                raise DecompressedTooLargeError(max_bytes)
+            yield part
     except (RuntimeError, ValueError) as error:
         raise _corrupt(LZ4, error) from None
-    if room <= 0:
-        raise DecompressedTooLargeError(max_bytes)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-_LZ4_CHUNK = 1024 * 1024
 
 
 # zstd: consecutive frames (RFC 8878).
@@ -298,11 +314,10 @@ def _zstd_decompressor() -> Any:
     return decompressor
 
 
-def _decompress_zstd(data: memoryview, max_bytes: int) -> bytes:
+def _decompress_zstd(data: memoryview, max_bytes: int) -> Iterator[bytes]:
     import zstandard
 
     context = _zstd_decompressor()
-    parts: list[bytes] = []
     room = max_bytes
     rest = data
     while True:
@@ -318,14 +333,14 @@ def _decompress_zstd(data: memoryview, max_bytes: int) -> bytes:
                 room -= len(part)
                 if room < 0:
                     raise DecompressedTooLargeError(max_bytes)
-                parts.append(part)
+                yield part
         except zstandard.ZstdError as error:
             raise _corrupt(ZSTD, error) from None
         if not frame.eof:
             raise _corrupt(ZSTD, "the frame is cut off")
         rest = rest[min(position, rest.nbytes) - len(frame.unused_data) :]
         if rest.nbytes == 0:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return
 
 
 _COMPRESSORS: dict[int, Callable[[Buffer, int | None], bytes]] = {
@@ -335,7 +350,7 @@ _COMPRESSORS: dict[int, Callable[[Buffer, int | None], bytes]] = {
     LZ4: _compress_lz4,
     ZSTD: _compress_zstd,
 }
-_DECOMPRESSORS: dict[int, Callable[[memoryview, int], bytes]] = {
+_DECOMPRESSORS: dict[int, Callable[[memoryview, int], Iterator[bytes]]] = {
     NONE: _bounded_copy,
     GZIP: _decompress_gzip,
     SNAPPY: _decompress_snappy,

@@ -1,0 +1,233 @@
+"""What a leader checks in the records of a producer's batch before it appends it, as Kafka's LogValidator does.
+
+Every record must be readable, the records must be as many as the header says, and nothing may follow them. A compacted
+topic takes no record without a key, and timestamps lie within the topic's limits. A largest timestamp that is wrong is
+put right in the header. Offset deltas other than 0, 1, 2 … are replaced, as Kafka does in compressed batches, and a
+topic with its own compression gets its batches in that.
+
+No record becomes an object: see :mod:`ottla_protocol.records.scan`. Compressed batches are scanned while they are
+decompressed, and only those that are written again are ever in memory as a whole.
+
+A batch that takes more than a few milliseconds isn't for the event loop: ``quick`` raises :class:`SlowRecordsError`
+then, before anything was changed. :func:`validate` touches only its arguments, so it may run on another thread.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ottla_broker.log.config import NO_LIMIT, LogConfig
+from ottla_broker.log.validator import RecordsRefused, check_batch, check_client_batch
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.records.batch import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    BatchHeader,
+    CorruptRecordError,
+    set_max_timestamp,
+)
+from ottla_protocol.records.scan import (
+    FINE,
+    INT64_MAX,
+    INT64_MIN,
+    IS_COMPILED,
+    NO_KEY,
+    REASONS,
+    TRAILING,
+    Scan,
+    scan,
+)
+
+MOST_DECOMPRESSED: Final = 256 * 1024 * 1024
+"""A batch that decompresses to more is refused, as clients would refuse it."""
+MOST_REPACKED: Final = 64 * 1024 * 1024
+"""The same for a batch that is compressed again, unless max.message.bytes allows larger ones."""
+QUICK_BYTES: Final = 8 * 1024 * 1024 if IS_COMPILED else 64 * 1024
+"""Batches of more bytes aren't checked on the event loop."""
+_QUICK_DECOMPRESSED: Final = 4 * 1024 * 1024 if IS_COMPILED else 64 * 1024
+_QUICK_REPACKED: Final = 64 * 1024
+
+_CODECS: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+_SHOWN: Final = 3
+
+
+class SlowRecordsError(Exception):
+    """The records take too long for the event loop: validate them on a thread."""
+
+
+class Validated(NamedTuple):
+    """A batch that may be appended: the producer's bytes, or others in their place."""
+
+    batch: memoryview
+    header: BatchHeader
+
+
+def validate(
+    view: memoryview, config: LogConfig, name: str, now_ms: int, *, quick: bool = False
+) -> Validated:
+    """Check a producer's batch, which fills ``view``, and put right what Kafka puts right.
+
+    Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE;
+    RecordsRefused because of single records; SlowRecordsError only with ``quick``.
+    """
+    if quick and len(view) > QUICK_BYTES:
+        raise SlowRecordsError
+    header = check_batch(view, 0, config, name)
+    check_client_batch(view, header, name)
+    return _validate_records(view, header, config, name, now_ms, quick)
+
+
+def _validate_records(
+    view: memoryview, header: BatchHeader, config: LogConfig, name: str, now_ms: int, quick: bool
+) -> Validated:
+    earliest, latest = INT64_MIN, INT64_MAX
+    if not config.log_append_time:
+        if config.message_timestamp_before_max_ms != NO_LIMIT:
+            earliest = now_ms - config.message_timestamp_before_max_ms
+        if config.message_timestamp_after_max_ms != NO_LIMIT:
+            latest = min(INT64_MAX, now_ms + config.message_timestamp_after_max_ms)
+    codec = header.attributes & CODEC_MASK
+    if codec:
+        found = _scan_compressed(view, header, config, name, earliest, latest, quick)
+    else:
+        found = scan(
+            view,
+            HEADER_SIZE,
+            len(view),
+            header.record_count,
+            header.base_timestamp,
+            earliest=earliest,
+            latest=latest,
+            keys=config.compact,
+        )
+    if found.reason != FINE:
+        raise _unreadable(found, header, name)
+    if found.refused:
+        raise _refused(found, name, earliest, latest)
+    wanted = codec if config.compression_type == "producer" else _CODECS[config.compression_type]
+    if found.renumber or wanted != codec:
+        return _repack(view, header, found, wanted, config, name, quick)
+    if header.max_timestamp != found.max_timestamp and not config.log_append_time:
+        header = set_max_timestamp(view, 0, header, found.max_timestamp)
+    return Validated(view, header)
+
+
+def _scan_compressed(
+    view: memoryview,
+    header: BatchHeader,
+    config: LogConfig,
+    name: str,
+    earliest: int,
+    latest: int,
+    quick: bool,
+) -> Scan:
+    from ottla_protocol.records.compression import DecompressedTooLargeError
+    from ottla_protocol.records.scan_stream import scan_compressed
+
+    try:
+        return scan_compressed(
+            header.codec,
+            view[HEADER_SIZE:],
+            header.record_count,
+            header.base_timestamp,
+            max_bytes=_QUICK_DECOMPRESSED if quick else MOST_DECOMPRESSED,
+            earliest=earliest,
+            latest=latest,
+            keys=config.compact,
+        )
+    except DecompressedTooLargeError as error:
+        if quick:
+            raise SlowRecordsError from None
+        raise _invalid(name, str(error)) from None
+    except CorruptRecordError as error:
+        raise _invalid(name, str(error)) from None
+
+
+def _invalid(name: str, what: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, f"{name}: {what}")
+
+
+def _unreadable(found: Scan, header: BatchHeader, name: str) -> KafkaError:
+    why = REASONS[found.reason]
+    if found.reason == TRAILING:
+        return _invalid(name, f"the batch counts {header.record_count} records, but {why}")
+    return _invalid(name, f"record {found.record} of {header.record_count} can't be read: {why}")
+
+
+def _refused(found: Scan, name: str, earliest: int, latest: int) -> RecordsRefused:
+    """The error because of single records, which Kafka's processRecordErrors makes."""
+    within = f"timestamps have to lie within [{earliest}, {latest}]"
+    keyless = "a compacted topic takes no record without a key"
+    records = [
+        (record, keyless if why == NO_KEY else f"timestamp {timestamp}: {within}")
+        for record, timestamp, why in found.refused
+    ]
+    shown = "; ".join(f"record {record}: {what}" for record, what in records[:_SHOWN])
+    return RecordsRefused(
+        ErrorCode.INVALID_TIMESTAMP if found.out_of_range else ErrorCode.INVALID_RECORD,
+        f"{name}: {found.without_key + found.out_of_range} records are refused: {shown}",
+        records,
+    )
+
+
+def _repack(
+    view: memoryview,
+    header: BatchHeader,
+    found: Scan,
+    codec: int,
+    config: LogConfig,
+    name: str,
+    quick: bool,
+) -> Validated:
+    """Write the batch again. Raises KafkaError: INVALID_RECORD, MESSAGE_TOO_LARGE; SlowRecordsError."""
+    from ottla_protocol.records.repack import pack, renumber
+
+    body = _body(view, header, config, name, quick)
+    if found.renumber:
+        body = renumber(bytes(body), header.record_count)
+    level = {
+        1: config.compression_gzip_level,
+        3: config.compression_lz4_level,
+        4: config.compression_zstd_level,
+    }.get(codec)
+    batch, header = pack(header, body, codec, level, max_timestamp=found.max_timestamp)
+    if len(batch) > config.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{name}: written again for the topic, the batch has {len(batch)} bytes, "
+            f"max.message.bytes is {config.max_message_bytes}",
+        )
+    return Validated(memoryview(batch), header)
+
+
+def _body(
+    view: memoryview, header: BatchHeader, config: LogConfig, name: str, quick: bool
+) -> bytes | memoryview:
+    """The decompressed records. Raises KafkaError: INVALID_RECORD; SlowRecordsError."""
+    limit = _QUICK_REPACKED if quick else max(MOST_REPACKED, 4 * config.max_message_bytes)
+    if not header.codec:
+        if len(view) - HEADER_SIZE > limit and quick:
+            raise SlowRecordsError
+        return view[HEADER_SIZE:]
+    from ottla_protocol.records.compression import DecompressedTooLargeError, decompress
+
+    try:
+        return decompress(header.codec, view[HEADER_SIZE:], limit)
+    except DecompressedTooLargeError as error:
+        if quick:
+            raise SlowRecordsError from None
+        raise _invalid(name, f"{error}, and would have to be compressed again") from None
+    except CorruptRecordError as error:
+        raise _invalid(name, str(error)) from None
+
+
+def recompress(view: memoryview, header: BatchHeader, config: LogConfig, name: str) -> Validated:
+    """A coordinator's batch in the topic's own compression; markers stay as they are.
+
+    Raises KafkaError: MESSAGE_TOO_LARGE when it has become too large, INVALID_RECORD when it can't be read.
+    """
+    codec = _CODECS[config.compression_type]
+    if codec == header.codec or header.is_control:
+        return Validated(view, header)
+    found = Scan(FINE, header.record_count, 0, header.max_timestamp, 0, 0, 0, [])
+    return _repack(view, header, found, codec, config, name, quick=False)
