@@ -187,6 +187,8 @@ class Fetch:
     ) -> FileSlice:
         """Add the aborted transactions of the records; if they are too many, fewer records are sent."""
         aborted = reader.aborted(offset, records, limit, _MOST_ABORTED)
+        if not aborted:
+            return records
         while len(aborted) > _MOST_ABORTED:
             less = reader.read(offset, len(records) // 2, max_offset=limit, min_one=True)
             if less is None or len(less) >= len(records):

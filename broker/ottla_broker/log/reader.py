@@ -158,12 +158,12 @@ class LogReader:
         There may be some that only later batches belong to. The search ends soon after ``limit`` of them. Raises
         KafkaError: KAFKA_STORAGE_ERROR.
         """
+        aborting = self._aborting
+        if aborting is not None and not aborting:
+            return []
         try:
-            aborting = self._aborting
             if aborting is None:
                 aborting = self._aborting = [each for each in self._segments.all if each.txn_index.count]
-            if not aborting:
-                return []
             at = self._segments.index_of(offset)
             segments = self._segments.all
             while segments[at].file is not found.file:

@@ -108,16 +108,15 @@ def check_client_batch(view: memoryview, header: BatchHeader, name: str) -> None
         raise _invalid(name, "a produce request carries exactly one batch for a partition")
     if header.base_offset != 0:
         raise _invalid(name, f"a new batch has base offset 0, not {header.base_offset}")
-    if header.attributes & ~CODEC_MASK:
+    attributes = header.attributes
+    if attributes:
         _check_attributes(header, name)
-    if header.codec > _HIGHEST_CODEC:
-        raise _invalid(name, f"compression codec {header.codec} does not exist")
     if count <= 0 or header.last_offset_delta != count - 1:
         raise _invalid(
             name,
             f"the batch counts {count} records and has a last offset delta of {header.last_offset_delta}",
         )
-    if not header.attributes & CODEC_MASK and count * _LEAST_RECORD > len(view) - HEADER_SIZE:
+    if not attributes & CODEC_MASK and count * _LEAST_RECORD > len(view) - HEADER_SIZE:
         raise _invalid(name, f"{count} records cannot be in {len(view) - HEADER_SIZE} bytes")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise _invalid(
@@ -131,8 +130,10 @@ def _invalid(name: str, what: str) -> KafkaError:
 
 
 def _check_attributes(header: BatchHeader, name: str) -> None:
-    if header.attributes & ~CODEC_MASK == TRANSACTIONAL:
-        if header.producer_id < 0:
+    if not header.attributes & ~(CODEC_MASK | TRANSACTIONAL):
+        if header.codec > _HIGHEST_CODEC:
+            raise _invalid(name, f"compression codec {header.codec} does not exist")
+        if header.is_transactional and header.producer_id < 0:
             raise _invalid(name, "a transactional batch needs a producer id")
         return
     if header.is_control:
