@@ -200,9 +200,9 @@ def test_snapshots_are_removed_with_their_segments_and_stray_ones_at_the_start(
 def test_silent_producers_are_forgotten(open_log: OpenLog, now: Clock) -> None:
     log = open_log()
     send(log, 0)
-    log.producers.remove_expired(NOW_MS + 24 * 60 * 60 * 1000 - 1)
+    list(log.producers.expire(NOW_MS + 24 * 60 * 60 * 1000 - 1))
     assert refusal(log, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    log.producers.remove_expired(NOW_MS + 24 * 60 * 60 * 1000)
+    list(log.producers.expire(NOW_MS + 24 * 60 * 60 * 1000))
     send(log, 5)
     log.close()
     now.ms += 48 * 60 * 60 * 1000

@@ -142,12 +142,6 @@ GROUPS: Final[tuple[Row, ...]] = (
     ("group.share.session.timeout.ms", INT, 45000, "The session timeout of a share group's members."),
 )
 
-# Transactions.
-TRANSACTIONS: Final[tuple[Row, ...]] = (
-    ("transaction.partition.verification.enable", BOOLEAN, True,
-     "Check on each produce that the partition is part of the transaction."),
-)
-
 # Metrics, quotas and rates.
 METERS: Final[tuple[Row, ...]] = (
     ("auto.include.jmx.reporter", BOOLEAN, True, "Report metrics to JMX."),

@@ -237,6 +237,7 @@ class LogKeys:
         86400000,
         "Time to keep the state of an idempotent producer that has stopped writing.",
         at_least(1),
+        CLUSTER_WIDE,
     )
     producer_id_expiration_check_interval_ms = integer(
         600000, "Time between two checks for expired producer state.", at_least(1)

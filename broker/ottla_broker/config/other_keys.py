@@ -48,7 +48,6 @@ _UNUSED = (
         "a commit always waits for all in-sync replicas, and loading is paced by time.",
     ),
     (ignored_keys.GROUPS, "only the classic group protocol is built yet."),
-    (ignored_keys.TRANSACTIONS, "transactions are not built yet."),
     (ignored_keys.METERS, "metrics and quotas are not built yet."),
     (ignored_keys.INNER, "it tunes an internal part of Apache Kafka that Ottla doesn't have."),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla_broker.config.model import SHORT, Key, at_least, integer
+from ottla_broker.config.model import CLUSTER_WIDE, SHORT, Key, at_least, boolean, integer
 
 
 class TransactionKeys:
@@ -19,6 +19,12 @@ class TransactionKeys:
     )
     transaction_remove_expired_transaction_cleanup_interval_ms = integer(
         3600000, "Time between two checks for expired transactional ids.", at_least(1)
+    )
+    transaction_partition_verification_enable = boolean(
+        True,
+        "Before a producer's first batch in a transaction is appended, ask the coordinator whether the partition"
+        " belongs to the transaction.",
+        CLUSTER_WIDE,
     )
     transaction_state_log_replication_factor: Key[int] = Key(
         SHORT,

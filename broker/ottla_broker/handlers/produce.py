@@ -6,7 +6,8 @@ segment. Records are not decoded unless the topic needs it (see :meth:`ottla_bro
 ``acks`` 0 has no response, 1 waits for the leader (and its fsync, where one is due), -1 for all in-sync replicas.
 Versions 0 to 2 carry the old message formats: see :mod:`.old_produce`.
 
-Batches of transactions need WRITE on the request's transactional id.
+Batches of transactions need WRITE on the request's transactional id, and the transaction coordinator's word that the
+partition belongs to the transaction: see :mod:`.produce_verification`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.produce_verification import Verified, append_verified, transactional_batches
 from ottla_broker.handlers.transactions import late
 from ottla_broker.log.validator import RecordsRefused
 from ottla_broker.log.verification import UNVERIFIED
@@ -32,12 +34,13 @@ from ottla_protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from ottla_protocol.records.batch import HEADER_SIZE, MAGIC, TRANSACTIONAL, CorruptRecordError, read_header
+from ottla_protocol.records.batch import MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ottla_broker.replica.partition import Partition
+    from ottla_protocol.records.batch import BatchHeader
 
     _Wait = tuple[PartitionProduceResponse, Partition, int]
 
@@ -74,16 +77,41 @@ def handle(
 
     ``settled``: partitions of an old request that get an error, or, with None, nothing to append.
     """
-    acks, version = request.acks, ctx.version
-    if version < _FORMAT_2_SINCE and settled is _NONE:
+    if ctx.version < _FORMAT_2_SINCE and settled is _NONE:
         from ottla_broker.handlers import old_produce
 
         return old_produce.handle(ctx, request, handle)
     refusal = _refusal(request)
+    if request.transactional_id is None or refusal is not None:
+        return _append(ctx, request, refusal, settled)
+    batches = transactional_batches(request)
+    _refuse_late(ctx, batches)
+    refusal = _transactional_refusal(ctx, request.transactional_id, batches)
+    if refusal is not None:
+        return _append(ctx, request, refusal)
+
+    def append(request: ProduceRequest, verified: Verified, pending: PendingResponse | None) -> Any:
+        if pending is not None:
+            _refuse_late(ctx, batches)
+        return _append(ctx, request, None, verified=verified, pending=pending)
+
+    return append_verified(ctx, request, batches, append)
+
+
+def _append(
+    ctx: RequestContext,
+    request: ProduceRequest,
+    refusal: tuple[ErrorCode, str | None] | None,
+    settled: Mapping[tuple[str, int], KafkaError | None] = _NONE,
+    verified: Verified | None = None,
+    pending: PendingResponse | None = None,
+) -> Any:
+    """Append the batches, unless the request as a whole is refused; see :func:`handle`.
+
+    ``verified``: of a request with a transactional id. If replicas are waited for, ``pending`` is the response.
+    """
+    acks, version = request.acks, ctx.version
     guard = None
-    if request.transactional_id is not None:
-        guard = UNVERIFIED
-        refusal = refusal or _transactional_refusal(ctx, request)
     now_ms = ctx.services.clock.now_ms()
     waits: list[_Wait] = []
     topics = []
@@ -100,6 +128,11 @@ def handle(
                 partition = ctx.partition(name, data.index)
                 if refusal is not None:
                     raise KafkaError(*refusal)
+                if verified is not None:
+                    key = (name, data.index)
+                    if key in verified.failures:
+                        raise KafkaError(*verified.failures[key])
+                    guard = verified.guards.get(key, UNVERIFIED)
                 if name in INTERNAL_TOPICS and ctx.client_id != _MAY_WRITE_INTERNAL:
                     raise KafkaError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only"
@@ -147,12 +180,19 @@ def handle(
         return None
     response = ProduceResponse(responses=topics)
     if waits:
-        return _answer_when_committed(ctx, acks, request.timeout_ms, response, waits)
+        return _answer_when_committed(
+            ctx, acks, request.timeout_ms, response, waits, pending or PendingResponse()
+        )
     return response
 
 
 def _answer_when_committed(
-    ctx: RequestContext, acks: int, timeout_ms: int, response: ProduceResponse, waits: Sequence[_Wait]
+    ctx: RequestContext,
+    acks: int,
+    timeout_ms: int,
+    response: ProduceResponse,
+    waits: Sequence[_Wait],
+    pending: PendingResponse,
 ) -> PendingResponse:
     # Nothing that waits may hold the request: its records are as large as its frame.
     def run(outcomes: Sequence[Outcome]) -> None:
@@ -170,7 +210,7 @@ def _answer_when_committed(
 
     awaited = [Awaited(partition.when_committed, end_offset) for _, partition, end_offset in waits]
     delayed = DelayedProduce(awaited, ctx.services.clock, run)
-    pending = PendingResponse(delayed.abandon)
+    pending.abandon = delayed.abandon
     delayed.start(timeout_ms)
     return pending
 
@@ -197,40 +237,25 @@ def _refusal(request: ProduceRequest) -> tuple[ErrorCode, str | None] | None:
 
 
 def _transactional_refusal(
-    ctx: RequestContext, request: ProduceRequest
+    ctx: RequestContext, transactional_id: str, batches: Mapping[tuple[str, int], BatchHeader]
 ) -> tuple[ErrorCode, str | None] | None:
-    """The error of a request with a transactional id, if it has transactional batches and may not."""
-    transactional = transactional_producers(request)
-    _refuse_late(ctx, transactional)
-    producers = set(transactional.values())
-    if len(producers) > 1:
+    """The error of a request that may not have these transactional batches, if any."""
+    if len({(header.producer_id, header.producer_epoch) for header in batches.values()}) > 1:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the request has batches of several producers"
-    if producers and not ctx.authorize(AclResource.TRANSACTIONAL_ID, request.transactional_id or ""):
+    if batches and not ctx.authorize(AclResource.TRANSACTIONAL_ID, transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None
     return None
 
 
-def _refuse_late(ctx: RequestContext, transactional: Mapping[tuple[str, int], tuple[int, int]]) -> None:
+def _refuse_late(ctx: RequestContext, batches: Mapping[tuple[str, int], BatchHeader]) -> None:
     """Refuse records that would get into a later transaction than theirs (decision 9).
 
     Raises CloseConnection: any client survives it, and sends again on a new connection what it still wants sent.
     """
-    for (topic, index), (producer_id, epoch) in transactional.items():
+    connected_at = ctx.connection.connected_at
+    for (topic, index), header in batches.items():
         partition = ctx.services.replicas.partition(topic, index)
-        if partition is not None and not partition.hear(producer_id, epoch, ctx.connection.connected_at):
-            raise late(f"producer {producer_id}")
-
-
-def transactional_producers(request: ProduceRequest) -> dict[tuple[str, int], tuple[int, int]]:
-    """Producer id and epoch of the partitions' transactional batches."""
-    found = {}
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            records = data.records
-            if records is not None and len(records) >= HEADER_SIZE and records[_CODEC_AT] & TRANSACTIONAL:
-                try:
-                    header = read_header(records)
-                except CorruptRecordError:
-                    continue
-                found[topic.name, data.index] = (header.producer_id, header.producer_epoch)
-    return found
+        if partition is not None and not partition.hear(
+            header.producer_id, header.producer_epoch, connected_at
+        ):
+            raise late(f"producer {header.producer_id}")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ottla_broker.metadata.cache import MetadataCache
     from ottla_broker.replica.fetch_session import FetchSessions
     from ottla_broker.replica.manager import ReplicaManager
+    from ottla_broker.replica.transaction_verifier import TransactionVerifier
     from ottla_broker.replica.txn_markers import TxnMarkers
     from ottla_protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
     from ottla_protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -74,6 +75,7 @@ class Services:
     fetch_sessions: FetchSessions
     txn_markers: TxnMarkers
     conversions: Conversions = field(default_factory=Conversions)
+    transaction_verifier: TransactionVerifier | None = None
     joined: asyncio.Event | None = None
     cluster_member: Member | None = None
 

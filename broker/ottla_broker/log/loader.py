@@ -63,7 +63,7 @@ def load(
     files = environment.files
     now_ms = environment.now_ms()
     found = _finish_interrupted(files, path, name, set(files.names(path)))
-    producers = ProducerStates(files, path, name, environment.producer_id_expiration_ms)
+    producers = ProducerStates(environment, path, name)
     producers.find_snapshots(list(found))
     epochs = LeaderEpochs()
     if names.LEADER_EPOCHS in found:
@@ -110,7 +110,8 @@ def load(
         else:
             producers.load(loaded.log_start_offset, end, now_ms)
             rebuild_producers(producers, segments, end)
-    producers.remove_expired(now_ms)
+    for _ in producers.expire(now_ms):
+        pass
     return loaded
 
 

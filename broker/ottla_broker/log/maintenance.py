@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla_broker.events import get_logger
@@ -181,10 +182,11 @@ class LogMaintenance:
 
     async def expire_producers(self) -> None:
         """Forget producers that have not written for producer.id.expiration.ms."""
-        now_ms = self._clock.now_ms()
-
-        def expire(log: Log) -> None:
-            if log.is_open and log.producers.producers:
-                log.producers.remove_expired(now_ms)
-
-        await self._for_each(expire)
+        clock = self._clock
+        now_ms, began = clock.now_ms(), clock.monotonic()
+        for log in tuple(self._logs.stored_logs()):
+            if log.is_open and log.failure is None:
+                for _ in chain(log.producers.expire(now_ms), (None,)):
+                    if clock.monotonic() - began > _SLICE_SECONDS:
+                        await clock.sleep(_PAUSE_SECONDS)
+                        began = clock.monotonic()

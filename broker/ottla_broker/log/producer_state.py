@@ -34,7 +34,7 @@ offset; it is removed with its segment. Owned by the log's thread.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as StructError
@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.events import get_logger
 from ottla_broker.log import names
-from ottla_broker.log.files import CorruptFileError, Files
+from ottla_broker.log.files import CorruptFileError
 from ottla_broker.log.txn_index import AbortedTransaction
 from ottla_broker.log.unstable_transactions import UnstableTransactions
 from ottla_broker.log.verification import VerificationGuard, Verifications
@@ -51,6 +51,7 @@ from ottla_protocol.records.batch import TRANSACTIONAL, BatchHeader
 from ottla_protocol.records.crc import crc32c
 
 if TYPE_CHECKING:
+    from ottla_broker.log.environment import LogEnvironment
     from ottla_protocol.records.control import ControlRecord
 
 _HEADER: Final = Struct(">hIi")
@@ -59,6 +60,7 @@ _VERSION: Final = 1
 _CRC_END: Final = 6
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _REMEMBERED: Final = 5
+_PRODUCERS_PER_STEP: Final = 4096
 NO_EPOCH: Final = -1
 
 _log = get_logger()
@@ -177,11 +179,11 @@ class ProducerStates:
     """
 
     __slots__ = (
+        "_environment",
         "_files",
         "_folder",
         "_name",
         "end_offset",
-        "expiration_ms",
         "last_snapshot",
         "monotonic",
         "producers",
@@ -190,11 +192,11 @@ class ProducerStates:
         "verifications",
     )
 
-    def __init__(self, files: Files, folder: str, name: str, expiration_ms: int) -> None:
-        self._files = files
+    def __init__(self, environment: LogEnvironment, folder: str, name: str) -> None:
+        self._environment = environment
+        self._files = environment.files
         self._folder = folder
         self._name = name
-        self.expiration_ms = expiration_ms
         self.producers: dict[int, ProducerEntry] = {}
         self.unstable = UnstableTransactions()
         self.verifications = Verifications()
@@ -401,17 +403,20 @@ class ProducerStates:
         stable = ended.marker_offset + 1 if first_open is None else first_open
         return AbortedTransaction(ended.producer_id, ended.first_offset, ended.marker_offset, stable)
 
-    def remove_expired(self, now_ms: int) -> None:
-        """Forget producers without an open transaction that wrote nothing for producer.id.expiration.ms."""
-        oldest = now_ms - self.expiration_ms
-        expired = [
-            entry.producer_id
-            for entry in self.producers.values()
-            if entry.last_timestamp <= oldest and entry.txn_first_offset < 0
-        ]
-        for producer_id in expired:
-            del self.producers[producer_id]
+    def expire(self, now_ms: int) -> Iterator[None]:
+        """Forget producers without an open transaction that wrote nothing for ``producer.id.expiration.ms``.
+
+        Some thousand producers at each step; batches may be appended in between.
+        """
+        oldest = now_ms - self._environment.producer_id_expiration_ms
         self.verifications.remove_older(oldest)
+        producers = self.producers
+        for number, producer_id in enumerate(tuple(producers), 1):
+            entry = producers.get(producer_id)
+            if entry is not None and entry.last_timestamp <= oldest and entry.txn_first_offset < 0:
+                del producers[producer_id]
+            if number % _PRODUCERS_PER_STEP == 0:
+                yield
 
     def find_snapshots(self, folder_names: list[str]) -> None:
         """Find the snapshot files among the folder's names."""
@@ -483,7 +488,7 @@ class ProducerStates:
                 )
                 self.remove_snapshot(offset)
                 continue
-            oldest = now_ms - self.expiration_ms
+            oldest = now_ms - self._environment.producer_id_expiration_ms
             for entry in entries:
                 # After a truncation nothing is known of the connections any more.
                 entry.heard_since = self.monotonic()

@@ -67,6 +67,7 @@ class Purpose(Enum):
     CONTROL = "control"
     WATCH = "watch"
     MARKERS = "markers"
+    VERIFICATION = "verification"
     OTHER = "other"
 
 

@@ -358,6 +358,19 @@ class Partition:
         """Take all connections that exist now for old ones. Raises KafkaError: KAFKA_STORAGE_ERROR."""
         self.log.producers.hear_from_now()
 
+    def begin_verification(
+        self, producer_id: int, sequence: int, epoch: int, now_ms: int
+    ) -> VerificationGuard | None:
+        """The guard under which a transactional batch has to be verified; None: its transaction is open here.
+
+        Raises KafkaError: this broker doesn't lead.
+        """
+        self.check_leader()
+        producers = self.log.producers
+        if producers.has_open_transaction(producer_id):
+            return None
+        return producers.verifications.begin(producer_id, sequence, epoch, now_ms)
+
     def append_internal(self, records: bytearray, now_ms: int) -> int:
         """Append a coordinator's own records, which all in-sync replicas must get; returns the offset after them.
 

@@ -1,0 +1,181 @@
+"""Asks transaction coordinators whether partitions belong to a producer's open transaction (KIP-890).
+
+A batch that begins a transaction in a partition is held until its coordinator has confirmed that. Otherwise a batch
+that arrives after its transaction's marker would begin a transaction that no one ends. Source: Kafka's
+``AddPartitionsToTxnManager``.
+
+Each coordinator's broker gets one request at a time; what comes meanwhile goes into the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from ottla_protocol.errors import ErrorCode
+
+TopicPartition = tuple[str, int]
+
+Verdicts = Mapping[TopicPartition, ErrorCode]
+"""Why partitions are not verified; those that are verified are missing."""
+
+Verified = Callable[[Verdicts], None]
+
+TIMEOUT_SECONDS: Final = 30.0
+"""How long a coordinator may take (Kafka's ``request.timeout.ms``)."""
+
+MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
+"""How many bytes of records may wait for coordinators; beyond that, producers are asked to send them again."""
+
+
+class Verification(NamedTuple):
+    """A producer's transaction, and the partitions that should belong to it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: Collection[TopicPartition]
+
+
+class Coordinator(Protocol):
+    """The transaction coordinator of this broker."""
+
+    def verify_partitions(
+        self, transactional_id: str, producer: tuple[int, int], partitions: Collection[TopicPartition]
+    ) -> tuple[int, Collection[TopicPartition]]:
+        """An error code for all; or NONE and the partitions that are not part of the producer's transaction."""
+        ...
+
+
+Answers = Sequence[Verdicts] | ErrorCode | None
+"""A coordinator's answer: verdicts for each transaction; one error for all; None: it can't verify transactions."""
+
+Ask = Callable[[int, Sequence[Verification], Callable[[Answers], None]], None]
+"""``ask(broker_id, verifications, answered)`` asks another broker, and calls ``answered`` once, later."""
+
+
+class _Waiting:
+    """One transaction that its coordinator is asked about, for one or several produce requests."""
+
+    __slots__ = ("callbacks", "partitions", "producer_epoch", "producer_id")
+
+    def __init__(self, verification: Verification) -> None:
+        self.producer_id = verification.producer_id
+        self.producer_epoch = verification.producer_epoch
+        self.partitions: dict[TopicPartition, None] = {}
+        self.callbacks: list[tuple[Collection[TopicPartition], Verified]] = []
+
+    def add(self, partitions: Collection[TopicPartition], verified: Verified) -> None:
+        self.partitions.update(dict.fromkeys(partitions))
+        self.callbacks.append((partitions, verified))
+
+    def fail(self, code: ErrorCode) -> None:
+        for partitions, verified in self.callbacks:
+            verified(dict.fromkeys(partitions, code))
+
+    def answer(self, verdicts: Verdicts) -> None:
+        for partitions, verified in self.callbacks:
+            verified({each: verdicts[each] for each in partitions if each in verdicts})
+
+
+class TransactionVerifier:
+    """Owned by the loop thread.
+
+    Attributes:
+        waiting_bytes: of records that wait for their verification.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        coordinator: Coordinator,
+        broker_of: Callable[[str], int | None],
+        ask: Ask | None,
+    ) -> None:
+        """``broker_of``: the broker that coordinates a transactional id, None or -1 without one.
+
+        ``ask``: None for a broker that stands alone.
+        """
+        self._broker_id = broker_id
+        self._coordinator = coordinator
+        self._broker_of = broker_of
+        self._ask = ask
+        self.waiting_bytes = 0
+        # By broker, the transactions that go into the next request, by transactional id.
+        self._next: dict[int, dict[str, _Waiting]] = {}
+        # Brokers with a request under way.
+        self._asked: set[int] = set()
+
+    def verify(self, verification: Verification, verified: Verified) -> None:
+        """Call ``verified`` once with the verdicts: at once if this broker is the coordinator, else later.
+
+        The coordinator's errors stay as they are, except that PRODUCER_FENCED is INVALID_PRODUCER_EPOCH, which
+        producers expect here. A coordinator that isn't known or doesn't answer is COORDINATOR_NOT_AVAILABLE or
+        NETWORK_EXCEPTION.
+        """
+        broker_id = self._broker_of(verification.transactional_id)
+        if broker_id == self._broker_id:
+            verified(self._verify_here(verification))
+        elif broker_id is None or broker_id < 0 or self._ask is None:
+            verified(dict.fromkeys(verification.partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        else:
+            self._queue(broker_id, verification, verified)
+
+    def _verify_here(self, verification: Verification) -> Verdicts:
+        partitions = verification.partitions
+        producer = verification.producer_id, verification.producer_epoch
+        error, missing = self._coordinator.verify_partitions(
+            verification.transactional_id, producer, partitions
+        )
+        if error:
+            return dict.fromkeys(partitions, for_producers(ErrorCode(error)))
+        return dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE)
+
+    def _queue(self, broker_id: int, verification: Verification, verified: Verified) -> None:
+        queue = self._next.setdefault(broker_id, {})
+        waiting = queue.get(verification.transactional_id)
+        if waiting is not None:
+            if waiting.producer_epoch > verification.producer_epoch:
+                verified(dict.fromkeys(verification.partitions, ErrorCode.INVALID_PRODUCER_EPOCH))
+                return
+            producer = (verification.producer_id, verification.producer_epoch)
+            if (waiting.producer_id, waiting.producer_epoch) != producer:
+                is_fenced = waiting.producer_epoch < verification.producer_epoch
+                del queue[verification.transactional_id]
+                waiting.fail(ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else ErrorCode.NETWORK_EXCEPTION)
+                waiting = None
+        if waiting is None:
+            waiting = queue[verification.transactional_id] = _Waiting(verification)
+        waiting.add(verification.partitions, verified)
+        if broker_id not in self._asked:
+            self._send(broker_id)
+
+    def _send(self, broker_id: int) -> None:
+        queue = self._next.pop(broker_id, None)
+        if not queue:
+            return
+        assert self._ask is not None
+        self._asked.add(broker_id)
+        verifications = [
+            Verification(name, each.producer_id, each.producer_epoch, list(each.partitions))
+            for name, each in queue.items()
+        ]
+
+        def answered(answers: Answers) -> None:
+            self._asked.discard(broker_id)
+            for number, waiting in enumerate(queue.values()):
+                if answers is None:
+                    waiting.answer({})
+                elif isinstance(answers, ErrorCode):
+                    waiting.fail(answers)
+                else:
+                    waiting.answer(answers[number])
+            if broker_id not in self._asked:
+                self._send(broker_id)
+
+        self._ask(broker_id, verifications, answered)
+
+
+def for_producers(code: ErrorCode) -> ErrorCode:
+    """A coordinator's error as producers expect it."""
+    return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
