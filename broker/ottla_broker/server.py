@@ -254,6 +254,11 @@ class Broker:
 
         limit_moves()
         on_broker_configs.append(limit_moves)
+
+        def expire_producers() -> None:
+            self.logs.environment.producer_id_expiration_ms = config.producer_id_expiration_ms
+
+        on_broker_configs.append(expire_producers)
         if not config.log_cleaner_enable:
             return
         from ottla_broker.log.cleaner.service import CleanerSettings, LogCleaner
