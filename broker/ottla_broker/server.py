@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from ottla_broker.controller.standalone import StandaloneController
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
+from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.coordinator.transaction.producer_id_source import ProducerIdSource
 from ottla_broker.coordinator.transaction.settings import TransactionSettings
 from ottla_broker.events import get_logger
@@ -41,6 +42,7 @@ from ottla_broker.network.request_memory import RequestMemory, request_memory_bo
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_broker.replica.manager import ReplicaManager
+from ottla_broker.replica.transaction_verifier import TransactionVerifier
 from ottla_broker.replica.txn_markers import TxnMarkers
 from ottla_broker.store.api import StoreError
 from ottla_broker.store.embedded import EmbeddedStore
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig, Endpoint
     from ottla_broker.controller.api import Controller
     from ottla_broker.coordinator.transaction.markers import DeliverMarkers, Written
+    from ottla_broker.replica.transaction_verifier import Verification
     from ottla_broker.replica.txn_markers import TxnMarker
 
 _log = get_logger()
@@ -136,7 +139,7 @@ class Broker:
         await self.logs.load(self.metadata.log_config)
         self._loaded = True
         self._start_groups(controller.on_topic_deleted, controller.on_broker_configs)
-        self._start_transactions()
+        self._start_transactions(controller.on_broker_configs)
         await controller.start()
         self._start_maintenance(controller.on_broker_configs)
         self._listen(sockets)
@@ -160,7 +163,7 @@ class Broker:
         self._stopping.append(self.replicas.checkpoint_high_watermarks)
         self.controller = member.controller
         self._start_groups(member.controller_requests.on_topic_deleted, member.on_broker_configs)
-        self._start_transactions()
+        self._start_transactions(member.on_broker_configs)
         self._start_maintenance(member.on_broker_configs)
         self._listen(sockets)
         self._accept()
@@ -209,8 +212,8 @@ class Broker:
         found = self.metadata.topic(topic)
         return configured if found is None else len(found.partitions)
 
-    def _start_transactions(self) -> None:
-        """Start the transaction coordinator, and what writes markers for coordinators of all brokers."""
+    def _start_transactions(self, on_broker_configs: list[Callable[[], None]]) -> None:
+        """Start the transaction coordinator, and what leaders need: markers, and verification of transactions."""
         settings = TransactionSettings.from_config(self.config)
         self.txn_markers = TxnMarkers(self.replicas, self.clock, self.groups.complete_transaction)
         producer_ids = ProducerIdSource(self.controller.next_producer_id)
@@ -230,9 +233,26 @@ class Broker:
         self.transactions.start()
         self._stopping.append(producer_ids.close)
         self._stopping.append(self.transactions.stop)
+        self.transaction_verifier = TransactionVerifier(
+            self.config.broker_id,
+            self._verify_transaction,
+            lambda name: self._leader_of(TRANSACTION_TOPIC, self.transactions.partition_for(name)),
+            None if member is None else member.verification_transport(),
+        )
+
+        def verify() -> None:
+            enabled = self.config.transaction_partition_verification_enable
+            self.logs.environment.verifies_transactions = enabled
+
+        verify()
+        on_broker_configs.append(verify)
 
     def _write_markers_here(self, _: int, markers: Sequence[TxnMarker], written: Written) -> None:
         self.txn_markers.write(markers, written)
+
+    def _verify_transaction(self, asked: Verification) -> tuple[int, Collection[tuple[str, int]]]:
+        producer = Producer(asked.producer_id, asked.producer_epoch)
+        return self.transactions.verify_partitions(asked.transactional_id, producer, asked.partitions)
 
     def _leader_of(self, topic: str, index: int) -> int | None:
         """The broker that can be asked for a partition, -1 while there is none; None: there is no such partition."""
@@ -294,6 +314,7 @@ class Broker:
             fetch_sessions=self.fetch_sessions,
             transactions=self.transactions,
             txn_markers=self.txn_markers,
+            transaction_verifier=self.transaction_verifier,
             joined=None if member is None else member.controller_requests.joined,
             cluster_member=member,
         )

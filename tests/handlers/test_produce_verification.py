@@ -18,7 +18,7 @@ from ottla_broker.handlers import produce
 from ottla_broker.log.files import Files
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.replica.leadership import LeaderState
-from ottla_broker.replica.transaction_verifier import Answers, TransactionVerifier
+from ottla_broker.replica.transaction_verifier import Answers, TransactionVerifier, Verification
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -38,14 +38,12 @@ class VerifyingBench(Bench):
         self.asked = 0
         self.services.transaction_verifier = TransactionVerifier(
             1,
-            self,
+            self.verify_here,
             lambda name: 2 if self.remote else 1,
             lambda broker, verifications, answered: self.questions.append(answered),
         )
 
-    def verify_partitions(
-        self, transactional_id: str, producer: tuple[int, int], partitions: Collection[tuple[str, int]]
-    ) -> tuple[int, Collection[tuple[str, int]]]:
+    def verify_here(self, asked: Verification) -> tuple[int, Collection[tuple[str, int]]]:
         self.asked += 1
         return self.here
 

@@ -32,16 +32,16 @@ class Bench:
         self.asked: list[tuple[int, Sequence[Verification], Callable[[Answers], None]]] = []
         self.here: tuple[int, Collection[tuple[str, int]]] = (0, ())
         self.heard: list[tuple[str, Verdicts]] = []
-        self.verifier = TransactionVerifier(1, self, self.broker_of, lambda *asked: self.asked.append(asked))
+        self.verifier = TransactionVerifier(
+            1, self.verify_here, self.broker_of, lambda *asked: self.asked.append(asked)
+        )
 
     def broker_of(self, name: str) -> int | None:
         if name.startswith("h"):
             return 1
         return int(name[0]) if name[0].isdigit() else {"n": None, "l": -1}[name[0]]
 
-    def verify_partitions(
-        self, transactional_id: str, producer: tuple[int, int], partitions: Collection[tuple[str, int]]
-    ) -> tuple[int, Collection[tuple[str, int]]]:
+    def verify_here(self, asked: Verification) -> tuple[int, Collection[tuple[str, int]]]:
         return self.here
 
     def ask(
@@ -86,7 +86,7 @@ def test_there_is_no_coordinator(bench: Bench) -> None:
     bench.ask("leaderless")
     none = {A: ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert bench.heard == [("none", none), ("leaderless", none)]
-    alone = TransactionVerifier(1, bench, bench.broker_of, None)
+    alone = TransactionVerifier(1, bench.verify_here, bench.broker_of, None)
     alone.verify(Verification("2", 7, 0, (A,)), lambda verdicts: bench.heard.append(("2", verdicts)))
     assert bench.heard[-1] == ("2", none)
 

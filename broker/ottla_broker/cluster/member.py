@@ -21,6 +21,7 @@ from ottla_broker.cluster.log_dir_failures import report_failed_dir
 from ottla_broker.cluster.marker_transport import MarkerTransport
 from ottla_broker.cluster.peer_monitor import PeerMonitor
 from ottla_broker.cluster.reconnecting_store import ReconnectingStore
+from ottla_broker.cluster.verification_transport import VerificationTransport
 from ottla_broker.config.cluster_keys import RACK_AWARE
 from ottla_broker.config.topics import check_topic_config, log_config
 from ottla_broker.controller.bootstrap import ensure_paths, registration_of, settle_cluster_id
@@ -102,7 +103,7 @@ class ClusterMember:
         self._active: ActiveController | None = None
         self._registration: BrokerRegistration | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._transports: list[MarkerTransport] = []
+        self._transports: list[MarkerTransport | VerificationTransport] = []
         self._log_configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
 
     async def open(self, cluster_id: str | None, broker_id: int | None) -> None:
@@ -217,6 +218,12 @@ class ClusterMember:
     def marker_transport(self, local: TxnMarkers) -> MarkerTransport:
         """Delivers transaction markers to this broker, where ``local`` writes them, and to the others."""
         made = MarkerTransport(self._config.broker_id, local, self._peers)
+        self._transports.append(made)
+        return made
+
+    def verification_transport(self) -> VerificationTransport:
+        """Asks other brokers to verify transactions."""
+        made = VerificationTransport(self._peers)
         self._transports.append(made)
         return made
 

@@ -10,7 +10,7 @@ Each coordinator's broker gets one request at a time; what comes meanwhile goes 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from ottla_protocol.errors import ErrorCode
 
@@ -37,15 +37,9 @@ class Verification(NamedTuple):
     partitions: Collection[TopicPartition]
 
 
-class Coordinator(Protocol):
-    """The transaction coordinator of this broker."""
-
-    def verify_partitions(
-        self, transactional_id: str, producer: tuple[int, int], partitions: Collection[TopicPartition]
-    ) -> tuple[int, Collection[TopicPartition]]:
-        """An error code for all; or NONE and the partitions that are not part of the producer's transaction."""
-        ...
-
+VerifyHere = Callable[[Verification], tuple[int, Collection[TopicPartition]]]
+"""The transaction coordinator of this broker: an error code for all partitions; or NONE, and those that are not part of
+the producer's transaction."""
 
 Answers = Sequence[Verdicts] | ErrorCode | None
 """A coordinator's answer: verdicts for each transaction; one error for all; None: it can't verify transactions."""
@@ -88,7 +82,7 @@ class TransactionVerifier:
     def __init__(
         self,
         broker_id: int,
-        coordinator: Coordinator,
+        verify_here: VerifyHere,
         broker_of: Callable[[str], int | None],
         ask: Ask | None,
     ) -> None:
@@ -97,7 +91,7 @@ class TransactionVerifier:
         ``ask``: None for a broker that stands alone.
         """
         self._broker_id = broker_id
-        self._coordinator = coordinator
+        self._coordinate = verify_here
         self._broker_of = broker_of
         self._ask = ask
         self.waiting_bytes = 0
@@ -122,13 +116,9 @@ class TransactionVerifier:
             self._queue(broker_id, verification, verified)
 
     def _verify_here(self, verification: Verification) -> Verdicts:
-        partitions = verification.partitions
-        producer = verification.producer_id, verification.producer_epoch
-        error, missing = self._coordinator.verify_partitions(
-            verification.transactional_id, producer, partitions
-        )
+        error, missing = self._coordinate(verification)
         if error:
-            return dict.fromkeys(partitions, for_producers(ErrorCode(error)))
+            return dict.fromkeys(verification.partitions, for_producers(ErrorCode(error)))
         return dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE)
 
     def _queue(self, broker_id: int, verification: Verification, verified: Verified) -> None:
