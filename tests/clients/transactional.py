@@ -55,7 +55,9 @@ class TransactionalProducer(ABC):
 class Confluent(TransactionalProducer):
     name = "confluent"
 
-    def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int = 60_000) -> None:
+    def __init__(
+        self, bootstrap: str, transactional_id: str, timeout_ms: int = 60_000, **settings: object
+    ) -> None:
         self._bootstrap = bootstrap
         self._producer = ck.Producer(
             {
@@ -63,6 +65,7 @@ class Confluent(TransactionalProducer):
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": timeout_ms,
                 "message.timeout.ms": timeout_ms,
+                **{name.replace("_", "."): value for name, value in settings.items()},
             }
         )
         self._call(self._producer.init_transactions, DEADLINE_S)
