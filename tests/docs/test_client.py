@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.docs.pages import ROOT, marked, text
-from tests.support.transactions import has_transactions
 
 from ottla_client import Admin, BatchDeliveryError, Consumer, PartialError, Producer, errors
 
@@ -31,13 +30,10 @@ def test_the_programs_in_the_pages_order(
     own_broker: Callable[..., BrokerProcess], capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker = own_broker()
-    transactions = has_transactions(broker)
     programs = marked(PAGE, "file")
     assert programs.keys() == marked(PAGE, "output").keys()
     assert text(PAGE).count("```python\n") == len(programs), "a program without a name is not run"
     for name, program in programs.items():
-        if "transactional_id" in program and not transactions:
-            continue
         run(program, broker.bootstrap)
         assert capsys.readouterr().out == marked(PAGE, "output")[name], name
 

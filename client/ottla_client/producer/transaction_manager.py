@@ -2,8 +2,9 @@
 
 The application's calls and failed batches change the state; ``next`` gives the one request that is due; ``answered``
 takes its response. Requests go out one at a time, in this order: the partitions of waiting batches, offsets, the end.
-A transaction ends only after every batch that was sent has an outcome (``drained``): until then nobody knows which
-sequence number comes next. After a failure the producer raises its epoch (KIP-360), so sequence numbers begin again.
+A transaction ends only after every batch that was sent has an outcome (``drained``): until then it is unknown which
+sequence number comes next. After an abort the producer raises its epoch (KIP-360): sequence numbers begin again, and
+brokers refuse what is still under way. If the broker is too old for that, only a lost sequence number stops the producer.
 """
 
 from __future__ import annotations
@@ -177,6 +178,7 @@ class TransactionManager:
             raise TransactionStateError(f"{self}: there is no transaction to abort")
         self._forget_requests(self.aborted())
         self._drained = False
+        self._raise_epoch |= self._may_have_begun
         self._become(TransactionState.ABORTING)
 
     def aborted(self) -> Exception:
