@@ -146,7 +146,7 @@ class Buffer:
                         return parts
                     self._put_off(error)
                     raise
-                self._went_on(chunk, before)
+                self._went_on(chunk, before, handed_out=part is not None)
                 if chunk.epoch is not None:
                     state.epoch = chunk.epoch
                 if part is None:
@@ -183,10 +183,18 @@ class Buffer:
             self._finish(chunk)
         return found
 
-    def _went_on(self, chunk: Chunk, before: int) -> None:
-        """A chunk was read from byte ``before``: move the position."""
-        chunk.state.position = chunk.offset
-        self._unprocessed.add(chunk.state)
+    def _went_on(self, chunk: Chunk, before: int, *, handed_out: bool = False) -> None:
+        """A chunk was read from byte ``before``: move the position.
+
+        Control batches and aborted records need no processing: if the application has processed all before them, they
+        are processed, too.
+        """
+        state = chunk.state
+        if handed_out or state in self._unprocessed:
+            self._unprocessed.add(state)
+        else:
+            state.processed_offset = chunk.offset
+        state.position = chunk.offset
         self._shrink(chunk, chunk.at - before)
 
     def _put_off(self, error: CorruptBatchError | DeserializationError) -> None:

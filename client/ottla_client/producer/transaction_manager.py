@@ -4,7 +4,7 @@ The application's calls and failed batches change the state; ``next`` gives the 
 takes its response. Requests go out one at a time, in this order: the partitions of waiting batches, offsets, the end.
 A transaction ends only after every batch that was sent has an outcome (``drained``): until then it is unknown which
 sequence number comes next. After an abort the producer raises its epoch (KIP-360): sequence numbers begin again, and
-brokers refuse what is still under way. If the broker is too old for that, only a lost sequence number stops the producer.
+brokers refuse what is still under way. On a broker that is too old for that, a lost sequence number stops the producer.
 """
 
 from __future__ import annotations
