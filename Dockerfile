@@ -1,6 +1,6 @@
 # A small image with a broker and the command line, which runs as an unprivileged user. See docs/docker.md.
 FROM python:3.11-slim AS build
-# Compiles one module of the broker; where Debian's mirrors can't be reached, the image does without.
+# Compiles two modules of the broker; where Debian's mirrors can't be reached, the image does without.
 RUN (apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev) || echo "no compiler" >&2
 COPY pyproject.toml hatch_build.py README.md LICENSE /source/
 COPY broker /source/broker

@@ -1,8 +1,9 @@
-"""Compiles protocol/ottla_protocol/records/_scan.c into the wheel, if there is a C compiler.
+"""Compiles the C modules into the wheel, if there is a C compiler.
 
-Without one the wheel is the same for all platforms, and scan.py does the work in Python. ``OTTLA_EXTENSION=0`` skips
-the compiler, ``OTTLA_EXTENSION=1`` makes its failure an error. The binary uses the stable ABI of Python 3.11, so one
-serves every later version. An editable install gets the binary beside its source.
+Without one the wheel is the same for all platforms, and Python does their work: ``scan.py`` of the protocol, and
+``offset_map.py`` of the log cleaner. ``OTTLA_EXTENSION=0`` skips the compiler, ``OTTLA_EXTENSION=1`` makes its failure
+an error. The binaries use the stable ABI of Python 3.11, so they serve every later version. An editable install gets
+them where the modules are imported from.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = "protocol/ottla_protocol/records/_scan.c"
-BINARY = "_scan.abi3.so"
+MODULES = {
+    "protocol/ottla_protocol/records/_scan.c": "protocol/ottla_protocol/records/_scan.abi3.so",
+    "broker/ottla_broker/log/cleaner/native/module.c": "broker/ottla_broker/log/cleaner/_cleaning.abi3.so",
+}
+"""Each module's source, and the binary it becomes."""
 
 
 class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Hatchling's hook: it adds the binary to what is built."""
+    """Hatchling's hook: it adds the binaries to what is built."""
 
     PLUGIN_NAME = "custom"
     _folder: str | None = None
@@ -33,27 +37,24 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
         wanted = os.environ.get("OTTLA_EXTENSION", "")
         if wanted == "0" or sysconfig.get_config_var("Py_GIL_DISABLED"):
             return
-        source = Path(self.root, SOURCE)
         self._folder = tempfile.mkdtemp(prefix="ottla-build-")
-        binary = Path(self._folder, BINARY)
-        try:
-            compile_extension(source, binary)
-        except (OSError, subprocess.CalledProcessError) as error:
-            if wanted == "1":
-                raise
-            why = getattr(error, "stderr", None) or error
-            self.app.display_warning(f"{SOURCE} wasn't compiled, Python does its work more slowly: {why}")
-            return
-        if version == "editable":
-            # Renamed over an older one, which a running process may have mapped.
-            beside = source.with_name(BINARY + ".new")
-            shutil.copy(binary, beside)
-            beside.replace(source.with_name(BINARY))
-            return
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["force_include"][str(binary)] = f"ottla_protocol/records/{BINARY}"
-        build_data["pure_python"] = False
-        build_data["tag"] = f"cp311-abi3-{platform}"
+        for source, target in MODULES.items():
+            binary = Path(self._folder, Path(target).name)
+            try:
+                compile_extension(Path(self.root, source), binary)
+            except (OSError, subprocess.CalledProcessError) as error:
+                if wanted == "1":
+                    raise
+                why = getattr(error, "stderr", None) or error
+                self.app.display_warning(f"{source} wasn't compiled, Python does its work more slowly: {why}")
+                continue
+            if version == "editable":
+                put(binary, Path(self.root, target))
+                continue
+            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data["force_include"][str(binary)] = target.partition("/")[2]
+            build_data["pure_python"] = False
+            build_data["tag"] = f"cp311-abi3-{platform}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if self._folder is not None:
@@ -71,7 +72,18 @@ def compile_extension(source: Path, binary: Path) -> None:
     subprocess.run(command, check=True, capture_output=True, text=True)
 
 
+def put(binary: Path, target: Path) -> None:
+    """Copy a binary to its place, over an older one, which a running process may have mapped."""
+    beside = target.with_name(target.name + ".new")
+    shutil.copy(binary, beside)
+    beside.replace(target)
+
+
 if __name__ == "__main__":
-    # Beside its source, as an editable install does, for whoever changes it.
-    here = Path(__file__).resolve().parent / SOURCE
-    compile_extension(here, here.with_name(BINARY))
+    # In their places, as an editable install does, for those who change the sources.
+    root = Path(__file__).resolve().parent
+    with tempfile.TemporaryDirectory(prefix="ottla-build-") as folder:
+        for source, target in MODULES.items():
+            made = Path(folder, Path(target).name)
+            compile_extension(root / source, made)
+            put(made, root / target)

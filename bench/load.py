@@ -26,7 +26,10 @@ _WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One load: ``kind`` is produce, consume, latency, transactions or flushes (of ``together`` records each)."""
+    """One load: ``kind`` is produce, consume, latency, transactions or flushes (of ``together`` records each).
+
+    ``keys``: what is produced has random keys of 16 B, of so many.
+    """
 
     kind: str
     address: str
@@ -37,6 +40,7 @@ class Job:
     acks: str = "1"
     codec: str = "none"
     together: int = 1
+    keys: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +94,12 @@ def _produce(job: Job) -> Done:
     batch: list[Any] = [{"value": value} for value in payloads(job.size, BATCH)]
     producer.list_topics(job.topic, 30)
     rounds = job.records // BATCH
+    chance = random.Random(1)
     began = time.perf_counter()
     for index in range(rounds):
+        if job.keys:
+            for record in batch:
+                record["key"] = b"%016d" % chance.randrange(job.keys)
         queued = producer.produce_batch(job.topic, batch, partition=index % job.partitions)
         if queued != BATCH:
             raise RuntimeError(f"only {queued} of {BATCH} records were queued")

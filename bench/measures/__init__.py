@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from bench.context import Bench
 from bench.measures import (
+    cleaning,
     cli,
     client,
     cpu,
@@ -36,6 +37,7 @@ MEASURES: dict[str, tuple[str, Callable[[Bench], None]]] = {
     "fetch": ("cached data handed out, beside a bare sendfile loop", fetch.measure),
     "group": ("a thousand consumers join one group at once", group.measure),
     "partitions": ("ten thousand partitions: restart, idle CPU, memory", partitions.measure),
+    "cleaning": ("compaction: ten records of each key, until clean; produce meanwhile", cleaning.measure),
     "client": ("client libraries, 100 B: records a second in and out", client.measure),
     "round": ("client libraries, one record at a time, acks=all", roundtrip.measure),
     "cli": ("ottla produce and consume beside kcat", cli.measure),

@@ -11,6 +11,7 @@ import pytest
 
 from ottla_broker.log.cleaner import CleanerSettings
 from ottla_broker.log.cleaner.grouping import group_segments
+from ottla_broker.log.cleaner.pace import Throttle
 from ottla_broker.log.cleaner.schedule import cleanable, dirtiest, first_dirty_offset
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.log import Log
@@ -158,6 +159,8 @@ async def test_stopping_in_the_middle_of_a_cleaning_leaves_the_log_as_it_was(bro
         append(log, *((b"%d" % key, b"v") for key in range(100)))
     roll(log)
     before = log.segments
+    # A limit that a minute isn't enough for.
+    broker.cleaner._throttle = Throttle(1000.0, broker.clock.monotonic)
     cleaning = asyncio.ensure_future(broker.clean_now(log))
     await asyncio.sleep(0.01)
     broker.cleaner._stopping.set()

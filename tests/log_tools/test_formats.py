@@ -15,7 +15,7 @@ from ottla_broker.log.checkpoints import (
     encode_topic_id,
 )
 from ottla_broker.log.cleaner.filter import empty_batch, rebuild
-from ottla_broker.log.cleaner.records import walk
+from ottla_broker.log.cleaner.records import choose, walk
 from ottla_broker.log.files import Files
 from ottla_broker.log.folder import DataFolder
 from ottla_broker.log.index import OffsetIndex, TimeIndex
@@ -115,8 +115,11 @@ def test_record_batch_after_compaction() -> None:
     batch = the_batch()
     header = read_header(batch)
     data = bytes(batch[HEADER_SIZE:])
-    tombstone = list(walk(data, 2))[1:]
-    cleaned = rebuild(header, data, tombstone, TIME_MS + 86_400_000)
+    horizon = TIME_MS + 86_400_000
+    choice = choose(
+        walk(data, 2), lambda each: each.has_value, data, header.base_timestamp, horizon, covered=1
+    )
+    cleaned = rebuild(header, choice, horizon)
     assert EXAMPLES["horizon"] == bytes(cleaned.data)
     assert decode_records(EXAMPLES["horizon"]) == [Record(43, TIME_MS + 5, b"UA", None)]
     assert read_header(EXAMPLES["horizon"]).delete_horizon_ms == TIME_MS + 86_400_000

@@ -13,9 +13,9 @@ below a ``size`` that was read before: written bytes never change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla_broker.log import names
 from ottla_broker.log.config import LogConfig
@@ -42,6 +42,15 @@ _SCAN_BYTES: Final = 16 * 1024
 _LEGACY_OVERHEAD: Final = 14
 _LAST_OLD_MAGIC: Final = 1
 CHUNK_BYTES: Final = 1 << 20
+
+
+class Run(NamedTuple):
+    """Whole batches one after the other: bytes, last offset, largest timestamp, and the last offset of its batch."""
+
+    size: int
+    last_offset: int
+    max_timestamp: int
+    max_timestamp_offset: int
 
 
 class LogSegment:
@@ -339,6 +348,21 @@ class LogSegment:
             self._since_index = 0
         self._since_index += size
         self.size = position + size
+
+    def wrote(self, runs: Iterable[Run], interval: int) -> None:
+        """Account for batches that were written to the file after the others, in runs of any size.
+
+        ``interval`` is index.interval.bytes; a run gets one index entry at most.
+        """
+        for size, last_offset, timestamp, timestamp_offset in runs:
+            if timestamp > self._max_timestamp:
+                self._max_timestamp = timestamp
+                self._max_timestamp_offset = timestamp_offset
+            if self._since_index > interval:
+                self.index_batch(last_offset, self.size)
+                self._since_index = 0
+            self._since_index += size
+            self.size += size
 
     def index_batch(self, last_offset: int, position: int) -> None:
         """Index the batch at ``position`` that ends in ``last_offset``, and the largest timestamp so far."""

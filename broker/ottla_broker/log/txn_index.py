@@ -19,7 +19,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -105,6 +105,14 @@ class TxnIndex:
         if self._summarised == self.count:
             self._summarise(array("q", [entry[1]]), array("q", [entry[2]]), array("q", [entry[3]]))
         self.count += 1
+
+    def extend(self, entries: Sequence[AbortedTransaction]) -> None:
+        """Add the transactions of the segment's last markers, in their order. Raises OSError."""
+        if not entries:
+            return
+        self.add(entries[0])
+        self.file.write(encode(entries[1:]), self.count * ENTRY_SIZE)
+        self.count += len(entries) - 1
 
     def truncate_to(self, offset: int) -> None:
         """Remove the entries of markers at or after ``offset``. Raises OSError, CorruptFileError."""

@@ -20,20 +20,25 @@ and the last batch of the cleaned stretch (it carries the last offset).
 
 A batch with a tombstone gets a delete horizon when it is first cleaned: now + ``delete.retention.ms``, stored as the
 base timestamp and marked by bit 6 of the attributes (KIP-534). The records' timestamp deltas then count from it. After
-that time the tombstone may be removed. Control batches wait in the same way once their transaction's records are gone.
+that time the tombstone may be removed. Tombstones above the map's offsets get none yet: while older records of their
+keys are still there, a slow reader must find the tombstone too. (Kafka starts their time as well.) Control batches wait
+in the same way once their transaction's records are gone.
+
+Messages of the formats 0 and 1 follow the same rules, but have no horizons: a tombstone goes once its segment is older
+than ``delete.retention.ms`` before the last clean one. A wrapper that loses messages is written again with the others.
 
 A batch whose checksum is wrong is never touched: rewriting it would make the damage look sound.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ottla_broker.log.cleaner.offset_map import OffsetMap
-from ottla_broker.log.cleaner.pace import RECORDS_A_TURN, Pace
-from ottla_broker.log.cleaner.records import RecordSpan, walk
+from ottla_broker.log.cleaner.offset_map import KeyMap
+from ottla_broker.log.cleaner.records import NOTHING, Choice, choose, damage, moved_body, walk
 from ottla_broker.log.cleaner.transactions import CleanedTransactions
 from ottla_protocol.records.batch import (
     DELETE_HORIZON,
@@ -42,11 +47,11 @@ from ottla_protocol.records.batch import (
     NO_TIMESTAMP,
     BatchHeader,
     CorruptRecordError,
-    crc_is_valid,
     write_crc,
     write_header,
 )
-from ottla_protocol.records.record import encode_varint
+from ottla_protocol.records.formats import CURRENT_MAGIC, decode_any, is_intact
+from ottla_protocol.records.record import Record
 
 _CODEC_BITS: Final = 0x07
 
@@ -81,12 +86,17 @@ class CleaningStats:
     segments: int = 0
 
 
-def record_bytes(header: BatchHeader, batch: memoryview) -> bytes:
-    """The batch's records, uncompressed, after its checksum was verified. Raises CorruptRecordError."""
-    if not crc_is_valid(batch, 0, header):
+def check_crc(header: BatchHeader, batch: memoryview) -> None:
+    """Raise CorruptRecordError unless the batch matches its checksum."""
+    if not is_intact(batch, 0, header):
         raise CorruptRecordError(
             f"the checksum of the batch at offset {header.base_offset} does not match its bytes"
         )
+
+
+def record_bytes(header: BatchHeader, batch: memoryview) -> bytes:
+    """The batch's records, uncompressed, after its checksum was verified. Raises CorruptRecordError."""
+    check_crc(header, batch)
     if not header.codec or not header.record_count:
         return bytes(batch[HEADER_SIZE:])
     from ottla_protocol.records.compression import decompress
@@ -94,83 +104,112 @@ def record_bytes(header: BatchHeader, batch: memoryview) -> bytes:
     return bytes(decompress(header.codec, batch[HEADER_SIZE:]))
 
 
+def old_records(header: BatchHeader, batch: memoryview) -> list[Record]:
+    """The message of an old format, or those in it, after its checksum was verified. Raises CorruptRecordError."""
+    check_crc(header, batch)
+    return decode_any(batch, 0, header)
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class BatchFilter:
-    """The rules above for one cleaning of one log. Used by one thread.
+    """The rules above for one cleaning of one log, for one batch after the other. Used by one thread.
 
     ``round_end`` is the first offset this cleaning must not touch; ``last_records`` is by producer id.
     """
 
-    offsets: OffsetMap
+    offsets: KeyMap
     now_ms: int
     delete_retention_ms: int
     round_end: int
     last_records: Mapping[int, LastRecord]
     transactions: CleanedTransactions
-    pace: Pace
     stats: CleaningStats
+    # Whether tombstones of old formats go that are in the segment which is being filtered.
+    old_tombstones_go: bool = False
+
+    def last_offsets(self) -> array[int]:
+        """Last offsets of the last batches of data of the producers that are remembered, ascending."""
+        found = (each.last_data_offset for each in self.last_records.values())
+        return array("q", sorted(offset for offset in found if offset is not None))
 
     def filter(self, header: BatchHeader, batch: memoryview) -> KeptBatch | None:
         """The part of a batch that stays; None when all of it is removed. Raises CorruptRecordError."""
+        if header.magic != CURRENT_MAGIC:
+            return self._filter_old(header, batch)
         stats = self.stats
-        stats.bytes_read += header.size
         stats.records_read += header.record_count
         data = record_bytes(header, batch)
+        horizon = self.now_ms + self.delete_retention_ms
         if header.is_control:
-            kept, wants_horizon = self._keep_control(header, data)
+            choice = self._choose_control(header, data, horizon)
         elif self.transactions.on_data(header):
-            kept, wants_horizon = [], False
+            choice = NOTHING
         else:
-            kept, wants_horizon = self._keep_data(header, data)
-        stats.records_kept += len(kept)
-        result: KeptBatch | None = None
-        if kept:
-            wants_horizon = wants_horizon and not header.has_delete_horizon
-            if len(kept) == header.record_count and not wants_horizon:
-                result = KeptBatch(batch, header.max_timestamp, changed=False)
-            else:
-                horizon = self.now_ms + self.delete_retention_ms if wants_horizon else None
-                result = rebuild(header, data, kept, horizon)
-        elif self._must_stay_when_empty(header):
-            result = empty_batch(header)
-            if header.size == HEADER_SIZE:
-                result = KeptBatch(batch, header.max_timestamp, changed=False)
-        if result is not None:
-            stats.bytes_written += len(result.data)
-        return result
+            choice = self._choose_data(header, data, horizon)
+        stats.records_kept += choice.kept
+        stats.keyless += choice.keyless
+        if choice.kept:
+            if choice.kept == header.record_count and not choice.moved:
+                return KeptBatch(batch, header.max_timestamp, changed=False)
+            return rebuild(header, choice, horizon)
+        if not self._must_stay_when_empty(header):
+            return None
+        if header.size == HEADER_SIZE:
+            return KeptBatch(batch, header.max_timestamp, changed=False)
+        return empty_batch(header)
 
-    def _keep_data(self, header: BatchHeader, data: bytes) -> tuple[list[RecordSpan], bool]:
-        """The records that stay, and whether a tombstone among them has to wait for a horizon."""
-        offsets, pace, base = self.offsets, self.pace, header.base_offset
-        horizon = header.delete_horizon_ms
-        tombstones_go = horizon is not None and horizon <= self.now_ms
+    def _filter_old(self, header: BatchHeader, batch: memoryview) -> KeptBatch | None:
+        offsets, stats = self.offsets, self.stats
+        records = old_records(header, batch)
         kept = []
-        has_tombstone = False
-        for number, record in enumerate(walk(data, header.record_count), start=1):
-            if not number % RECORDS_A_TURN:
-                pace.worked(RECORDS_A_TURN)
-            offset = base + record.offset_delta
-            if offset <= offsets.latest_offset:
+        for record in records:
+            if record.offset <= offsets.latest_offset:
                 if record.key is None:
-                    self.stats.keyless += 1
+                    stats.keyless += 1
                     continue
-                if offset < offsets.get(record.key):
+                if record.offset < offsets.get(record.key):
                     continue
-                if not record.has_value:
-                    if tombstones_go:
-                        continue
-                    has_tombstone = True
+                if record.value is None and self.old_tombstones_go:
+                    continue
             kept.append(record)
-        return kept, has_tombstone
+        stats.records_read += len(records)
+        stats.records_kept += len(kept)
+        if len(kept) == len(records):
+            return KeptBatch(batch, header.max_timestamp, changed=False)
+        if not kept:
+            return None
+        from ottla_protocol.records.message_set import encode_messages, read_message
 
-    def _keep_control(self, header: BatchHeader, data: bytes) -> tuple[list[RecordSpan], bool]:
-        """The marker, if it stays, and whether it has to wait for a horizon."""
+        append_time = header.max_timestamp if header.is_log_append_time else None
+        data = bytearray(encode_messages(kept, header.magic, codec=header.codec, append_time_ms=append_time))
+        return KeptBatch(data, read_message(data).max_timestamp, changed=True)
+
+    def _choose_data(self, header: BatchHeader, data: bytes, horizon: int) -> Choice:
+        old = header.delete_horizon_ms
+        chosen = self.offsets.filter_body(
+            data,
+            header.record_count,
+            header.base_offset,
+            header.base_timestamp,
+            old is not None and old <= self.now_ms,
+            horizon if old is None else -1,
+        )
+        if chosen is None:
+            raise damage(data, header.record_count)
+        return Choice(*chosen)
+
+    def _choose_control(self, header: BatchHeader, data: bytes, horizon: int) -> Choice:
+        """The marker, if it stays; if it may go, it waits for a horizon first."""
         records = list(walk(data, header.record_count))
         may_go = self.transactions.on_control(header, records[0].key if records else None)
-        horizon = header.delete_horizon_ms
-        if may_go and horizon is not None and horizon <= self.now_ms:
-            return [], False
-        return records, may_go
+        old = header.delete_horizon_ms
+        if may_go and old is not None and old <= self.now_ms:
+            return NOTHING
+        chosen = choose(records, lambda record: False, data, header.base_timestamp, -1, -1)
+        if may_go and old is None and records:
+            body = moved_body(data, records, header.base_timestamp - horizon)
+            chosen = chosen._replace(moved=True, body=body)
+        return chosen
 
     def _must_stay_when_empty(self, header: BatchHeader) -> bool:
         if header.last_offset + 1 == self.round_end:
@@ -183,30 +222,20 @@ class BatchFilter:
         return header.last_offset == last.last_data_offset
 
 
-def rebuild(header: BatchHeader, data: bytes, kept: list[RecordSpan], horizon: int | None) -> KeptBatch:
-    """The batch with only the records ``kept`` of its uncompressed ``data``, and a new delete ``horizon`` if given.
+def rebuild(header: BatchHeader, choice: Choice, horizon: int) -> KeptBatch:
+    """The batch with only the records of ``choice``, which may count from a new delete ``horizon``.
 
     Without a new horizon the base timestamp stays, so the records' bytes stay too.
     """
-    base = header.base_timestamp
-    if header.is_log_append_time:
-        max_timestamp = header.max_timestamp
-    else:
-        max_timestamp = max(base + record.timestamp_delta for record in kept)
-    attributes = header.attributes
-    if horizon is None:
-        payload = b"".join([data[record.start : record.end] for record in kept])
-    else:
-        attributes |= DELETE_HORIZON
-        payload = b"".join([_moved_in_time(data, record, base - horizon) for record in kept])
-        base = horizon
+    max_timestamp = header.max_timestamp if header.is_log_append_time else choice.max_timestamp
+    changed = header._replace(max_timestamp=max_timestamp, record_count=choice.kept)
+    if choice.moved:
+        changed = changed._replace(attributes=header.attributes | DELETE_HORIZON, base_timestamp=horizon)
+    payload = choice.body
     if header.codec:
         from ottla_protocol.records.compression import compress
 
         payload = compress(header.codec, payload)
-    changed = header._replace(
-        attributes=attributes, base_timestamp=base, max_timestamp=max_timestamp, record_count=len(kept)
-    )
     return KeptBatch(_encode(changed, payload), max_timestamp, changed=True)
 
 
@@ -215,14 +244,6 @@ def empty_batch(header: BatchHeader) -> KeptBatch:
     attributes = header.attributes & ~(_CODEC_BITS | DELETE_HORIZON)
     changed = header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0)
     return KeptBatch(_encode(changed, b""), header.max_timestamp, changed=True)
-
-
-def _moved_in_time(data: bytes, record: RecordSpan, by: int) -> bytes:
-    """The record with ``by`` ms added to its timestamp delta."""
-    delta = encode_varint(record.timestamp_delta + by)
-    length = 1 + len(delta) + record.end - record.offset_at
-    attributes = data[record.timestamp_at - 1 : record.timestamp_at]
-    return b"".join((encode_varint(length), attributes, delta, data[record.offset_at : record.end]))
 
 
 def _encode(header: BatchHeader, payload: bytes) -> bytearray:

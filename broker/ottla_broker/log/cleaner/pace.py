@@ -1,7 +1,8 @@
 """How fast the cleaner works: a limit on its I/O, and pauses in which the event loop runs.
 
-A Python thread that computes without a break makes other threads wait up to the interpreter's switch interval (5 ms)
-for each turn. So the cleaner pauses for a moment after every few hundred records.
+The compiled part and the system calls release the interpreter. But a Python thread that computes without a break makes
+other threads wait up to the interpreter's switch interval (5 ms) for each turn. So where records are handled in Python,
+the cleaner pauses for a moment after every few hundred.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import Final
 
 # About half a millisecond of work, then a pause that is long enough for the other thread to wake up.
 RECORDS_A_TURN: Final = 128
-_BYTES_A_TURN: Final = 256 * 1024
 _PAUSE_SECONDS: Final = 0.0002
 # The longest single sleep, so that a low limit doesn't delay a stop.
 _LONGEST_SLEEP_SECONDS: Final = 0.3
@@ -49,27 +49,26 @@ class Pace:
         self._stopping = stopping
         self._is_current = is_current
         self._records = 0
-        self._bytes = 0
 
     def moved(self, size: int) -> None:
-        """Count bytes read or written, and sleep when that was too fast. Raises CleaningAbortedError."""
+        """Sleep when bytes were read or written too fast. Raises CleaningAbortedError."""
         delay = self._throttle.delay(size)
         while delay > 0:
             self._sleep(min(delay, _LONGEST_SLEEP_SECONDS))
             delay -= _LONGEST_SLEEP_SECONDS
-        self._bytes += size
-        if self._bytes >= _BYTES_A_TURN:
-            self._pause()
+        self._check()
 
     def worked(self, records: int = 1) -> None:
-        """Count records worked on, and pause when it is time to. Raises CleaningAbortedError."""
+        """Count records handled in Python, and pause when it is time to. Raises CleaningAbortedError."""
         self._records += records
         if self._records >= RECORDS_A_TURN:
-            self._pause()
+            self._records = 0
+            self._sleep(_PAUSE_SECONDS)
+            self._check()
 
-    def _pause(self) -> None:
-        self._records = self._bytes = 0
-        self._sleep(_PAUSE_SECONDS)
+    def _check(self) -> None:
+        if self._stopping.is_set():
+            raise CleaningAbortedError("the cleaner is stopping")
         if not self._is_current():
             raise CleaningAbortedError("the log has changed under the cleaner")
 

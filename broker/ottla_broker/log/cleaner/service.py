@@ -242,7 +242,7 @@ class LogCleaner:
         """Clean the chosen stretch; returns the first offset that is still dirty, and the counts."""
         from ottla_broker.log.cleaner.filter import BatchFilter
         from ottla_broker.log.cleaner.grouping import group_segments
-        from ottla_broker.log.cleaner.offset_map import OffsetMap
+        from ottla_broker.log.cleaner.offset_map import make_map
         from ottla_broker.log.cleaner.transactions import CleanedTransactions
         from ottla_broker.log.cleaner.work import CleaningWork, pin
 
@@ -250,19 +250,29 @@ class LogCleaner:
         now_ms = self._clock.now_ms()
         run = self._background.run
         threads = max(1, settings.threads)
+        pace = Pace(self._throttle, self._stopping, lambda: self._is_current(log))
         work = CleaningWork(
             self._logs.files,
             log.path,
             config,
-            OffsetMap(settings.dedupe_buffer_size // threads, settings.io_buffer_load_factor),
-            Pace(self._throttle, self._stopping, lambda: self._is_current(log)),
+            make_map(
+                settings.dedupe_buffer_size // threads,
+                settings.io_buffer_load_factor,
+                log.environment.random.randbytes(16),
+                pace.worked,
+            ),
+            pace,
             first_dirty=chosen.first_dirty,
             chunk_bytes=max(4096, settings.io_buffer_size // threads // 2),
+            old_horizon_ms=self._old_horizon(log, chosen.first_dirty),
         )
         sealed = [each for each in log.segments if each.base_offset < chosen.first_uncleanable]
         ends = [*(each.base_offset for each in sealed[1:]), chosen.first_uncleanable]
         end_of = {id(each): end for each, end in zip(sealed, ends, strict=True)}
-        aborted = await run(self._aborted, [each.path(names.TXN_INDEX) for each in sealed])
+        # Also of segments that aren't cleaned: a transaction's marker may be in a later one than its records. The
+        # active one's file is still written to, by this thread.
+        paths = [each.path(names.TXN_INDEX) for each in log.segments]
+        aborted = [*await run(self._aborted, paths[:-1]), *self._aborted(paths[-1:])]
 
         transactions = CleanedTransactions(each for each in aborted if each.last_offset >= chosen.first_dirty)
         for segment in segments_between(sealed, chosen.first_dirty, chosen.first_uncleanable):
@@ -284,7 +294,6 @@ class LogCleaner:
                 round_end=chosen.first_uncleanable,
                 last_records=_last_records(log),
                 transactions=transactions,
-                pace=work.pace,
                 stats=work.stats,
             )
             sources = [pin(each, end_of[id(each)]) for each in group]
@@ -293,8 +302,16 @@ class LogCleaner:
                 self._swap(log, cleaned, group)
         return end, work.stats
 
+    def _old_horizon(self, log: Log, first_dirty: int) -> int:
+        """When the last clean segment was written, less delete.retention.ms; 0 without a clean segment."""
+        clean = [each for each in log.segments if each.base_offset < first_dirty]
+        if not clean:
+            return 0
+        modified_ms = self._logs.files.modified_ms(clean[-1].path(names.LOG))
+        return modified_ms - log.config.delete_retention_ms
+
     def _aborted(self, paths: list[str]) -> list[AbortedTransaction]:
-        """The aborted transactions of some segments; on a thread. Raises CorruptFileError, OSError."""
+        """The aborted transactions of some segments; on any thread. Raises CorruptFileError, OSError."""
         from ottla_broker.log import txn_index
 
         return [each for path in paths for each in txn_index.read(self._logs.files, path)]

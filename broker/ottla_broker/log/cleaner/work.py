@@ -11,16 +11,17 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla_broker.log import names
-from ottla_broker.log.cleaner.filter import BatchFilter, CleaningStats, KeptBatch, record_bytes
-from ottla_broker.log.cleaner.offset_map import OffsetMap
+from ottla_broker.log.cleaner.filter import BatchFilter, CleaningStats, old_records, record_bytes
+from ottla_broker.log.cleaner.offset_map import END, FULL, OTHER, Filtered, KeyMap
+from ottla_broker.log.cleaner.output import CleanedOutput
 from ottla_broker.log.cleaner.pace import RECORDS_A_TURN, Pace
-from ottla_broker.log.cleaner.records import walk
+from ottla_broker.log.cleaner.records import damage, walk
 from ottla_broker.log.cleaner.transactions import CleanedTransactions
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.files import Files
 from ottla_broker.log.segment import LogSegment
-from ottla_broker.log.txn_index import encode as encode_txn_index
-from ottla_protocol.records.batch import BatchHeader
+from ottla_protocol.records.batch import LOG_OVERHEAD, BatchHeader, CorruptRecordError
+from ottla_protocol.records.formats import CURRENT_MAGIC, read_any_header
 
 
 class Source(NamedTuple):
@@ -57,11 +58,24 @@ class CleaningWork:
     files: Files
     directory: str
     config: LogConfig
-    offsets: OffsetMap
+    offsets: KeyMap
     pace: Pace
     first_dirty: int
     chunk_bytes: int
+    # When the last clean segment was written, less delete.retention.ms: for tombstones of old formats.
+    old_horizon_ms: int
     stats: CleaningStats = field(default_factory=CleaningStats)
+
+    def _chunk(self, segment: LogSegment, position: int) -> bytes:
+        """The bytes from the batch at ``position`` on, at least that batch. Raises CorruptRecordError, OSError."""
+        left = segment.size - position
+        data = segment.file.read(position, min(self.chunk_bytes, left))
+        size = int.from_bytes(data[LOG_OVERHEAD - 4 : LOG_OVERHEAD], "big") + LOG_OVERHEAD
+        if len(data) < LOG_OVERHEAD or size > left:
+            raise CorruptRecordError(
+                f"{segment.file.path} ends in the batch at byte {position} ({left} of {size})"
+            )
+        return data if size <= len(data) else segment.file.read(position, size)
 
     def read_keys(self, source: Source, position: int, transactions: CleanedTransactions) -> bool:
         """Put the keys of a dirty segment into the offset map, from the batch at ``position`` on.
@@ -69,29 +83,42 @@ class CleaningWork:
         True when the map is full: this cleaning then ends where the map does. Raises CorruptRecordError, OSError,
         CleaningAbortedError.
         """
-        offsets, pace, first_dirty = self.offsets, self.pace, self.first_dirty
-        for _, header, batch in source.segment.batches(position, chunk=self.chunk_bytes):
-            pace.moved(header.size)
-            pace.worked(min(header.record_count, RECORDS_A_TURN))
-            if header.is_control:
-                transactions.on_control(header, control_key(header, batch))
-            elif not transactions.on_data(header):
-                base = header.base_offset
-                records = walk(record_bytes(header, batch), header.record_count)
-                for number, record in enumerate(records, start=1):
-                    if not number % RECORDS_A_TURN:
-                        pace.worked(RECORDS_A_TURN)
-                    offset = base + record.offset_delta
-                    if (
-                        record.key is not None
-                        and offset >= first_dirty
-                        and not offsets.put(record.key, offset)
-                    ):
-                        return True
-            if header.last_offset >= first_dirty:
-                offsets.seen_up_to(header.last_offset)
+        offsets, segment = self.offsets, source.segment
+        while position < segment.size:
+            data = self._chunk(segment, position)
+            at, why = offsets.read_keys(data, 0, self.first_dirty)
+            while why == OTHER:
+                header = read_any_header(data, at)
+                self.pace.worked(min(header.record_count, RECORDS_A_TURN))
+                if not self._read_batch(header, memoryview(data)[at : at + header.size], transactions):
+                    return True
+                at, why = offsets.read_keys(data, at + header.size, self.first_dirty)
+            if why == FULL:
+                return True
+            position += at
+            self.pace.moved(at)
         offsets.seen_up_to(source.end_offset - 1)
         return False
+
+    def _read_batch(self, header: BatchHeader, batch: memoryview, transactions: CleanedTransactions) -> bool:
+        """Put the keys of one batch into the map; False when it is full."""
+        if header.magic != CURRENT_MAGIC:
+            for record in old_records(header, batch):
+                key, offset = record.key, record.offset
+                if key is not None and offset >= self.first_dirty and not self.offsets.put(key, offset):
+                    return False
+        elif header.is_control:
+            transactions.on_control(header, control_key(header, batch))
+        elif not transactions.on_data(header) and header.last_offset >= self.first_dirty:
+            body, count = record_bytes(header, batch), header.record_count
+            why = self.offsets.read_body(body, count, header.base_offset, self.first_dirty)
+            if why == OTHER:
+                raise damage(body, count)
+            if why == FULL:
+                return False
+        if header.last_offset >= self.first_dirty:
+            self.offsets.seen_up_to(header.last_offset)
+        return True
 
     def clean(
         self, group: Sequence[Source], rules: BatchFilter, transactions: CleanedTransactions
@@ -101,54 +128,66 @@ class CleaningWork:
         None when the group is one segment that needs no change. Raises CorruptRecordError, OSError,
         CleaningAbortedError; nothing is left on disk then.
         """
-        base_offset = group[0].segment.base_offset
-        output: LogSegment | None = None if len(group) == 1 else self._create(base_offset)
+        first = group[0].segment
+        output = CleanedOutput(
+            self.files, self.directory, first.base_offset, self.config, first if len(group) == 1 else None
+        )
         markers = len(transactions.retained)
         try:
             for source in group:
-                for position, header, batch in source.segment.batches(chunk=self.chunk_bytes):
-                    self.pace.moved(header.size)
-                    self.pace.worked(min(header.record_count, RECORDS_A_TURN))
-                    kept = rules.filter(header, batch)
-                    if output is None:
-                        if kept is not None and not kept.changed:
-                            continue
-                        output = self._create(base_offset)
-                        self._copy(source, position, output)
-                    if kept is not None:
-                        self._append(output, header, kept)
-            if output is not None:
-                self._finish(output, transactions, markers, group[-1].modified_ms)
+                rules.old_tombstones_go = source.modified_ms <= self.old_horizon_ms
+                self._filter(source.segment, rules, output)
+            if output.segment is not None:
+                self._finish(output.segment, transactions, markers, group[-1].modified_ms)
         except BaseException:
-            if output is not None:
-                output.unlink()
+            if output.segment is not None:
+                output.segment.unlink()
             raise
-        return output
+        return output.segment
 
-    def _create(self, base_offset: int) -> LogSegment:
-        """An empty ``.cleaned`` segment, after removing what an earlier attempt left."""
-        LogSegment(self.files, self.directory, base_offset, suffix=names.CLEANED).unlink()
-        return LogSegment.create(self.files, self.directory, base_offset, self.config, suffix=names.CLEANED)
-
-    def _copy(self, source: Source, end: int, output: LogSegment) -> None:
-        """Copy the batches below position ``end``, all of which stay as they are."""
-        for _, header, batch in source.segment.batches(0, end, chunk=self.chunk_bytes):
-            self.pace.worked()
-            self._append(output, header, KeptBatch(batch, header.max_timestamp, changed=False))
-
-    def _append(self, output: LogSegment, header: BatchHeader, kept: KeptBatch) -> None:
-        last = header.last_offset
-        output.append(kept.data, last, kept.max_timestamp, last, self.config.index_interval_bytes)
-        self.pace.moved(len(kept.data))
+    def _filter(self, segment: LogSegment, rules: BatchFilter, output: CleanedOutput) -> None:
+        """Add what stays of a segment to the output."""
+        stats, last_offsets = self.stats, rules.last_offsets()
+        position = 0
+        while position < segment.size:
+            data = self._chunk(segment, position)
+            view = memoryview(data)
+            at, why = 0, OTHER
+            while True:
+                found = Filtered._make(
+                    self.offsets.filter(
+                        data,
+                        at,
+                        rules.now_ms,
+                        rules.delete_retention_ms,
+                        rules.round_end,
+                        self.config.index_interval_bytes,
+                        last_offsets,
+                    )
+                )
+                stats.records_read += found.records_read
+                stats.records_kept += found.records_kept
+                stats.keyless += found.keyless
+                output.add_runs(view[at : found.position], found.runs, found.output)
+                at, why = found.position, found.why
+                if why == END:
+                    break
+                header = read_any_header(data, at)
+                self.pace.worked(min(header.record_count, RECORDS_A_TURN))
+                batch = view[at : at + header.size]
+                output.add_batch(header, rules.filter(header, batch))
+                at += header.size
+            stats.bytes_read += at
+            stats.bytes_written += output.flush()
+            position += at
+            self.pace.moved(at)
 
     def _finish(
         self, output: LogSegment, transactions: CleanedTransactions, markers: int, modified_ms: int
     ) -> None:
         """Bring the segment with its indexes to the device, as old as what it replaces."""
+        output.txn_index.extend(transactions.retained[markers:])
         output.seal()
-        retained = transactions.retained[markers:]
-        if retained:
-            self.files.write_all(output.path(names.TXN_INDEX), encode_txn_index(retained))
         output.file.sync()
         for path in output.sync_paths():
             self.files.sync_path(path)

@@ -1,0 +1,109 @@
+#pragma once
+#include "offset_map.h"
+
+/* Bytes of a record as far as it is read: a length, attributes, four numbers. */
+#define LEAST_RECORD 6
+
+/* Records: see record.py of the protocol. */
+
+typedef struct {
+    Hash hash;
+    int64_t offset_delta, timestamp_delta;
+    int has_key, has_value;
+} Record;
+
+/* A walk over the records of a body, a window at a time: a hostile batch expands to millions of records. */
+#define WINDOW 256
+typedef struct {
+    const uint8_t *at, *stop;
+    int64_t left;
+    Record window[WINDOW];
+} Walk;
+
+/* Reads a zigzag varint before `end`; NULL at its end, or for one of more than 64 bits. */
+static const uint8_t *read_long_varint(const uint8_t *p, const uint8_t *end, int64_t *number)
+{
+    uint64_t value = 0;
+    int shift;
+    for (shift = 0; shift < 70 && p < end; shift += 7) {
+        uint8_t byte = *p++;
+        if (shift == 63 && byte > 1)
+            return NULL;
+        value |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128) {
+            *number = (int64_t)(value >> 1 ^ (0 - (value & 1)));
+            return p;
+        }
+    }
+    return NULL;
+}
+
+static inline const uint8_t *read_varint(const uint8_t *p, const uint8_t *end, int64_t *number)
+{
+    if (p < end && *p < 128) {
+        *number = (*p >> 1) ^ -(*p & 1);
+        return p + 1;
+    }
+    if (end - p > 1 && p[1] < 128) {
+        int64_t value = (*p & 127) | p[1] << 7;
+        *number = value >> 1 ^ -(value & 1);
+        return p + 2;
+    }
+    return read_long_varint(p, end, number);
+}
+
+/* Begins a walk over `count` records that fill the body. */
+static int begin(Walk *walk, const uint8_t *body, int64_t size, int64_t count)
+{
+    walk->at = body;
+    walk->stop = body + size;
+    walk->left = count;
+    return count < 0 || count > size / LEAST_RECORD || (!count && size) ? OTHER : END;
+}
+
+/* Reads the next records, hashes their keys and has their slots fetched. How many; -1: they can't be read. */
+static int next_window(const OffsetMap *map, Walk *walk)
+{
+    const uint8_t *stop = walk->stop, *p = walk->at;
+    int i, count = walk->left < WINDOW ? (int)walk->left : WINDOW;
+    for (i = 0; i < count; i++) {
+        Record *record = walk->window + i;
+        int64_t length, key;
+        const uint8_t *end;
+        p = read_varint(p, stop, &length);
+        if (!p || length < 1 || length > stop - p)
+            return -1;
+        end = p + length;
+        p = read_varint(p + 1, end, &record->timestamp_delta);
+        if (!p)
+            return -1;
+        p = read_varint(p, end, &record->offset_delta);
+        if (!p || record->offset_delta < 0 || record->offset_delta > INT32_MAX)
+            return -1;
+        p = read_varint(p, end, &key);
+        if (!p || key < -1 || key >= end - p)
+            return -1;
+        record->has_key = key >= 0;
+        if (key >= 0) {
+            record->hash = hash_key(map, p, key);
+            __builtin_prefetch(map->entries + first_slot(map, record->hash));
+            p += key;
+        }
+        if (p >= end)
+            return -1;
+        record->has_value = *p != 1; /* -1 in zigzag */
+        p = end;
+    }
+    walk->left -= count;
+    walk->at = p;
+    return !walk->left && p != stop ? -1 : count;
+}
+
+static uint8_t *write_varint(uint8_t *p, int64_t number)
+{
+    uint64_t value = (uint64_t)number << 1 ^ (uint64_t)(number >> 63);
+    for (; value > 127; value >>= 7)
+        *p++ = (uint8_t)(value | 128);
+    *p++ = (uint8_t)value;
+    return p;
+}
