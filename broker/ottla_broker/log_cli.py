@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import click
 
-from ottla_broker.takeover_cli import adopt
+from ottla_broker.takeover_cli import adopt, hand_over
 
 
 @click.group()
@@ -22,6 +22,7 @@ def log() -> None:
 
 
 log.add_command(adopt)
+log.add_command(hand_over)
 
 
 @log.command()

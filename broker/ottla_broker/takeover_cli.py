@@ -1,4 +1,4 @@
-"""``ottla log adopt``: a data folder that Apache Kafka left becomes Ottla's."""
+"""``ottla log adopt`` and ``ottla log hand-over``: data folders move from Apache Kafka to Ottla, and back."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from ottla_broker.tools.adopt import Adoption
+    from ottla_broker.tools.hand_over import HandOver
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -219,3 +220,87 @@ def _as_json(adoption: Adoption) -> dict[str, Any]:
         "strays": adoption.strays,
         "changes": not adoption.changes_nothing,
     }
+
+
+@click.command("hand-over")
+@click.option(
+    "--data-dir",
+    "data_dirs",
+    multiple=True,
+    required=True,
+    metavar="FOLDER",
+    help="Hand over this folder. Repeat it, or separate by commas, if log.dirs has several.",
+)
+@click.option(
+    "--zookeeper",
+    metavar="HOST:PORT[/PATH]",
+    help="Write topics and settings into this ZooKeeper, which must have none yet.",
+)
+@click.option("--kraft", is_flag=True, help="Write them into the folder, for Kafka without ZooKeeper.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done. This is the default.")
+@click.option("--execute", is_flag=True, help="Carry it out.")
+def hand_over(
+    data_dirs: tuple[str, ...], zookeeper: str | None, kraft: bool, dry_run: bool, execute: bool
+) -> None:
+    """Hand data folders that Ottla used without ZooKeeper over to Apache Kafka 3.9.
+
+    Kafka has to know the topics, their ids and settings, and which producer ids were given out. They go into an empty
+    ZooKeeper, or with --kraft into the folder, where Kafka's first start without ZooKeeper reads them. Ottla must be
+    stopped. A broker in a cluster on ZooKeeper needs none of this: start Kafka on its folder.
+
+    Only shows what would be done, unless you add --execute. Records are not touched.
+
+    \b
+    ottla log hand-over --data-dir ottla-data --zookeeper localhost:2181 --execute
+    ottla log hand-over --data-dir ottla-data --kraft --execute
+    """
+    if dry_run and execute:
+        raise click.UsageError("give only one of --dry-run and --execute")
+    if kraft == (zookeeper is not None):
+        raise click.UsageError("give either --zookeeper or --kraft")
+    import asyncio
+    from random import SystemRandom
+
+    from ottla_broker.tools.data_folders import DataFolderError, folder_paths, locked
+    from ottla_broker.tools.hand_over import plan, write_bootstrap, write_properties, write_topic_ids
+
+    random = SystemRandom()
+    aside = None
+    try:
+        with locked(folder_paths(data_dirs)) as files:
+            planned = plan(files, folder_paths(data_dirs))
+            if zookeeper is not None:
+                from ottla_broker.tools.zookeeper_nodes import write_nodes
+
+                cluster_id = planned.folders.cluster_id
+                asyncio.run(write_nodes(zookeeper, cluster_id, planned.nodes, dry_run=not execute))
+            if execute:
+                write_topic_ids(files, planned)
+                write_properties(files, planned.folders, "1" if kraft else "0", random)
+                if kraft:
+                    aside = write_bootstrap(files, planned, random)
+    except (DataFolderError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    for line in _hand_over_lines(planned, zookeeper):
+        click.echo(line)
+    if aside is not None:
+        click.echo(f"the metadata log of Kafka's last run is now {aside}", err=True)
+    done = (
+        "Kafka can start on the folders" if execute else "nothing was changed; add --execute to carry it out"
+    )
+    click.echo(done, err=True)
+
+
+def _hand_over_lines(planned: HandOver, zookeeper: str | None) -> Iterator[str]:
+    folders, known = planned.folders, planned.known
+    partitions = sum(len(topic.partitions) for topic in known.topics.values())
+    where = f"ZooKeeper at {zookeeper}" if zookeeper is not None else "bootstrap.checkpoint in each folder"
+    yield f"Cluster       {folders.cluster_id}, broker {folders.broker_id}"
+    yield f"Folders       {', '.join(folders.paths)}"
+    yield f"Target        {where}"
+    yield f"Topics        {len(known.topics)}, {partitions} partitions"
+    yield f"Producer ids  from {known.next_producer_id}"
+    if planned.without_folder:
+        yield f"Not here      {', '.join(planned.without_folder)}: Kafka creates them empty"
+    for note in planned.notes:
+        yield f"Note          {note}"

@@ -63,10 +63,18 @@ class RawProducer:
     last_offset: int = -1
 
     def begin(self) -> None:
+        """Get an id. A broker that has just started has none to give out for a moment."""
         with Wire(self.port) as wire:
-            answer = wire.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 3)
-            assert answer.error_code == 0, ErrorCode(answer.error_code)
-            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+            deadline = time.monotonic() + _SECONDS
+            while True:
+                request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+                answer = wire.call(request, 3)
+                if answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                    break
+                assert time.monotonic() < deadline, "no producer id"
+                time.sleep(0.1)
+        assert answer.error_code == 0, ErrorCode(answer.error_code)
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
 
     def produce(self, sequence: int | None = None) -> tuple[ErrorCode, int]:
         """Write a record with the next sequence, or with one that was used or skipped."""

@@ -51,6 +51,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "2",
 }
 _SECONDS = 30.0
+Headers = list[tuple[str, str | bytes | None]]
 
 
 def fill(bootstrap: str) -> None:
@@ -65,7 +66,7 @@ def fill(bootstrap: str) -> None:
         )
         for n in range(30):
             key = f"{codec}-{n}"
-            headers = [("codec", codec.encode()), ("empty", None)] if n % 2 else None
+            headers: Headers | None = [("codec", codec.encode()), ("empty", None)] if n % 2 else None
             producer.produce(
                 "orders", f"{key} " * 5, key, n % 3, timestamp=1_700_000_000_000 + n, headers=headers
             )

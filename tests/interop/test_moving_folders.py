@@ -1,0 +1,215 @@
+"""A data folder moves from Ottla to Apache Kafka and back, with and without ZooKeeper, and nothing is lost."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from harness import maven
+from harness.brokers import Broker, Kafka, KafkaOnZooKeeper, Ottla
+from harness.java import Unavailable
+from tests.interop.conftest import jars_of
+from tests.interop.support import Java
+from tests.log_tools.kafka_folders import SETTINGS, RawProducer, describe
+from tests.server import old_files
+from tests.support.commands import Outcome, ottla
+from tests.support.waiting import wait_for
+from tests.support.zookeeper import ZooKeeperProcess
+
+from ottla_protocol.errors import ErrorCode
+
+OTTLA_SETTINGS = {**SETTINGS, "log.cleaner.enable": "false"}
+_SECONDS = 60.0
+
+
+@pytest.fixture
+def zookeeper(tmp_path: Path) -> Iterator[ZooKeeperProcess]:
+    server = ZooKeeperProcess(tmp_path / "zookeeper", tick_ms=2000)
+    yield server.start()
+    server.kill()
+
+
+@pytest.fixture(params=["kraft", "zookeeper"])
+def kafka(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kafka]:
+    """A broker of Kafka's that hasn't been started; its folder is to be one that Ottla leaves."""
+    try:
+        if request.param == "kraft":
+            made = Kafka(tmp_path / "broker", SETTINGS)
+        else:
+            address = request.getfixturevalue("zookeeper").address
+            made = KafkaOnZooKeeper(tmp_path / "broker", {**SETTINGS, "zookeeper.connect": address})
+    except Unavailable as lack:
+        pytest.skip(str(lack))
+    yield made
+    made.kill()
+
+
+def run(*arguments: str) -> Outcome:
+    done = ottla("", "log", *arguments)
+    assert done.code == 0, done
+    return done
+
+
+def wait_served(broker: Broker) -> None:
+    """Kafka's port accepts connections before its partitions have leaders."""
+    admin = AdminClient({"bootstrap.servers": broker.address})
+
+    def led() -> bool:
+        topics = admin.list_topics(timeout=_SECONDS).topics
+        return "orders" in topics and all(
+            partition.leader >= 0 for topic in topics.values() for partition in topic.partitions.values()
+        )
+
+    wait_for(led, "every partition to have a leader", 120)
+
+
+def create(broker: Broker, topic: NewTopic) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    for future in admin.create_topics([topic]).values():
+        future.result(_SECONDS)
+
+
+def pay(address: str, transactional_id: str, outcome: str) -> None:
+    producer = Producer({"bootstrap.servers": address, "transactional.id": transactional_id})
+    producer.init_transactions(_SECONDS)
+    producer.begin_transaction()
+    for number in range(3):
+        producer.produce("payments", f"{outcome} {number}", None, 0)
+    assert producer.flush(_SECONDS) == 0
+    if outcome == "committed":
+        producer.commit_transaction(_SECONDS)
+    else:
+        producer.abort_transaction(_SECONDS)
+
+
+def payments(address: str) -> list[str]:
+    """What a reader of committed records sees of ``payments``."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "auditors",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.subscribe(["payments"])
+    found = []
+    while (message := consumer.poll(_SECONDS)) is not None and message.error() is None:
+        found.append((message.value() or b"").decode())
+    consumer.close()
+    return found
+
+
+def dump_all(kafka: Kafka, folder: Path) -> None:
+    """Kafka's own tool reads every file of the folder and finds nothing amiss."""
+    log4j = folder / "log4j.properties"
+    log4j.write_text("log4j.rootLogger=OFF\n")
+    java = Java(kafka.address, maven.KAFKA_VERSION, jars_of(maven.KAFKA_VERSION), log4j)
+    suffixes = {".log", ".index", ".timeindex", ".snapshot", ".checkpoint"}
+    files = [path for path in sorted(kafka.data.rglob("*")) if path.suffix in {*suffixes, ".txnindex"}]
+    assert {path.suffix for path in files} >= suffixes
+    output = java.offline("dump-log", "--files", ",".join(map(str, files)), "--deep-iteration")
+    for complaint in (
+        "Mismatches in",
+        "Non-consecutive",
+        "mismatch",
+        "Exception",
+        "isvalid: false",
+        "corrupt",
+    ):
+        assert complaint not in output, output[-3000:]
+    assert output.count("Dumping ") == len(files)
+
+
+def hand_over(kafka: Kafka) -> None:
+    where = ["--kraft"]
+    if isinstance(kafka, KafkaOnZooKeeper):
+        where = ["--zookeeper", kafka.settings["zookeeper.connect"]]
+    shown = run("hand-over", "--data-dir", str(kafka.data), *where)
+    assert shown.err.endswith("nothing was changed; add --execute to carry it out\n")
+    done = run("hand-over", "--data-dir", str(kafka.data), *where, "--execute")
+    assert done.err.endswith("Kafka can start on the folders\n")
+
+
+def adopt(kafka: Kafka) -> None:
+    where = []
+    if isinstance(kafka, KafkaOnZooKeeper):
+        where = ["--zookeeper", kafka.settings["zookeeper.connect"]]
+    done = run("adopt", "--data-dir", str(kafka.data), *where, "--execute")
+    assert "the old one kept as" in done.err
+
+
+def test_to_kafka_and_back(kafka: Kafka, tmp_path: Path) -> None:
+    ottla_broker = Ottla(kafka.folder, OTTLA_SETTINGS, kafka.port)
+    ottla_broker.start()
+    try:
+        old_files.fill(ottla_broker.address)
+        create(ottla_broker, NewTopic("payments", 1, 1))
+        raw = RawProducer(kafka.port)
+        raw.begin()
+        for _ in range(5):
+            assert raw.produce()[0] is ErrorCode.NONE
+        left = describe(ottla_broker.address, raw)
+    finally:
+        ottla_broker.stop()
+
+    hand_over(kafka)
+    if not isinstance(kafka, KafkaOnZooKeeper):
+        dump_all(kafka, tmp_path)
+    kafka.start()
+    wait_served(kafka)
+    found = describe(kafka.address, raw)
+    compacted_since(left, found)
+    assert found == left
+    # The producer goes on: what it sends again isn't stored again.
+    assert raw.produce(raw.sequence - 1) == (ErrorCode.NONE, raw.last_offset)
+    assert raw.produce(raw.sequence + 1)[0] is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert raw.produce()[0] is ErrorCode.NONE
+    other = RawProducer(kafka.port)
+    other.begin()
+    assert other.producer_id > raw.producer_id
+    # Kafka compacts what Ottla wrote, and adds transactions and a topic of its own.
+    wait_for(lambda: count(kafka, raw) <= 60, "Kafka to compact", 120)
+    pay(kafka.address, "payer", "committed")
+    pay(kafka.address, "payer", "aborted")
+    create(kafka, NewTopic("born", 2, 1, config={"retention.ms": "-1"}))
+    seen = payments(kafka.address)
+    assert seen == [f"committed {number}" for number in range(3)]
+    left = describe(kafka.address, raw)
+    if isinstance(kafka, KafkaOnZooKeeper):
+        kafka.stop()
+    else:
+        kafka.kill()
+
+    adopt(kafka)
+    ottla_broker.start()
+    try:
+        assert describe(ottla_broker.address, raw) == left
+        assert payments(ottla_broker.address) == seen
+        assert raw.produce(raw.sequence - 1) == (ErrorCode.NONE, raw.last_offset)
+        assert raw.produce()[0] is ErrorCode.NONE
+        another = RawProducer(kafka.port)
+        another.begin()
+        assert another.producer_id > other.producer_id
+    finally:
+        ottla_broker.send_signal(signal.SIGTERM)
+        ottla_broker.stop()
+    assert run("verify", str(kafka.data)).out == b""
+
+
+def count(broker: Broker, raw: RawProducer) -> int:
+    """The records of the compacted topic."""
+    found: int = describe(broker.address, raw)["topics"]["state"]["records"]["0"]["count"]
+    return found
+
+
+def compacted_since(left: dict[str, Any], found: dict[str, Any]) -> None:
+    """Leave the compacted topic's records out of a comparison: Kafka may have begun already."""
+    for each in (left, found):
+        del each["topics"]["state"]["records"]
