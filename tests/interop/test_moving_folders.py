@@ -74,17 +74,20 @@ def create(broker: Broker, topic: NewTopic) -> None:
         future.result(_SECONDS)
 
 
-def pay(address: str, transactional_id: str, outcome: str) -> None:
-    producer = Producer({"bootstrap.servers": address, "transactional.id": transactional_id})
+def pay(address: str, transactional_id: str, *outcomes: str) -> None:
+    """Write transactions that end in these ways. One that is to stay open is the last; nothing ends it for a day."""
+    settings = {"transactional.id": transactional_id, "transaction.timeout.ms": 86_400_000}
+    producer = Producer({"bootstrap.servers": address, **settings})
     producer.init_transactions(_SECONDS)
-    producer.begin_transaction()
-    for number in range(3):
-        producer.produce("payments", f"{outcome} {number}", None, 0)
-    assert producer.flush(_SECONDS) == 0
-    if outcome == "committed":
-        producer.commit_transaction(_SECONDS)
-    else:
-        producer.abort_transaction(_SECONDS)
+    for outcome in outcomes:
+        producer.begin_transaction()
+        for number in range(3):
+            producer.produce("payments", f"{outcome} {number}", None, 0)
+        assert producer.flush(_SECONDS) == 0
+        if outcome.startswith("committed"):
+            producer.commit_transaction(_SECONDS)
+        elif outcome.startswith("aborted"):
+            producer.abort_transaction(_SECONDS)
 
 
 def payments(address: str) -> list[str]:
@@ -106,13 +109,17 @@ def payments(address: str) -> list[str]:
     return found
 
 
+def three(*outcomes: str) -> list[str]:
+    return [f"{outcome} {number}" for outcome in outcomes for number in range(3)]
+
+
 def dump_all(kafka: Kafka, folder: Path) -> None:
     """Kafka's own tool reads every file of the folder and finds nothing amiss."""
     log4j = folder / "log4j.properties"
     log4j.write_text("log4j.rootLogger=OFF\n")
     java = Java(kafka.address, maven.KAFKA_VERSION, jars_of(maven.KAFKA_VERSION), log4j)
-    suffixes = {".log", ".index", ".timeindex", ".snapshot", ".checkpoint"}
-    files = [path for path in sorted(kafka.data.rglob("*")) if path.suffix in {*suffixes, ".txnindex"}]
+    suffixes = {".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint"}
+    files = [path for path in sorted(kafka.data.rglob("*")) if path.suffix in suffixes]
     assert {path.suffix for path in files} >= suffixes
     output = java.offline("dump-log", "--files", ",".join(map(str, files)), "--deep-iteration")
     for complaint in (
@@ -155,7 +162,11 @@ def test_to_kafka_and_back(kafka: Kafka, tmp_path: Path) -> None:
         raw.begin()
         for _ in range(5):
             assert raw.produce()[0] is ErrorCode.NONE
+        pay(ottla_broker.address, "payer", "committed", "aborted", "open")
+        pay(ottla_broker.address, "other payer", "committed later")
         left = describe(ottla_broker.address, raw)
+        if isinstance(kafka, KafkaOnZooKeeper):
+            ottla_broker.kill()
     finally:
         ottla_broker.stop()
 
@@ -176,11 +187,13 @@ def test_to_kafka_and_back(kafka: Kafka, tmp_path: Path) -> None:
     assert other.producer_id > raw.producer_id
     # Kafka compacts what Ottla wrote, and adds transactions and a topic of its own.
     wait_for(lambda: count(kafka, raw) <= 60, "Kafka to compact", 120)
-    pay(kafka.address, "payer", "committed")
-    pay(kafka.address, "payer", "aborted")
+    # A transaction that Ottla began is still open, and hides what came later. Its producer's successor ends it.
+    assert payments(kafka.address) == three("committed")
+    pay(kafka.address, "payer", "committed by Kafka", "aborted by Kafka", "open in Kafka")
+    pay(kafka.address, "other payer", "committed at last")
     create(kafka, NewTopic("born", 2, 1, config={"retention.ms": "-1"}))
-    seen = payments(kafka.address)
-    assert seen == [f"committed {number}" for number in range(3)]
+    seen = three("committed", "committed later", "committed by Kafka")
+    assert payments(kafka.address) == seen
     left = describe(kafka.address, raw)
     if isinstance(kafka, KafkaOnZooKeeper):
         kafka.stop()
@@ -192,6 +205,8 @@ def test_to_kafka_and_back(kafka: Kafka, tmp_path: Path) -> None:
     try:
         assert describe(ottla_broker.address, raw) == left
         assert payments(ottla_broker.address) == seen
+        pay(ottla_broker.address, "payer", "committed by Ottla")
+        assert payments(ottla_broker.address) == seen + three("committed at last", "committed by Ottla")
         assert raw.produce(raw.sequence - 1) == (ErrorCode.NONE, raw.last_offset)
         assert raw.produce()[0] is ErrorCode.NONE
         another = RawProducer(kafka.port)
