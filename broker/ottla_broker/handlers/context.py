@@ -53,6 +53,10 @@ class RequestContext:
         if not self.authorize(resource, name):
             raise KafkaError(DENIED[resource])
 
+    def checked_replica(self, replica_id: int) -> int:
+        """The id of the broker that asks; -1 (a consumer) for a client that names one, as kafka-python 3.1 does."""
+        return -1 if replica_id >= 0 and not self.authorize(AclResource.CLUSTER) else replica_id
+
     def partition(self, topic: str, index: int, replica_id: int = -1) -> Partition:
         """The partition, for a client that may use its topic, or for the broker ``replica_id``.
 

@@ -43,6 +43,7 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsRespo
         for asked in topic.partitions:
             key = (topic.name, asked.partition_index)
             (repeated if key in seen else seen).add(key)
+    replica_id = ctx.checked_replica(request.replica_id)
     topics = []
     for topic in request.topics:
         answers = []
@@ -54,12 +55,10 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsRespo
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 if asked.timestamp < 0 and ctx.version < _NAMED_SINCE.get(asked.timestamp, 99):
                     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-                partition = ctx.partition(topic.name, asked.partition_index, request.replica_id)
-                partition.check_readable(
-                    asked.current_leader_epoch, any_replica=request.replica_id == DEBUGGING
-                )
+                partition = ctx.partition(topic.name, asked.partition_index, replica_id)
+                partition.check_readable(asked.current_leader_epoch, any_replica=replica_id == DEBUGGING)
                 known = True
-                if request.replica_id != CONSUMER:
+                if replica_id != CONSUMER:
                     end = partition.log.log_end_offset
                 else:
                     end = (

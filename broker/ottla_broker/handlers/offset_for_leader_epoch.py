@@ -13,6 +13,7 @@ from ottla_protocol.messages.offset_for_leader_epoch import (
 
 
 def handle(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    replica_id = ctx.checked_replica(request.replica_id)
     topics = []
     for topic in request.topics:
         answers = []
@@ -20,7 +21,7 @@ def handle(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetF
             answer = EpochEndOffset(partition=asked.partition)
             answers.append(answer)
             try:
-                partition = ctx.partition(topic.topic, asked.partition, request.replica_id)
+                partition = ctx.partition(topic.topic, asked.partition, replica_id)
                 partition.check_readable(asked.current_leader_epoch, any_replica=False)
                 answer.leader_epoch, answer.end_offset = partition.log.epoch_end_offset(asked.leader_epoch)
             except KafkaError as error:
