@@ -6,13 +6,14 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from tests.badinput.requests import fetch, now_ms, produce, produce_answer, records
-from tests.support.wire import Wire
+from tests.badinput.requests import fetch, now_ms, produce, produce_answer, produce_request, records
+from tests.support.wire import Wire, request_bytes
 
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla_protocol.messages.produce import ProduceResponse
 from ottla_protocol.records.batch import crc_is_valid, read_header, write_crc
-from ottla_protocol.records.compression import CODEC_NAMES, compress
+from ottla_protocol.records.compression import CODEC_NAMES, LZ4, ZSTD, compress
 from ottla_protocol.records.record import decode_records, encode_varint
 
 Topic = Callable[..., str]
@@ -205,3 +206,18 @@ def test_a_timestamp_that_the_header_hides(codec: int, wire: Wire, new_topic: To
     assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
     assert [error.batch_index for error in answer.record_errors] == [1]
     assert produce(wire, topic, records(b"good")) == (0, 0)
+
+
+@pytest.mark.ottla_only  # Kafka decompresses it all
+@pytest.mark.parametrize("codec", [LZ4, ZSTD])
+def test_a_bomb(codec: int, wire: Wire, new_topic: Topic) -> None:
+    """It is refused, and what its connection sends after it is answered in order."""
+    topic = new_topic(max_message_bytes=20_000_000)
+    bomb = batch(record(value=bytes(300 << 20)), codec=codec)
+    for data in (bomb, bytes(records(b"good"))):
+        wire.send(request_bytes(produce_request(topic, data), 9))
+    codes = []
+    for _ in range(2):
+        answer = ProduceResponse.decode(wire.receive(), 9, 5)
+        codes.append(answer.responses[0].partition_responses[0].error_code)
+    assert codes == [ErrorCode.INVALID_RECORD, ErrorCode.NONE]

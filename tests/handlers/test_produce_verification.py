@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from ottla_broker.replica.transaction_verifier import Answers, TransactionVerifi
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla_protocol.records.batch import crc_is_valid, read_header
+from ottla_protocol.records.record import decode_records
 
 T = ("t", 0)
 
@@ -186,13 +189,18 @@ def request_of(frame: bytearray, acks: int = -1) -> ProduceRequest:
     )
 
 
-def batch(*values: bytes) -> bytearray:
-    return records(*values, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+def batch(*values: bytes, codec: int = 0) -> bytearray:
+    return records(*values, codec=codec, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
 
 
-async def test_a_frame_may_be_overwritten_meanwhile(bench: VerifyingBench) -> None:
+@pytest.mark.parametrize("compression", ["producer", "lz4"])
+@pytest.mark.parametrize("codec", [0, 1])
+async def test_a_frame_may_be_overwritten_meanwhile(
+    bench: VerifyingBench, codec: int, compression: str
+) -> None:
+    bench.world.logs.update_config("t", replace(CONFIG, compression_type=compression))
     bench.remote = True
-    frame = batch(b"v")
+    frame = batch(b"v", codec=codec)
     answer = produce.handle(request_context(bench.services, 9, ApiKey.PRODUCE), request_of(frame))
     assert isinstance(answer, PendingResponse)
     frame[:] = bytes(len(frame))
@@ -200,6 +208,9 @@ async def test_a_frame_may_be_overwritten_meanwhile(bench: VerifyingBench) -> No
     when_answered(answer, heard.append)
     await bench.answer([{}])
     assert heard[0].responses[0].partition_responses[0].error_code == 0
+    (stored,) = bench.partition.log.reader.scan_batches(0)
+    assert crc_is_valid(stored, 0, read_header(stored))
+    assert [record.value for record in decode_records(stored)] == [b"v"]
 
 
 @pytest.mark.parametrize("verified", [True, False])

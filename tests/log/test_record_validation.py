@@ -11,7 +11,7 @@ from tests.support.bad_batches import TIME
 
 from ottla_broker.log import record_validation
 from ottla_broker.log.config import NO_LIMIT, LogConfig
-from ottla_broker.log.record_validation import SlowRecordsError, Validated, validate
+from ottla_broker.log.record_validation import Budget, SlowRecordsError, Validated, validate
 from ottla_broker.log.validator import RecordsRefused
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records import scan as scan_module
@@ -150,33 +150,24 @@ def test_a_compressed_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "more than 5000000 bytes" in str(refused(data))
 
 
-def test_what_takes_long_is_not_for_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_long_is_not_for_the_event_loop() -> None:
     row = (TIME, b"k", bytes(2000), ())
-    cases: list[tuple[str, bytearray, LogConfig]] = []
-    monkeypatch.setattr(record_validation, "QUICK_BYTES", 1000)
-    monkeypatch.setattr(record_validation, "_QUICK_DECOMPRESSED", 1000)
-    monkeypatch.setattr(record_validation, "_QUICK_REPACKED", 1000)
-    cases.append(("many bytes", encode_batch([row]), LogConfig()))
-    cases += [("a large body", encode_batch([row], codec=codec), LogConfig()) for codec in range(1, 5)]
-    for what, data, config in cases:
+    gzip = LogConfig(compression_type="gzip")
+    cases: list[tuple[str, bytearray, LogConfig, int]] = [
+        ("many bytes", encode_batch([row]), LogConfig(), 1000)
+    ]
+    cases += [("a large body", encode_batch([row], codec=codec), LogConfig(), 2000) for codec in range(1, 5)]
+    cases += [("written again", encode_batch([row], codec=codec), gzip, 6500) for codec in (0, 2)]
+    for what, data, config, size in cases:
         before = bytes(data)
         with pytest.raises(SlowRecordsError):
-            validate(memoryview(data), config, "flights-0", TIME, quick=True)
+            validate(memoryview(data), config, "flights-0", TIME, budget=Budget(size))
         assert bytes(data) == before, what
         assert isinstance(validate(memoryview(data), config, "flights-0", TIME), Validated)
-    monkeypatch.setattr(record_validation, "QUICK_BYTES", 5000)
-    monkeypatch.setattr(record_validation, "_QUICK_DECOMPRESSED", 5000)
-    for codec in (0, 2):
-        with pytest.raises(SlowRecordsError):
-            validate(
-                memoryview(encode_batch([row], codec=codec)),
-                LogConfig(compression_type="gzip"),
-                "flights-0",
-                TIME,
-                quick=True,
-            )
+    budget = Budget(10_000)
     good = encode_batch([row], codec=1)
-    assert validate(memoryview(good), LogConfig(), "flights-0", TIME, quick=True).batch == good
+    assert validate(memoryview(good), LogConfig(), "flights-0", TIME, budget=budget).batch == good
+    assert 4000 < 10_000 - budget.left < 5000
 
 
 @pytest.mark.parametrize("codec", range(5))

@@ -9,6 +9,7 @@ from typing import Any
 
 from ottla_broker.handlers.authorization import RULES, Authorizer
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.conversions import Conversions
 from ottla_broker.handlers.services import Services
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.network.service import ANONYMOUS, Principal
@@ -31,7 +32,9 @@ class Client:
 def services(**given: Any) -> Services:
     """Only the services that are given; the others are None."""
     every: dict[str, Any] = dict.fromkeys(Services.__dataclass_fields__)
-    return Services(**{**every, "authorizer": Authorizer(INTER_BROKER), **given})
+    return Services(
+        **{**every, "authorizer": Authorizer(INTER_BROKER), "conversions": Conversions(), **given}
+    )
 
 
 def request_context(

@@ -6,13 +6,13 @@ connection wait for it, so that their order stays. Clients of these versions may
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from ottla_broker.handlers import slow_produce
+from ottla_broker.log.record_validation import Validated, validate
 from ottla_broker.log.up_conversion import LARGEST_SET, is_message_set, to_batch, too_large
-from ottla_broker.network.pending_response import PendingResponse
-from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.errors import KafkaError
 from ottla_protocol.records.batch import LOG_OVERHEAD
 from ottla_protocol.records.compression import DecompressedTooLargeError
 
@@ -20,14 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ottla_broker.handlers.context import RequestContext
-    from ottla_broker.handlers.conversions import Turn
-    from ottla_broker.log.config import LogConfig
-    from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse
+    from ottla_broker.handlers.slow_produce import Answer, Append
+    from ottla_broker.log.log import Log
+    from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest
 
     Records = bytes | bytearray | memoryview
-    Settled = dict[tuple[str, int], KafkaError | None]
-    Answer = ProduceResponse | PendingResponse | None
-    Append = Callable[[RequestContext, ProduceRequest, Settled], Answer]
 
 _AT_ONCE_BYTES: Final = 64 * 1024
 """Requests of at most this many bytes of message sets are converted on the event loop, in a few milliseconds."""
@@ -37,104 +34,59 @@ _AT_ONCE_LIMIT: Final = 128 * 1024
 
 @dataclass(slots=True)
 class _Job:
-    """A partition's message set: where it is in the request, and what the partition's log asks for."""
+    """A partition's message set, which becomes a batch, or a batch."""
 
-    topic: str
+    number: int
     data: PartitionProduceData
-    config: LogConfig
-    name: str
+    log: Log
+    now_ms: int
 
-    def convert(self, limit: int, pause: Callable[[], object] | None = None) -> bytearray | KafkaError | None:
-        """The batch, the error, or None if there is nothing to append. Raises DecompressedTooLargeError.
-
-        May run on any thread.
-        """
-        assert self.data.records is not None
+    def run(
+        self, pause: Callable[[], object] | None, limit: int = LARGEST_SET
+    ) -> Validated | KafkaError | None:
+        """The batch, the error, or None if there is nothing to append. May run on any thread."""
+        records = memoryview(self.data.records or b"")
+        log, config = self.log, self.log.config
         try:
-            return to_batch(memoryview(self.data.records), self.config, self.name, limit=limit, pause=pause)
+            if is_message_set(records):
+                converted = to_batch(records, config, log.name, limit=limit, pause=pause)
+                if converted is None:
+                    return None
+                records = memoryview(converted)
+            return validate(records, config, log.name, self.now_ms, pause=pause)
+        except DecompressedTooLargeError:
+            if limit < LARGEST_SET:
+                raise
+            return too_large(log.name, limit)
         except KafkaError as error:
             # Without its traceback, which would hold the request.
             return error.with_traceback(None)
 
-    def settle(self, converted: bytearray | KafkaError | None, settled: Settled) -> None:
-        if isinstance(converted, bytearray):
-            self.data.records = memoryview(converted)
-        else:
-            settled[self.topic, self.data.index] = converted
-
 
 def handle(ctx: RequestContext, request: ProduceRequest, append: Append) -> Answer | Awaitable[Answer]:
-    """Convert the request's message sets, and ``append`` what they become.
-
-    ``append`` also gets the partitions whose sets aren't appended: their errors, or None for a set without messages.
-    """
-    jobs = _jobs(ctx, request)
-    conversions = ctx.services.conversions
-    connection_id = ctx.connection.id
+    """Convert the request's message sets, and ``append`` what they become."""
+    now_ms = ctx.services.clock.now_ms()
+    jobs = []
+    for number, data, log in slow_produce.writable(ctx, request):
+        if data.records is None:
+            continue
+        if not is_message_set(memoryview(data.records)):
+            # As Kafka does in these versions alone, leave out a part of a batch at the end.
+            data.records = memoryview(data.records)[: _whole(data.records)]
+        jobs.append(_Job(number, data, log, now_ms))
     size = sum(len(job.data.records or b"") for job in jobs)
-    if size <= _AT_ONCE_BYTES and not conversions.is_waiting(connection_id):
-        settled: Settled = {}
+    if size <= _AT_ONCE_BYTES and not ctx.services.conversions.is_waiting(ctx.connection.id):
+        settled: dict[int, Validated | KafkaError | None] = {}
         try:
-            converted = [job.convert(_AT_ONCE_LIMIT) for job in jobs]
+            for job in jobs:
+                settled[job.number] = job.run(None, _AT_ONCE_LIMIT)
         except DecompressedTooLargeError:
             pass  # A little that decompresses to a lot: on a thread.
         else:
-            for job, each in zip(jobs, converted, strict=True):
-                job.settle(each, settled)
+            for job in jobs:
+                slow_produce.settle(job, settled[job.number], settled)
             return append(ctx, request, settled)
-    everything = [data for topic in request.topic_data for data in topic.partition_data if data.records]
-    turn = conversions.reserve(connection_id, sum(len(data.records or b"") for data in everything))
-    if turn is None:
-        error = KafkaError(
-            ErrorCode.REQUEST_TIMED_OUT, "too many records of old formats wait to be converted"
-        )
-        keys = [(topic.name, data.index) for topic in request.topic_data for data in topic.partition_data]
-        return append(ctx, request, dict.fromkeys(keys, error))
-    for data in everything:
-        # The request's buffer is used again as soon as this returns.
-        data.records = memoryview(bytearray(data.records or b""))
-    return _convert_and_append(ctx, request, append, jobs, turn)
-
-
-async def _convert_and_append(
-    ctx: RequestContext, request: ProduceRequest, append: Append, jobs: list[_Job], turn: Turn
-) -> Answer:
-    conversions = ctx.services.conversions
-    async with turn:
-        settled: Settled = {}
-        for job in jobs:
-            converted: bytearray | KafkaError | None
-            try:
-                converted = await conversions.run(job.convert, LARGEST_SET, conversions.pause)
-            except DecompressedTooLargeError:
-                converted = too_large(job.name, LARGEST_SET)
-            job.settle(converted, settled)
-        answer = append(ctx, request, settled)
-    if isinstance(answer, PendingResponse):
-        return await _Awaited(answer).wait()
-    return answer
-
-
-def _jobs(ctx: RequestContext, request: ProduceRequest) -> list[_Job]:
-    """The message sets of partitions that this client may write to; the others are refused without a look at them."""
-    jobs = []
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            records = data.records
-            if records is None:
-                continue
-            if not is_message_set(memoryview(records)):
-                # As Kafka does in these versions alone, leave out a part of a batch at the end.
-                records = data.records = memoryview(records)[: _whole(records)]
-            if is_message_set(memoryview(records)):
-                try:
-                    partition = ctx.partition(topic.name, data.index)
-                    partition.check_leader()
-                    log = partition.log
-                except KafkaError:
-                    continue  # for produce.handle to answer
-                jobs.append(_Job(topic.name, data, log.config, log.name))
-    return jobs
+    return slow_produce.run(ctx, request, jobs, append)
 
 
 def _whole(records: Records) -> int:
@@ -148,33 +100,3 @@ def _whole(records: Records) -> int:
             return position
         position += LOG_OVERHEAD + size
     return position
-
-
-class _Awaited:
-    """Waits for a response that would have gone out on the connection."""
-
-    def __init__(self, pending: PendingResponse) -> None:
-        self._pending = pending
-        self._future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    async def wait(self) -> Answer:
-        """The response. Raises what took its place."""
-        self._pending.put(self)
-        try:
-            answer: Answer = await self._future
-            return answer
-        finally:
-            if self._pending.abandon is not None:
-                self._pending.abandon()
-
-    def on_response_ready(self) -> None:
-        response: Any = self._pending.parts
-        if self._future.done():
-            return
-        if isinstance(response, BaseException):
-            self._future.set_exception(response)
-        else:
-            self._future.set_result(response)
-
-    def close(self, reason: str | None) -> None:
-        raise RuntimeError(f"a response is encoded where it shouldn't be: {reason}")

@@ -1,7 +1,8 @@
 """Produce, versions 0-11: append record batches as they came.
 
-A batch's header is checked and its CRC verified, offset and leader epoch are written into it, and the bytes go to the
-segment. Records are not decoded unless the topic needs it (see :meth:`ottla_broker.log.log.Log.append`).
+A batch is checked with its records (:mod:`ottla_broker.log.record_validation`), offset and leader epoch are written
+into it, and the bytes go to the segment. A request with many or compressed records is checked before anything of it is
+appended, on a thread where that takes long: see :mod:`.slow_produce`.
 
 ``acks`` 0 has no response, 1 waits for the leader (and its fsync, where one is due), -1 for all in-sync replicas.
 Versions 0 to 2 carry the old message formats: see :mod:`.old_produce`.
@@ -14,13 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.events import get_logger
+from ottla_broker.handlers import slow_produce
 from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.produce_verification import Verified, append_verified, transactional_batches
+from ottla_broker.handlers.slow_produce import FORMAT_2_SINCE, Settled, check_codec
 from ottla_broker.handlers.transactions import late
+from ottla_broker.log.record_validation import QUICK_BYTES, Validated
 from ottla_broker.log.validator import RecordsRefused
 from ottla_broker.log.verification import UNVERIFIED
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
@@ -34,7 +38,7 @@ from ottla_protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from ottla_protocol.records.batch import MAGIC
+from ottla_protocol.records.batch import CODEC_MASK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,14 +52,11 @@ _log = get_logger()
 
 _MAY_WRITE_INTERNAL = "__admin_client"
 
-_FORMAT_2_SINCE = 3
-"""The first version whose records are batches of format 2, and only those."""
-_NONE: Mapping[tuple[str, int], KafkaError | None] = MappingProxyType({})
+_NONE: Settled = MappingProxyType({})
+_UNKNOWN: Final = memoryview(b"")
 
-_MAGIC_AT = 16
 _CODEC_AT = 22
 """The position of the low byte of a batch's attributes, whose last three bits are the codec."""
-_ZSTD = 4
 
 
 _WITHOUT_START_OFFSET = frozenset(
@@ -70,17 +71,18 @@ _WITHOUT_START_OFFSET = frozenset(
 """Errors of an append that Kafka answers without the log's start offset (``ReplicaManager.appendToLocalLog``)."""
 
 
-def handle(
-    ctx: RequestContext, request: ProduceRequest, settled: Mapping[tuple[str, int], KafkaError | None] = _NONE
-) -> Any:
+def handle(ctx: RequestContext, request: ProduceRequest, settled: Settled = _NONE) -> Any:
     """Append what the request has; see :meth:`.Service.handle` for what is returned.
 
-    ``settled``: partitions of an old request that get an error, or, with None, nothing to append.
+    ``settled``: of partitions that were looked at before.
     """
-    if ctx.version < _FORMAT_2_SINCE and settled is _NONE:
-        from ottla_broker.handlers import old_produce
+    if settled is _NONE:
+        if ctx.version < FORMAT_2_SINCE:
+            from ottla_broker.handlers import old_produce
 
-        return old_produce.handle(ctx, request, handle)
+            return old_produce.handle(ctx, request, handle)
+        if _may_take_long(request) or ctx.services.conversions.is_waiting(ctx.connection.id):
+            return slow_produce.handle(ctx, request, handle)
     refusal = _refusal(request)
     if request.transactional_id is None or refusal is not None:
         return _append(ctx, request, refusal, settled)
@@ -88,12 +90,13 @@ def handle(
     _refuse_late(ctx, batches)
     refusal = _transactional_refusal(ctx, request.transactional_id, batches)
     if refusal is not None:
-        return _append(ctx, request, refusal)
+        return _append(ctx, request, refusal, settled)
 
     def append(request: ProduceRequest, verified: Verified, pending: PendingResponse | None) -> Any:
         if pending is not None:
             _refuse_late(ctx, batches)
-        return _append(ctx, request, None, verified=verified, pending=pending)
+            return _append(ctx, request, None, _of_copy(request, settled), verified, pending)
+        return _append(ctx, request, None, settled, verified)
 
     return append_verified(ctx, request, batches, append)
 
@@ -102,7 +105,7 @@ def _append(
     ctx: RequestContext,
     request: ProduceRequest,
     refusal: tuple[ErrorCode, str | None] | None,
-    settled: Mapping[tuple[str, int], KafkaError | None] = _NONE,
+    settled: Settled,
     verified: Verified | None = None,
     pending: PendingResponse | None = None,
 ) -> Any:
@@ -117,10 +120,12 @@ def _append(
     topics = []
     # Texts and codes, not errors: an error's traceback would keep the request until the next garbage collection.
     failure: str | None = None
+    number = -1
     for topic in request.topic_data:
         name = topic.name
         answers = []
         for data in topic.partition_data:
+            number += 1
             answer = PartitionProduceResponse(index=data.index, base_offset=-1)
             answers.append(answer)
             checked = False
@@ -137,29 +142,17 @@ def _append(
                     raise KafkaError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only"
                     )
-                records = data.records
-                if settled and (name, data.index) in settled:
-                    failed = settled[name, data.index]
-                    if failed is None:
-                        continue
-                    checked = True
-                    raise failed
-                if records is None or not len(records):
-                    raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch in the request")
-                if (
-                    _FORMAT_2_SINCE <= version < 7
-                    and len(records) > _CODEC_AT
-                    and records[_CODEC_AT] & 7 == _ZSTD
-                    and records[_MAGIC_AT] == MAGIC
-                ):
-                    raise KafkaError(
-                        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-                        f"zstd needs Produce version 7, this is {version}",
-                    )
+                known = settled.get(number, _UNKNOWN)
+                if known is _UNKNOWN:
+                    known = _records(version, data.records)
                 checked = True
                 if acks == -1 and partition.lacks_replicas():
                     raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-                info = partition.append(records, now_ms, guard)
+                if known is None:
+                    continue
+                if isinstance(known, KafkaError):
+                    raise known
+                info = partition.append(known, now_ms, guard)
                 answer.base_offset = info.first_offset
                 answer.log_append_time_ms = info.log_append_time
                 answer.log_start_offset = info.log_start_offset
@@ -184,6 +177,40 @@ def _append(
             ctx, acks, request.timeout_ms, response, waits, pending or PendingResponse()
         )
     return response
+
+
+def _records(version: int, records: memoryview | None) -> memoryview:
+    """The records of a partition. Raises KafkaError."""
+    if records is None or not len(records):
+        raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch in the request")
+    check_codec(version, records)
+    return records
+
+
+def _of_copy(request: ProduceRequest, settled: Settled) -> Settled:
+    """The same for a copy of the request."""
+    if not settled:
+        return settled
+    parts = [data for topic in request.topic_data for data in topic.partition_data]
+    return {
+        number: Validated(memoryview(parts[number].records or b""), known.header)
+        if isinstance(known, Validated)
+        else known
+        for number, known in settled.items()
+    }
+
+
+def _may_take_long(request: ProduceRequest) -> bool:
+    """Whether the records may take more than some milliseconds to check, as compressed ones do."""
+    size = 0
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if records is not None:
+                size += len(records)
+                if len(records) > _CODEC_AT and records[_CODEC_AT] & CODEC_MASK:
+                    return True
+    return size > QUICK_BYTES
 
 
 def _answer_when_committed(

@@ -311,17 +311,18 @@ class Log:
             view, header = records
         else:
             view = records if isinstance(records, memoryview) else memoryview(records)
-            if from_client:
-                if guard is None and len(view) > HEADER_SIZE and view[_FLAGS_AT] & TRANSACTIONAL:
-                    raise KafkaError(
-                        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                        f"{self.name}: a transactional batch needs a transactional id in its request",
-                    )
+        if from_client:
+            if guard is None and len(view) > HEADER_SIZE and view[_FLAGS_AT] & TRANSACTIONAL:
+                raise KafkaError(
+                    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                    f"{self.name}: a transactional batch needs a transactional id in its request",
+                )
+            if not isinstance(records, Validated):
                 view, header = validate(view, config, self.name, now_ms)
-            else:
-                header = check_batch(view, 0, config, self.name)
-                if header.is_control or header.batch_length + 12 != len(view):
-                    return self._append_several(view, leader_epoch, now_ms)
+        else:
+            header = check_batch(view, 0, config, self.name)
+            if header.is_control or header.batch_length + 12 != len(view):
+                return self._append_several(view, leader_epoch, now_ms)
         first = self.log_end_offset
         last = first + header.last_offset_delta
         last_sequence = -1

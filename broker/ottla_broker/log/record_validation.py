@@ -8,12 +8,14 @@ topic with its own compression gets its batches in that.
 No record becomes an object: see :mod:`ottla_protocol.records.scan`. Compressed batches are scanned while they are
 decompressed, and only those that are written again are ever in memory as a whole.
 
-A batch that takes more than a few milliseconds isn't for the event loop: ``quick`` raises :class:`SlowRecordsError`
-then, before anything was changed. :func:`validate` touches only its arguments, so it may run on another thread.
+A :class:`Budget` keeps the work on the event loop to some milliseconds a request: where it doesn't suffice,
+:class:`SlowRecordsError` is raised before anything was changed. :func:`validate` touches only its arguments, so it may
+run on another thread.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ottla_broker.log.config import NO_LIMIT, LogConfig
@@ -43,9 +45,10 @@ MOST_DECOMPRESSED: Final = 256 * 1024 * 1024
 MOST_REPACKED: Final = 64 * 1024 * 1024
 """The same for a batch that is compressed again, unless max.message.bytes allows larger ones."""
 QUICK_BYTES: Final = 8 * 1024 * 1024 if IS_COMPILED else 64 * 1024
-"""Batches of more bytes aren't checked on the event loop."""
-_QUICK_DECOMPRESSED: Final = 4 * 1024 * 1024 if IS_COMPILED else 64 * 1024
-_QUICK_REPACKED: Final = 64 * 1024
+"""Bytes of records, uncompressed, that are checked on the event loop: about ten milliseconds at most."""
+_DECOMPRESSION: Final = 2
+_COMPRESSION: Final = 128 if IS_COMPILED else 2
+"""How many bytes could be checked in the time that one takes to decompress, or to compress."""
 
 _CODECS: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _SHOWN: Final = 3
@@ -53,6 +56,21 @@ _SHOWN: Final = 3
 
 class SlowRecordsError(Exception):
     """The records take too long for the event loop: validate them on a thread."""
+
+
+class Budget:
+    """How many bytes may still be checked on the event loop."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, size: int = QUICK_BYTES) -> None:
+        self.left = size
+
+    def take(self, size: int) -> None:
+        """Raises SlowRecordsError: too few are left."""
+        self.left -= size
+        if self.left < 0:
+            raise SlowRecordsError
 
 
 class Validated(NamedTuple):
@@ -63,22 +81,35 @@ class Validated(NamedTuple):
 
 
 def validate(
-    view: memoryview, config: LogConfig, name: str, now_ms: int, *, quick: bool = False
+    view: memoryview,
+    config: LogConfig,
+    name: str,
+    now_ms: int,
+    *,
+    budget: Budget | None = None,
+    pause: Callable[[], object] | None = None,
 ) -> Validated:
     """Check a producer's batch, which fills ``view``, and put right what Kafka puts right.
 
-    Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE;
-    RecordsRefused because of single records; SlowRecordsError only with ``quick``.
+    ``pause`` is called now and then, for a thread to let others run. Raises KafkaError: CORRUPT_MESSAGE,
+    INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE; RecordsRefused because of single records; SlowRecordsError
+    only with a ``budget``.
     """
-    if quick and len(view) > QUICK_BYTES:
-        raise SlowRecordsError
+    if budget is not None:
+        budget.take(len(view))
     header = check_batch(view, 0, config, name)
     check_client_batch(view, header, name)
-    return _validate_records(view, header, config, name, now_ms, quick)
+    return _validate_records(view, header, config, name, now_ms, budget, pause)
 
 
 def _validate_records(
-    view: memoryview, header: BatchHeader, config: LogConfig, name: str, now_ms: int, quick: bool
+    view: memoryview,
+    header: BatchHeader,
+    config: LogConfig,
+    name: str,
+    now_ms: int,
+    budget: Budget | None,
+    pause: Callable[[], object] | None,
 ) -> Validated:
     earliest, latest = INT64_MIN, INT64_MAX
     if not config.log_append_time:
@@ -88,7 +119,7 @@ def _validate_records(
             latest = min(INT64_MAX, now_ms + config.message_timestamp_after_max_ms)
     codec = header.attributes & CODEC_MASK
     if codec:
-        found = _scan_compressed(view, header, config, name, earliest, latest, quick)
+        found = _scan_compressed(view, header, config, name, earliest, latest, budget, pause)
     else:
         found = scan(
             view,
@@ -99,6 +130,7 @@ def _validate_records(
             earliest=earliest,
             latest=latest,
             keys=config.compact,
+            pause=pause,
         )
     if found.reason != FINE:
         raise _unreadable(found, header, name)
@@ -106,7 +138,7 @@ def _validate_records(
         raise _refused(found, name, earliest, latest)
     wanted = codec if config.compression_type == "producer" else _CODECS[config.compression_type]
     if found.renumber or wanted != codec:
-        return _repack(view, header, found, wanted, config, name, quick)
+        return _repack(view, header, found, wanted, config, name, budget)
     if header.max_timestamp != found.max_timestamp and not config.log_append_time:
         header = set_max_timestamp(view, 0, header, found.max_timestamp)
     return Validated(view, header)
@@ -119,28 +151,34 @@ def _scan_compressed(
     name: str,
     earliest: int,
     latest: int,
-    quick: bool,
+    budget: Budget | None,
+    pause: Callable[[], object] | None,
 ) -> Scan:
     from ottla_protocol.records.compression import DecompressedTooLargeError
     from ottla_protocol.records.scan_stream import scan_compressed
 
+    limit = MOST_DECOMPRESSED if budget is None else budget.left // _DECOMPRESSION
     try:
-        return scan_compressed(
+        found = scan_compressed(
             header.codec,
             view[HEADER_SIZE:],
             header.record_count,
             header.base_timestamp,
-            max_bytes=_QUICK_DECOMPRESSED if quick else MOST_DECOMPRESSED,
+            max_bytes=limit,
             earliest=earliest,
             latest=latest,
             keys=config.compact,
+            pause=pause,
         )
     except DecompressedTooLargeError as error:
-        if quick:
+        if budget is not None:
             raise SlowRecordsError from None
         raise _invalid(name, str(error)) from None
     except CorruptRecordError as error:
         raise _invalid(name, str(error)) from None
+    if budget is not None and found.reason == FINE:
+        budget.take(_DECOMPRESSION * found.position)
+    return found
 
 
 def _invalid(name: str, what: str) -> KafkaError:
@@ -177,12 +215,12 @@ def _repack(
     codec: int,
     config: LogConfig,
     name: str,
-    quick: bool,
+    budget: Budget | None,
 ) -> Validated:
     """Write the batch again. Raises KafkaError: INVALID_RECORD, MESSAGE_TOO_LARGE; SlowRecordsError."""
     from ottla_protocol.records.repack import pack, renumber
 
-    body = _body(view, header, config, name, quick)
+    body = _body(view, header, config, name, budget)
     if found.renumber:
         body = renumber(bytes(body), header.record_count)
     level = {
@@ -201,24 +239,29 @@ def _repack(
 
 
 def _body(
-    view: memoryview, header: BatchHeader, config: LogConfig, name: str, quick: bool
+    view: memoryview, header: BatchHeader, config: LogConfig, name: str, budget: Budget | None
 ) -> bytes | memoryview:
     """The decompressed records. Raises KafkaError: INVALID_RECORD; SlowRecordsError."""
-    limit = _QUICK_REPACKED if quick else max(MOST_REPACKED, 4 * config.max_message_bytes)
     if not header.codec:
-        if len(view) - HEADER_SIZE > limit and quick:
-            raise SlowRecordsError
+        if budget is not None:
+            budget.take(_COMPRESSION * len(view))
         return view[HEADER_SIZE:]
     from ottla_protocol.records.compression import DecompressedTooLargeError, decompress
 
+    limit = max(MOST_REPACKED, 4 * config.max_message_bytes)
+    if budget is not None:
+        limit = min(limit, budget.left // _COMPRESSION)
     try:
-        return decompress(header.codec, view[HEADER_SIZE:], limit)
+        body = decompress(header.codec, view[HEADER_SIZE:], limit)
     except DecompressedTooLargeError as error:
-        if quick:
+        if budget is not None:
             raise SlowRecordsError from None
         raise _invalid(name, f"{error}, and would have to be compressed again") from None
     except CorruptRecordError as error:
         raise _invalid(name, str(error)) from None
+    if budget is not None:
+        budget.take(_COMPRESSION * len(body))
+    return body
 
 
 def recompress(view: memoryview, header: BatchHeader, config: LogConfig, name: str) -> Validated:
@@ -230,4 +273,4 @@ def recompress(view: memoryview, header: BatchHeader, config: LogConfig, name: s
     if codec == header.codec or header.is_control:
         return Validated(view, header)
     found = Scan(FINE, header.record_count, 0, header.max_timestamp, 0, 0, 0, [])
-    return _repack(view, header, found, codec, config, name, quick=False)
+    return _repack(view, header, found, codec, config, name, None)

@@ -28,6 +28,7 @@ from ottla_protocol.records.control import encode_transaction_marker
 
 if TYPE_CHECKING:
     from ottla_broker.log.log import Log
+    from ottla_broker.log.record_validation import Validated
     from ottla_broker.log.validator import AppendInfo
     from ottla_broker.log.verification import VerificationGuard
     from ottla_broker.replica.delayed_fetch import DelayedFetch
@@ -332,7 +333,9 @@ class Partition:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
-    def append(self, records: memoryview, now_ms: int, guard: VerificationGuard | None = None) -> AppendInfo:
+    def append(
+        self, records: memoryview | Validated, now_ms: int, guard: VerificationGuard | None = None
+    ) -> AppendInfo:
         """Append a producer's batch; a transactional one needs a guard. See :meth:`begin_verification`.
 
         Raises KafkaError: as :meth:`.Log.append`, or this broker doesn't lead.

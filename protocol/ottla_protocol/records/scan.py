@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _INTERFACE: Final = 1
 """What ``_scan`` must offer; a binary from other sources isn't used."""
+_RECORDS_A_TURN: Final = 256
 MOST_REFUSED: Final = 1000
 """So many refused records are listed; all are counted."""
 INT64_MIN: Final = -(2**63)
@@ -85,16 +86,26 @@ def scan(
     earliest: int = INT64_MIN,
     latest: int = INT64_MAX,
     keys: bool = False,
+    pause: Callable[[], object] | None = None,
 ) -> Scan:
     """Check the ``count`` records in ``data[start:end]``, which are the batch's records from number ``first`` on.
 
     Timestamps other than -1 outside ``earliest`` to ``latest`` are refused; with ``keys``, records without a key too,
-    whose timestamps don't matter then.
+    whose timestamps don't matter then. ``pause`` is called after every few hundred records that Python looks at.
     """
     if _compiled is not None:
         return Scan._make(_compiled(data, start, end, first, count, base_timestamp, earliest, latest, keys))
     return scan_in_python(
-        data, start, end, count, base_timestamp, first=first, earliest=earliest, latest=latest, keys=keys
+        data,
+        start,
+        end,
+        count,
+        base_timestamp,
+        first=first,
+        earliest=earliest,
+        latest=latest,
+        keys=keys,
+        pause=pause,
     )
 
 
@@ -109,12 +120,13 @@ def scan_in_python(
     earliest: int = INT64_MIN,
     latest: int = INT64_MAX,
     keys: bool = False,
+    pause: Callable[[], object] | None = None,
 ) -> Scan:
     """:func:`scan` without the compiled module."""
     body = bytes(memoryview(data)[start:end])
     found = None if first else _scan_runs(body, count, base_timestamp, earliest, latest, keys)
     if found is None:
-        found = _walk(body, first, count, Findings(base_timestamp, earliest, latest, keys))
+        found = _walk(body, first, count, Findings(base_timestamp, earliest, latest, keys), pause)
     return found._replace(position=found.position + start)
 
 
@@ -229,7 +241,9 @@ _HIGH: list[Any] = [byte << 6 if byte < 128 else None for byte in range(256)]
 _eight_bytes = Struct("8B").unpack_from
 
 
-def _walk(data: bytes, first: int, count: int, findings: Findings) -> Scan:
+def _walk(
+    data: bytes, first: int, count: int, findings: Findings, pause: Callable[[], object] | None
+) -> Scan:
     """A scan record by record: usual ones in a quick loop like that of ``record``, the others with care."""
     size = len(data)
     start = 0
@@ -242,6 +256,8 @@ def _walk(data: bytes, first: int, count: int, findings: Findings) -> Scan:
     reason = FINE
     try:
         for index in range(first, first + count):
+            if pause is not None and not index % _RECORDS_A_TURN:
+                pause()
             try:
                 a, b, c, d, e, f, g, h = eight_bytes(data, start)
                 if a > 127:

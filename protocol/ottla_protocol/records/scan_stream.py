@@ -30,7 +30,7 @@ from ottla_protocol.records.scan import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from typing_extensions import Buffer
 
@@ -49,6 +49,7 @@ def scan_compressed(
     earliest: int = INT64_MIN,
     latest: int = INT64_MAX,
     keys: bool = False,
+    pause: Callable[[], object] | None = None,
 ) -> Scan:
     """:func:`.scan` of the records in the compressed ``data``; positions count decompressed bytes.
 
@@ -58,7 +59,17 @@ def scan_compressed(
     body = next(parts, b"")
     following = next(parts, None)
     if following is None:
-        return scan(body, 0, len(body), count, base_timestamp, earliest=earliest, latest=latest, keys=keys)
+        return scan(
+            body,
+            0,
+            len(body),
+            count,
+            base_timestamp,
+            earliest=earliest,
+            latest=latest,
+            keys=keys,
+            pause=pause,
+        )
     findings = Findings(base_timestamp, earliest, latest, keys)
     source = _Source(body, chain((following,), parts))
     index = 0
@@ -74,6 +85,7 @@ def scan_compressed(
                 earliest=earliest,
                 latest=latest,
                 keys=keys,
+                pause=pause,
             )
             source.at = found.position
             if found.reason == CUT and not source.has_record():
