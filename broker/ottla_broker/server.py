@@ -112,6 +112,7 @@ class Broker:
 
     async def _start(self) -> None:
         self._stopping.append(self.background.close)
+        self._load_retention_policies()
         sockets = self._bind()
         self.logs.lock()
         self._stopping.append(self._close_logs)
@@ -119,6 +120,16 @@ class Broker:
             await self._start_in_cluster(sockets)
         else:
             await self._start_standalone(sockets)
+
+    def _load_retention_policies(self) -> None:
+        settings = self.config.retention_policies
+        if settings:
+            from ottla_broker.log.user_retention import PolicyError, UserRetention, load_policies
+
+            try:
+                self.logs.user_retention = UserRetention(load_policies(settings), self.clock)
+            except PolicyError as error:
+                raise StartError(str(error)) from error
 
     async def _start_standalone(self, sockets: list[socket.socket]) -> None:
         """Load topics from the embedded store, lead all partitions, and accept clients."""

@@ -372,3 +372,40 @@ def test_settings_that_are_not_dynamic() -> None:
     ):
         with pytest.raises(InvalidValue):
             made.check_dynamic(changes)
+
+
+PREFIX = "ottla.retention.policy."
+
+
+def policies(**given: str) -> BrokerConfig:
+    return BrokerConfig.from_properties(
+        {PREFIX + name.replace("__", "."): value for name, value in given.items()}, "server.properties"
+    )
+
+
+def test_settings_of_retention_policies() -> None:
+    made = policies(b__topics="x.*|y", b__count="3", b__deep__option="text", a__topics="z")
+    assert made.warnings == []
+    first, second = made.retention_policies
+    assert (first.name, first.topics.pattern, first.options) == ("a", "z", {})
+    assert (second.name, second.topics.pattern) == ("b", "x.*|y")
+    assert second.options == {"count": "3", "deep.option": "text"}
+    assert config().retention_policies == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (
+            {"a__count": "3"},
+            f"a.count: the policy has no topics; set {PREFIX}a.topics to a regular expression",
+        ),
+        ({"a__topics": "("}, "a.topics: '(' is not a regular expression (missing ), unterminated subpattern"),
+        ({"a": "x"}, "a: is no setting of a policy; write ottla.retention.policy.NAME.topics=REGEX"),
+        ({"a__": "x"}, "a.: is no setting of a policy"),
+    ],
+)
+def test_settings_of_retention_policies_that_are_refused(given: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        policies(**given)
+    assert str(refused.value).startswith(f"server.properties: {PREFIX}{why}")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla_broker.config.cluster_keys import ClusterKeys
 from ottla_broker.config.environment import PREFIX, read_environment
@@ -28,7 +28,11 @@ from ottla_broker.config.properties import read_properties
 from ottla_broker.config.server_keys import NetworkKeys, ServerKeys
 from ottla_broker.config.transaction_keys import TransactionKeys
 
+if TYPE_CHECKING:
+    from ottla_broker.log.user_retention import PolicySettings
+
 _DEFAULT_SOURCE = "configuration"
+_POLICIES = "ottla.retention.policy."
 
 
 @cache
@@ -51,6 +55,7 @@ class BrokerConfig(
         endpoints: the parsed listeners.
         data_dirs: the data folders; the first one also holds the embedded store.
         connection_limits: the parsed ``max.connections.per.ip.overrides``.
+        retention_policies: the parsed ``ottla.retention.policy.…``.
         warnings: one line each, to log at start.
         static: the settings given at start, as text by key.
         dynamic_default, dynamic_broker: the settings made at runtime, for the cluster and for this broker.
@@ -59,6 +64,7 @@ class BrokerConfig(
     endpoints: tuple[Endpoint, ...]
     data_dirs: tuple[Path, ...]
     connection_limits: dict[str, int]
+    retention_policies: tuple[PolicySettings, ...] = ()
 
     def __init__(
         self,
@@ -73,6 +79,7 @@ class BrokerConfig(
         self._sources = sources
         for name, text in self.static.items():
             self._apply(name, text)
+        self._set_retention_policies()
         self._set_identity()
         self._set_listeners(hostname)
         self._set_folders()
@@ -156,7 +163,8 @@ class BrokerConfig(
     def _apply(self, name: str, text: str) -> None:
         key: Any = keys_of(BrokerConfig).get(name) or all_keys().get(name)
         if key is None:
-            self._unknown(name)
+            if not name.startswith(_POLICIES):
+                self._unknown(name)
             return
         try:
             value = key.parse(text)
@@ -177,6 +185,13 @@ class BrokerConfig(
             raise self._error(name, "config providers are not built yet; write the values directly")
         like = nearest(name, all_keys())
         self.warnings.append(f"{name} is not a known key" + (f"; did you mean {like}?" if like else ""))
+
+    def _set_retention_policies(self) -> None:
+        if any(name.startswith(_POLICIES) for name in self.static):
+            # Rarely needed, so it isn't imported at every start.
+            from ottla_broker.config.retention_policies import parse_policies
+
+            self.retention_policies = parse_policies(self.static, self._error)
 
     def _set_identity(self) -> None:
         """Take the number from ``broker.id`` or ``node.id``, or choose one."""

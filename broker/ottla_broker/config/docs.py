@@ -39,6 +39,13 @@ You can change a key marked *dynamic* while the broker runs, for one broker or f
 says otherwise. Where a default differs from Kafka's, the meaning says so.
 """
 
+_POLICIES = """\
+## Retention policies of your own
+
+`ottla.retention.policy.<name>.topics`, and other keys that begin with `ottla.retention.policy.<name>.`, let a Python
+package decide which segments are removed: see [Retention](retention.md#a-policy-of-your-own).
+"""
+
 _TOPICS = """\
 ## Topics
 
@@ -65,7 +72,7 @@ def page() -> str:
     for title, owner in _SECTIONS:
         parts.append(f"## {title}\n")
         parts.append(_table(keys_of(owner).values()))
-    parts += [_TOPICS, _topic_table()]
+    parts += [_POLICIES, _TOPICS, _topic_table()]
     others = other_keys()
     for text, effect in ((_UNSUPPORTED, UNSUPPORTED), (_IGNORED, IGNORED)):
         parts.append(text)

@@ -16,6 +16,7 @@ methods that say so may be called before. That lets a broker with 10,000 partiti
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -47,6 +48,7 @@ from ottla_protocol.records.batch import (
 from ottla_protocol.records.formats import CURRENT_MAGIC
 
 if TYPE_CHECKING:
+    from ottla_broker.log.retention import LogView, Policies
     from ottla_protocol.records.control import ControlRecord
 
 NOT_TRUNCATED: Final = 2**63 - 1
@@ -588,18 +590,41 @@ class Log:
         _log.info("log start advanced", topic=self.topic, partition=self.partition, start_offset=offset)
         return True
 
-    def delete_old_segments(self, now_ms: int) -> int:
-        """Remove the segments that the topic's retention doesn't keep; how many. Raises KafkaError, OSError."""
-        from ottla_broker.log.retention import expired_segments
+    def view(self, now_ms: int) -> LogView:
+        """What retention policies decide by."""
+        from ottla_broker.log.retention import LogView
 
-        count, reason = expired_segments(
-            self.segments,
-            self.config,
-            now_ms,
+        return LogView(
+            topic=self.topic,
+            partition=self.partition,
+            segments=self.segments,
+            config=self.config,
             log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
-            committed_offset=self.committed_offset(),
+            end_offset=self.log_end_offset,
+            high_watermark=self.committed_offset(),
+            now_ms=now_ms,
         )
+
+    def delete_old_segments(self, now_ms: int, policies: Policies | None = None) -> int:
+        """Remove the segments that the topic's retention doesn't keep; how many. Raises KafkaError, OSError.
+
+        ``policies`` are Kafka's by default.
+        """
+        from ottla_broker.log.retention import BUILT_IN, expired_segments
+
+        count, reason = expired_segments(self.view(now_ms), policies or BUILT_IN)
+        return self._delete_first(count, now_ms, reason)
+
+    def delete_segments_below(self, offset: int, reason: str) -> int:
+        """Remove the segments that end at or below ``offset``, if they are committed; how many. Raises KafkaError."""
+        from ottla_broker.log.retention import removable
+
+        view = self.view(self.environment.now_ms())
+        ends = [*self._segments.base_offsets[1:], self.log_end_offset]
+        count = min(removable(view), bisect_right(ends, offset))
+        return self._delete_first(count, view.now_ms, reason)
+
+    def _delete_first(self, count: int, now_ms: int, reason: str) -> int:
         if not count:
             return 0
         if count == len(self.segments):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ottla_broker.log.flush import Flusher
     from ottla_broker.log.folder import DataFolder
     from ottla_broker.log.log import Log
+    from ottla_broker.log.user_retention import UserRetention
 
 _SLICE_SECONDS: Final = 0.003
 _PAUSE_SECONDS: Final = 0.02
@@ -62,6 +63,7 @@ class Logs(Protocol):
     flusher: Flusher
     folders: list[DataFolder]
     shortest_flush_ms: int
+    user_retention: UserRetention | None
 
     def stored_logs(self) -> Iterable[Log]: ...
 
@@ -81,6 +83,7 @@ class LogMaintenance:
         intervals, first_ms = self._intervals, self._intervals.initial_delay_ms
         await asyncio.gather(
             self._every(lambda: intervals.retention_ms, self.retain, first_ms),
+            self._every(lambda: intervals.retention_ms, self.retain_by_user, first_ms),
             self._every(self._flush_interval, self.flush, 0),
             self._every(lambda: intervals.recovery_point_ms, self.checkpoint_recovery_points, first_ms),
             self._every(lambda: intervals.log_start_ms, self.checkpoint_log_starts, first_ms),
@@ -113,22 +116,40 @@ class LogMaintenance:
                 try:
                     task(log)
                 except (KafkaError, OSError, CorruptFileError, CorruptRecordError) as error:
-                    _log.error(
-                        "maintenance of a log failed",
-                        topic=log.topic,
-                        partition=log.partition,
-                        why=str(error),
-                    )
+                    _complain(log, error)
 
     async def retain(self) -> None:
         """Remove the segments that retention doesn't keep, in every log."""
+        from ottla_broker.log.retention import ALWAYS, BUILT_IN
+
         now_ms = self._clock.now_ms()
+        user = self._logs.user_retention
 
         def retain(log: Log) -> None:
             if log.is_open or self._has_data(log):
-                log.open().delete_old_segments(now_ms)
+                has_own = user is not None and user.of(log.topic)
+                log.open().delete_old_segments(now_ms, ALWAYS if has_own else BUILT_IN)
 
         await self._for_each(retain)
+
+    async def retain_by_user(self) -> None:
+        """Ask the user's own policies about the logs that they are for, one after the other."""
+        user = self._logs.user_retention
+        if user is None:
+            return
+        found: list[Log] = []
+
+        def find(log: Log) -> None:
+            if user.of(log.topic) and (log.is_open or self._has_data(log)):
+                found.append(log)
+
+        await self._for_each(find)
+        for log in found:
+            if log.failure is None and self._logs.has_stored(log):
+                try:
+                    await user.retain(log.open())
+                except (KafkaError, OSError, CorruptFileError, CorruptRecordError) as error:
+                    _complain(log, error)
 
     def _has_data(self, log: Log) -> bool:
         """Whether a closed log has records: an empty one stays closed."""
@@ -190,3 +211,7 @@ class LogMaintenance:
                     if clock.monotonic() - began > _SLICE_SECONDS:
                         await clock.sleep(_PAUSE_SECONDS)
                         began = clock.monotonic()
+
+
+def _complain(log: Log, error: Exception) -> None:
+    _log.error("maintenance of a log failed", topic=log.topic, partition=log.partition, why=str(error))

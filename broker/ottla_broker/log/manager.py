@@ -30,6 +30,7 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla_broker.background import Background
     from ottla_broker.clock import Clock, TimerHandle
+    from ottla_broker.log.user_retention import UserRetention
 
 _UNIQUE_BITS: Final = 128
 _NAME_SHOWN: Final = 50
@@ -85,6 +86,8 @@ class LogManager:
         self.future.on_replaced.append(self._on_replaced)
         # The data folder that a partition is to be created in, where an administrator has named one.
         self.preferred_folders: dict[tuple[str, int], DataFolder] = {}
+        # Retention policies of the user's own; None: there are none.
+        self.user_retention: UserRetention | None = None
         self.maintenance = LogMaintenance(self, intervals or Intervals())
         self._high_watermarks: dict[tuple[str, int], int] = {}
         # The committed offset of a log without a replica yet; None: everything in it is committed.
