@@ -51,13 +51,9 @@ def test_an_unknown_api_closes_the_connection(api_key: int, wire: Wire) -> None:
 
 @pytest.mark.parametrize(
     ("api_key", "version"),
-    [(3, 99), (3, -1), (0, 12), (0, 99), (1, 18), (1, 3), (11, 10), (18, -1), (60, 50)],
+    [(3, 99), (3, -1), (0, 12), (0, 99), (1, 18), (1, -1), (11, 10), (18, -1), (60, 50)],
 )
-def test_an_unknown_version_closes_the_connection(
-    api_key: int, version: int, wire: Wire, is_kafka: bool
-) -> None:
-    if is_kafka and (api_key, version) in {(1, 3)}:
-        pytest.skip("Kafka 3.9 still serves it")
+def test_an_unknown_version_closes_the_connection(api_key: int, version: int, wire: Wire) -> None:
     wire.send(frame(header(api_key, version) + b"\x00" * 20))
     if api_key == 18:
         assert wire.receive()[:6] == struct.pack(">ih", 7, 35)

@@ -196,10 +196,6 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
         ),
         ({"remote_log_storage_system_enable": "true"}, "remote.log.storage.system.enable: Tiered storage"),
         (
-            {"log_message_downconversion_enable": "false"},
-            "log.message.downconversion.enable: Ottla stores and sends records",
-        ),
-        (
             {"group_coordinator_rebalance_protocols": "classic,consumer"},
             "group.coordinator.rebalance.protocols: Only",
         ),

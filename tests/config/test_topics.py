@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla_broker.config import BrokerConfig, InvalidValue
+from ottla_broker.config import BrokerConfig, ConfigError, InvalidValue
+from ottla_broker.config.message_formats import message_format
 from ottla_broker.config.topics import TOPIC_KEYS, check_topic_configs, effective, log_config
 from ottla_broker.log.config import LogConfig
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -96,8 +97,6 @@ def test_a_bad_value_has_kafkas_message(name: str, text: str) -> None:
         ({"no.such": "1"}, "Unknown topic config name: no.such"),
         ({"remote.storage.enable": "true"}, "Tiered storage is not built yet"),
         ({"local.retention.ms": "5"}, "Tiered storage is not built yet"),
-        ({"message.format.version": "0.10.2"}, "format version 2 only"),
-        ({"message.downconversion.enable": "false"}, "format version 2 only"),
         ({"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}, "must not be more than"),
     ],
 )
@@ -107,12 +106,51 @@ def test_unsupported_and_contradictory_settings_are_refused(settings: dict[str, 
     assert caught.value.code is ErrorCode.INVALID_CONFIG
 
 
+@pytest.mark.parametrize(
+    ("version", "format"),
+    [
+        ("0.8.0", 0),
+        ("0.9.0.1", 0),
+        ("0.10.0", 1),
+        ("0.10.0-IV1", 1),
+        ("0.10.2.2", 1),
+        ("0.11.0-IV2", 2),
+        ("1.0", 2),
+        ("2.8.1", 2),
+        ("3.9-IV0", 2),
+        ("4.0-IV1", 2),
+    ],
+)
+def test_versions_of_the_message_format(version: str, format: int) -> None:
+    check_topic_configs(config(), {"message.format.version": version})
+    assert message_format(version) == format
+    assert effective(config(), {"message.format.version": version})["message.format.version"] == version
+    given = config({"log.message.format.version": version})
+    assert effective(given, {})["message.format.version"] == version
+    assert given.warnings or format == 2
+
+
+@pytest.mark.parametrize("version", ["0.8", "0.12.0", "2.9", "3.9-IV1", "latest", ""])
+def test_unknown_versions_of_the_message_format(version: str) -> None:
+    with pytest.raises(InvalidValue, match="is not a valid version"):
+        check_topic_configs(config(), {"message.format.version": version})
+    with pytest.raises(ConfigError, match="is not a valid version"):
+        config({"log.message.format.version": version})
+
+
+def test_conversion_for_old_consumers() -> None:
+    assert log_config(config(), {}).message_downconversion_enable
+    assert not log_config(
+        config({"log.message.downconversion.enable": "false"}), {}
+    ).message_downconversion_enable
+    assert not log_config(config(), {"message.downconversion.enable": "false"}).message_downconversion_enable
+
+
 def test_an_unsupported_config_accepts_its_default() -> None:
     check_topic_configs(
         config(),
         {
             "remote.storage.enable": "false",
-            "message.format.version": "3.9-IV0",
             "follower.replication.throttled.replicas": "",
             "leader.replication.throttled.replicas": "0:1, 12:3",
             "unclean.leader.election.enable": "false",

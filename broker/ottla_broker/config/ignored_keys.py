@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ottla_broker.config import message_formats
 from ottla_broker.config.model import BOOLEAN, DOUBLE, INT, INT_MAX, LIST, LONG, LONG_MAX, SHORT, STRING
 
 Row = tuple[str, str, Any, str]
@@ -164,5 +165,9 @@ INNER: Final[tuple[Row, ...]] = (
      "Completed DeleteRecords requests between two purges."),
     ("fetch.purgatory.purge.interval.requests", INT, 1000, "Completed fetches between two purges."),
     ("producer.purgatory.purge.interval.requests", INT, 1000, "Completed produces between two purges."),
-    ("log.message.format.version", STRING, "3.0-IV1", "The record format of topics. Kafka ignores it since 3.0 too."),
+)
+
+# The message format.
+FORMATS: Final[tuple[Row, ...]] = (
+    ("log.message.format.version", STRING, message_formats.DEFAULT, "The Kafka version whose format logs have."),
 )

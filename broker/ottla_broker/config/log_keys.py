@@ -178,6 +178,12 @@ class TopicDefaultKeys:
         at_least(0),
         CLUSTER_WIDE,
     )
+    log_message_downconversion_enable = boolean(
+        True,
+        "Convert records for consumers that know only older message formats (Fetch 0 to 3). With false, they get"
+        " UNSUPPORTED_VERSION.",
+        CLUSTER_WIDE,
+    )
 
 
 class LogKeys:

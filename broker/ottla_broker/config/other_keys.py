@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla_broker.config import ignored_keys, unsupported_keys
+from ottla_broker.config import ignored_keys, message_formats, unsupported_keys
 from ottla_broker.config.model import IGNORED, UNSUPPORTED, Key
 
 # Values other than the default that request no missing feature.
@@ -18,7 +18,10 @@ _HARMLESS: dict[str, tuple[object, ...]] = {
     "ssl.endpoint.identification.algorithm": ("",),
     "sasl.enabled.mechanisms": ((),),
     "group.coordinator.rebalance.protocols": (("classic",),),
+    "log.message.format.version": message_formats.HARMLESS,
 }
+
+_VALIDATORS = {"log.message.format.version": message_formats.IS_VERSION}
 
 _REFUSED = (
     (
@@ -33,7 +36,6 @@ _REFUSED = (
     (unsupported_keys.SECURITY, "TLS, SASL and authorization are not built yet."),
     (unsupported_keys.PLUGINS, "This broker can't load Java classes."),
     (unsupported_keys.REMOTE, "Tiered storage is not built yet."),
-    (unsupported_keys.CONVERSION, "Ottla stores and sends records in format version 2 only."),
     (unsupported_keys.GROUPS, "Only the classic group protocol is built yet."),
 )
 
@@ -48,6 +50,10 @@ _UNUSED = (
         "a commit always waits for all in-sync replicas, and loading is paced by time.",
     ),
     (ignored_keys.GROUPS, "only the classic group protocol is built yet."),
+    (
+        ignored_keys.FORMATS,
+        "logs have format 2, as in Kafka with inter.broker.protocol.version 3.0 or later.",
+    ),
     (ignored_keys.METERS, "metrics and quotas are not built yet."),
     (ignored_keys.INNER, "it tunes an internal part of Apache Kafka that Ottla doesn't have."),
 )
@@ -63,6 +69,7 @@ def other_keys() -> dict[str, Key[Any]]:
                     kind,
                     default,
                     meaning,
+                    _VALIDATORS.get(name),
                     name=name,
                     effect=effect,
                     note=reason,

@@ -10,9 +10,11 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ottla_broker.config import message_formats
 from ottla_broker.config.log_keys import TIMESTAMP_TYPES, TopicDefaultKeys
 from ottla_broker.config.model import (
     BOOLEAN,
+    IGNORED,
     LIST,
     LONG,
     LONG_MAX,
@@ -81,10 +83,6 @@ def _throttled(side: str) -> tuple[Key[Any], tuple[Synonym, ...]]:
     return Key(LIST, (), meaning, _THROTTLED), ()
 
 
-_FORMATS = tuple(
-    f"3.{minor}{suffix}" for minor in range(10) for suffix in ("", "-IV0", "-IV1", "-IV2", "-IV3", "-IV4")
-)
-
 _D = TopicDefaultKeys
 _DECLARED: dict[str, tuple[Key[Any], tuple[Synonym, ...]]] = {
     "cleanup.policy": _like(_D.log_cleanup_policy),
@@ -113,22 +111,15 @@ _DECLARED: dict[str, tuple[Key[Any], tuple[Synonym, ...]]] = {
     ),
     "max.compaction.lag.ms": _like(_D.log_cleaner_max_compaction_lag_ms),
     "max.message.bytes": _like(_D.message_max_bytes),
-    "message.downconversion.enable": _own(
-        _unsupported(
-            BOOLEAN,
-            True,
-            "Convert records for clients that know only older formats.",
-            "Ottla stores and sends records in format version 2 only.",
-        ),
-        Synonym("log.message.downconversion.enable"),
-    ),
+    "message.downconversion.enable": _like(_D.log_message_downconversion_enable),
     "message.format.version": _own(
-        _unsupported(
+        Key(
             STRING,
-            "3.0-IV1",
-            "The record format of the topic. Kafka ignores it since 3.0 too.",
-            "Ottla stores and sends records in format version 2 only.",
-            _FORMATS,
+            message_formats.DEFAULT,
+            "The Kafka version whose message format the log has.",
+            message_formats.IS_VERSION,
+            effect=IGNORED,
+            note="It has no effect: logs have format 2, as in Kafka with inter.broker.protocol.version 3.0 or later.",
         ),
         Synonym("log.message.format.version"),
     ),
@@ -209,6 +200,8 @@ def broker_default(config: BrokerConfig, name: str) -> Any:
         if key.effect == UNSUPPORTED:
             # A key that isn't supported yet has its default.
             return key.default
+        if key.effect == IGNORED:
+            return config.get(synonyms[0].name)
         value = getattr(config, synonyms[0].name.replace(".", "_"))
         if name in _EACH_DIRECTION and value == LONG_MAX:
             return config.log_message_timestamp_difference_max_ms

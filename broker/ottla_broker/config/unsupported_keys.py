@@ -134,11 +134,6 @@ REMOTE: Final[tuple[Row, ...]] = (
     ("log.local.retention.ms", LONG, -2, "Time to keep a tiered partition's segments on local disk."),
 )
 
-# Older record formats.
-CONVERSION: Final[tuple[Row, ...]] = (
-    ("log.message.downconversion.enable", BOOLEAN, True, "Convert records for clients that know only older formats."),
-)
-
 # The newer group protocols.
 GROUPS: Final[tuple[Row, ...]] = (
     ("group.coordinator.rebalance.protocols", LIST, ("classic",), "The group protocols that the broker serves."),

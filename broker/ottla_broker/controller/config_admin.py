@@ -8,18 +8,25 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ottla_broker.config import BrokerConfig, InvalidValue
 from ottla_broker.config.broker import all_keys
+from ottla_broker.config.message_formats import message_format
 from ottla_broker.config.model import LIST, Key, format_value
 from ottla_broker.config.topics import TOPIC_KEYS, check_topic_configs
 from ottla_broker.controller.api import ConfigChange, ConfigOperation, Outcome, ResourceType
+from ottla_broker.events import get_logger
 from ottla_broker.log.config import LogConfig
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.store.api import StoreError
 from ottla_broker.store.keys import DEFAULT_ENTITY, ConfigNode
 from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.records.formats import CURRENT_MAGIC
+
+_FORMAT_VERSION: Final = "message.format.version"
+
+_log = get_logger()
 
 
 class ConfigAdmin(ABC):
@@ -151,12 +158,16 @@ def check_topic(config: BrokerConfig, name: str, settings: Mapping[str, str]) ->
     Raises KafkaError: INVALID_CONFIG with what is wrong.
     """
     try:
-        return check_topic_configs(config, settings)
+        checked = check_topic_configs(config, settings)
     except InvalidValue as error:
         resource = resource_text(ResourceType.TOPIC, name)
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"Invalid config value for resource {resource}: {error}"
         ) from error
+    version = settings.get(_FORMAT_VERSION)
+    if version is not None and message_format(version) < CURRENT_MAGIC:
+        _log.warning("message format ignored, logs have format 2", topic=name, version=version)
+    return checked
 
 
 def check_broker(config: BrokerConfig, name: str, settings: Mapping[str, str]) -> None:

@@ -18,7 +18,7 @@ class Served(NamedTuple):
 
 SERVED: dict[int, Served] = {
     0: Served("produce", 0, 11),
-    1: Served("fetch", 4, 17),
+    1: Served("fetch", 0, 17),
     2: Served("list_offsets", 0, 9),
     3: Served("metadata", 0, 12),
     8: Served("offset_commit", 1, 9),

@@ -1,4 +1,4 @@
-"""Fetch, versions 4-17: record batches straight from the segment files.
+"""Fetch, versions 0-17: record batches straight from the segment files; for versions 0-3 see :mod:`.old_fetch`.
 
 The response holds slices of files, which the connection sends with ``sendfile``; no record is touched. The first
 partition with data returns at least one whole batch, however large; the others return what fits (KIP-74). A fetch that
@@ -25,8 +25,18 @@ from ottla_protocol.messages.fetch import (
     PartitionData,
 )
 
+_FORMAT_2_SINCE = 4
+"""The first version whose clients read format 2, and all before it."""
 
-def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | PendingResponse:
+
+def handle(
+    ctx: RequestContext, request: FetchRequest, consumers: type[Fetch] = Fetch
+) -> FetchResponse | PendingResponse:
+    """Read what the request asks for. ``consumers``: how consumers read, where they read in another way."""
+    if ctx.version < _FORMAT_2_SINCE and consumers is Fetch:
+        from ottla_broker.handlers import old_fetch
+
+        return old_fetch.handle(ctx, request, handle)
     replica_id = request.replica_id
     if replica_id < 0:
         replica_id = request.replica_state.replica_id
@@ -41,7 +51,7 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Pendin
     if replica_id >= 0:
         fetch: Fetch = FollowerFetch(ctx, request, context, replica_id)
     else:
-        fetch = Fetch(ctx, request, context)
+        fetch = consumers(ctx, request, context)
     size = fetch.read()
     if fetch.immediate or size >= fetch.min_bytes or request.max_wait_ms <= 0 or not context.partitions:
         return fetch.response()

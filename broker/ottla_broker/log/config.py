@@ -46,6 +46,7 @@ class LogConfig:
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
     unclean_leader_election_enable: bool = False
+    message_downconversion_enable: bool = True
 
     @property
     def max_segment_ms(self) -> int:

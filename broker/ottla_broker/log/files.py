@@ -146,8 +146,12 @@ class FileSlice:
 
     def read(self) -> bytes:
         """The bytes themselves. Raises OSError."""
-        fd = self._descriptor.fd
-        return _read_on(fd, os.pread(fd, self.size, self.position), self.size, self.position)
+        return self.read_at(0, self.size)
+
+    def read_at(self, start: int, size: int) -> bytes:
+        """``size`` bytes from the slice's byte ``start`` on, which the slice has. Raises OSError."""
+        fd, position = self.fd, self.position + start
+        return _read_on(fd, os.pread(fd, size, position), size, position)
 
 
 def _read_on(fd: int, data: bytes, size: int, position: int) -> bytes:

@@ -25,6 +25,7 @@ from ottla_broker.log.files import FileSlice
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.network.request_memory import SHORTAGE_SECONDS
 from ottla_broker.network.service import ANONYMOUS, Parts, Principal
+from ottla_broker.network.streamed_part import StreamedPart
 
 if TYPE_CHECKING:
     import asyncio
@@ -51,6 +52,9 @@ QUICK_GROWTH = 4 * 1024 * 1024
 FRAME_SECONDS = 30.0
 LEAST_BYTES_PER_SECOND = 16 * 1024
 """A frame that falls ``FRAME_SECONDS`` behind this rate is given up; a fast beginning gives it no more time."""
+
+_UNBUFFERED = (FileSlice, StreamedPart)
+"""Parts of a response that are not bytes."""
 
 _SIZE = Struct(">i")
 _unpack_size = _SIZE.unpack_from
@@ -112,6 +116,7 @@ class Connection:
         "_row_bytes",
         "_stopping",
         "_waiting_for_memory",
+        "_waiting_for_piece",
         "_writing",
         "client_host",
         "client_id",
@@ -158,6 +163,7 @@ class Connection:
         self._writing = False
         self._stopping = False
         self._waiting_for_memory = False
+        self._waiting_for_piece = False
 
     def start(self) -> None:
         """Start reading. Raises OSError if the system can watch no more sockets."""
@@ -440,8 +446,9 @@ class Connection:
 
     def _start_writing(self) -> None:
         if not self._writing:
-            self._writing = True
-            self.processor.loop.add_writer(self.fd, self._on_writable)
+            if not self._waiting_for_piece:
+                self._writing = True
+                self.processor.loop.add_writer(self.fd, self._on_writable)
             self._hold_reading()
 
     def _on_writable(self) -> None:
@@ -473,16 +480,20 @@ class Connection:
                         head.position += n
                         head.size -= n
                 else:
-                    # Everything before the next file slice goes out in one call, in one packet with the slice.
+                    # Everything before the next slice or stream goes out in one call, in one packet with it.
                     batch = []
                     more = 0
                     for part in out:
-                        if isinstance(part, FileSlice):
+                        if isinstance(part, _UNBUFFERED):
                             more = socket.MSG_MORE
                             break
                         batch.append(part)
                         if len(batch) == 64:
                             break
+                    if not batch:
+                        if not self._begin_piece(head):
+                            return
+                        continue
                     n = self.sock.sendmsg(batch, [], more)  # type: ignore[arg-type]
                     budget -= n
                     while n:
@@ -492,12 +503,38 @@ class Connection:
                             break
                         n -= size
                         out.popleft()
-                    while out and not isinstance(out[0], FileSlice) and not len(out[0]):  # type: ignore[arg-type]
+                    while out and not isinstance(out[0], _UNBUFFERED) and not len(out[0]):  # type: ignore[arg-type]
                         out.popleft()
         except BlockingIOError:
             return
         except OSError as error:
             self._broke(error)
+
+    def _begin_piece(self, part: object) -> bool:
+        """Put a stream's next piece before it; False: wait until the piece is there."""
+        assert isinstance(part, StreamedPart)
+        if not len(part):
+            self._out.popleft()
+            return True
+        piece = part.take(self._on_piece)
+        if piece is None:
+            self._waiting_for_piece = True
+            if self._writing:
+                self._writing = False
+                self.processor.loop.remove_writer(self.fd)
+            return False
+        if len(part):
+            self._out.appendleft(piece)
+        else:
+            # Nothing is left behind the last piece, or it would wait for more to go out with.
+            self._out[0] = piece
+        return True
+
+    def _on_piece(self) -> None:
+        """Called when the piece is there that the response goes on with."""
+        self._waiting_for_piece = False
+        if not self.closed:
+            self._start_writing()
 
     @property
     def waits(self) -> bool:
@@ -523,6 +560,9 @@ class Connection:
         self.sock.close()
         # Detached first: abandoning one request may complete others of this connection.
         pending, self._pending = self._pending, deque()
+        for part in self._out:
+            if isinstance(part, StreamedPart):
+                part.close()
         self._out.clear()
         self._held = b""
         if self._waiting_for_memory:

@@ -44,7 +44,7 @@ class ClientConnection(Protocol):
 
 
 Parts = list[object]
-"""One whole response with its length prefix: bytes-like objects and file slices, sent in order."""
+"""One whole response with its length prefix: bytes-like objects, file slices and streams, sent in order."""
 
 
 Reply = Parts | PendingResponse | None

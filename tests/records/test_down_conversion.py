@@ -1,0 +1,220 @@
+"""Batches as message sets of formats 0 and 1, for old consumers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+from zlib import crc32
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.records.golden_files import load_messages
+from tests.records.test_message_set import decode_set
+
+from ottla_protocol.records.batch import CONTROL, CorruptRecordError, read_header
+from ottla_protocol.records.columns import messages as columns_module
+from ottla_protocol.records.columns.decode import decode_columns
+from ottla_protocol.records.columns.message_rows import crc32_of_rows
+from ottla_protocol.records.columns.messages import ROWS, encode_message_columns
+from ottla_protocol.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, DecompressedTooLargeError
+from ottla_protocol.records.control import encode_transaction_marker
+from ottla_protocol.records.down_conversion import UnconvertibleError, down_convert
+from ottla_protocol.records.formats import iter_any_headers, read_any_header
+from ottla_protocol.records.message_set import encode_messages, read_message
+from ottla_protocol.records.record import Record, encode_batch, rebuild_batch
+
+TIME = 1_700_000_000_000
+DOWN = [golden for golden in load_messages() if golden.kind == "down"]
+MAGICS = (0, 1)
+
+every_format = pytest.mark.parametrize("magic", MAGICS)
+
+
+def converted(data: bytes | bytearray, magic: int, first_offset: int = 0, **options: Any) -> bytes:
+    return b"".join(
+        down_convert(memoryview(data), list(iter_any_headers(data)), magic, first_offset, **options)
+    )
+
+
+def batch(count: int, first: int = 0, **options: Any) -> bytearray:
+    rows = [(TIME + n, b"key%05d" % n, b"value%05d" % n, ()) for n in range(count)]
+    return encode_batch(rows, base_offset=first, **options)
+
+
+@pytest.mark.parametrize("golden", DOWN, ids=lambda golden: golden.name)
+def test_kafka_s_conversions(golden: Any) -> None:
+    ours = converted(golden.original, golden.magic, golden.first_offset)
+    assert decode_set(ours) == decode_set(golden.data)
+    found, expected = (list(iter_any_headers(data)) for data in (ours, golden.data))
+    assert len(found) == len(expected)
+    for (_, header), (_, like) in zip(found, expected, strict=True):
+        ignored = {"crc": 0, "batch_length": 0} if header.codec else {}
+        assert header._replace(**ignored) == like._replace(**ignored)
+    if not any(header.codec for _, header in found):
+        assert ours == golden.data
+
+
+# Sizes as in batches of one layout, and of several.
+fields = st.none() | st.binary(max_size=12)
+uniform = st.tuples(
+    st.sampled_from((None, b"", b"key", b"k" * 40)), st.sampled_from((None, b"", b"value", b"v" * 101))
+)
+
+
+@given(
+    st.sampled_from(MAGICS),
+    st.sampled_from((NONE, GZIP, SNAPPY, LZ4)),
+    st.lists(st.tuples(st.integers(-5, 2**40), fields, fields), min_size=1, max_size=20)
+    | st.tuples(st.integers(60, 300), uniform).map(lambda at: [(TIME + n % 7, *at[1]) for n in range(at[0])])
+    | st.lists(uniform, min_size=64, max_size=70).map(lambda rows: [(TIME, *row) for row in rows]),
+    st.booleans(),
+    st.integers(0, 400),
+    st.integers(0, 2**50),
+)
+def test_columns_are_encoded_as_records_are(
+    magic: int,
+    codec: int,
+    rows: list[tuple[int, bytes | None, bytes | None]],
+    log_append_time: bool,
+    drop: int,
+    base: int,
+) -> None:
+    data = encode_batch(
+        [(*row, ()) for row in rows], base_offset=base, codec=codec, log_append_time=log_append_time
+    )
+    newest = read_header(data).max_timestamp
+    records = [
+        Record(base + n, newest if log_append_time else row[0], *row[1:]) for n, row in enumerate(rows)
+    ]
+    first = base + drop
+    expected = [record for record in records if codec or record.offset >= first]
+    stamp = newest if log_append_time else None
+    wanted = encode_messages(expected, magic, codec=codec, append_time_ms=stamp) if expected else b""
+    assert converted(data, magic, first) == wanted
+    with patch.object(columns_module, "_row_encoder", lambda: None):
+        assert converted(data, magic, first) == wanted
+
+
+@every_format
+def test_many_records(magic: int) -> None:
+    """Rows of one layout, then of others, in several pieces; batches are taken together and apart."""
+    data = bytearray()
+    records: list[Record] = []
+    for count, options in (
+        (3 * ROWS, {}),
+        (500, {}),
+        (500, {"log_append_time": True}),
+        (100, {"codec": GZIP}),
+        (5000, {}),
+        (1, {}),
+    ):
+        one = batch(count, len(records), **options)
+        data += one
+        newest = read_header(one).max_timestamp
+        records += [
+            Record(
+                len(records) + n,
+                newest if "log_append_time" in options else TIME + n,
+                b"key%05d" % n,
+                b"value%05d" % n,
+            )
+            for n in range(count)
+        ]
+    assert len(records) == 3 * ROWS + 6101
+    expected = [record._replace(timestamp=record.timestamp if magic else -1) for record in records]
+    assert decode_set(converted(data, magic)) == expected
+    # What is compressed stays whole.
+    packed = range(3 * ROWS + 1000, 3 * ROWS + 1100)
+    for first in (ROWS + 1, packed[50], len(records) - 1, len(records)):
+        wanted = [record for record in expected if record.offset >= first or record.offset in packed]
+        assert decode_set(converted(data, magic, first)) == wanted
+
+
+@every_format
+def test_what_older_formats_lack_is_left_out(magic: int) -> None:
+    marker = encode_transaction_marker(
+        commit=True, coordinator_epoch=0, producer_id=7, producer_epoch=0, timestamp_ms=TIME, base_offset=3
+    )
+    assert converted(marker, magic) == b""
+    headers = encode_batch(
+        [(TIME, b"k", b"v", (("h", b"1"),))], base_offset=4, producer_id=7, producer_epoch=0
+    )
+    data = batch(3) + marker + headers
+    assert [record.offset for record in decode_set(converted(data, magic))] == [0, 1, 2, 4]
+    empty = rebuild_batch(read_header(batch(3)), [])
+    assert converted(empty, magic) == b""
+    compacted = rebuild_batch(
+        read_header(batch(9, codec=LZ4)), [Record(2, TIME, b"k", b"v"), Record(5, TIME, b"l", b"w")]
+    )
+    assert [record.offset for record in decode_set(converted(compacted, magic))] == [2, 5]
+    assert read_message(converted(compacted, magic)).base_offset == 5
+
+
+@every_format
+def test_zstd(magic: int) -> None:
+    data = batch(3) + batch(3, 3, codec=ZSTD) + batch(3, 6)
+    pieces = down_convert(memoryview(data), list(iter_any_headers(data)), magic, 0)
+    assert len(decode_set(next(pieces))) == 3
+    with pytest.raises(UnconvertibleError):
+        next(pieces)
+    control = bytearray(batch(1, codec=ZSTD))
+    header = read_header(control)
+    marked = [(0, header._replace(attributes=header.attributes | CONTROL))]
+    assert list(down_convert(memoryview(control), marked, magic, 0)) == []
+
+
+@every_format
+@pytest.mark.parametrize("codec", [NONE, GZIP])
+def test_corrupt_batches(magic: int, codec: int) -> None:
+    broken = batch(3, 3, codec=codec)
+    broken[61:] = b"\xff" * (len(broken) - 61)
+    data = batch(3) + broken
+    with pytest.raises(CorruptRecordError):
+        converted(data, magic)
+
+
+def test_the_limit() -> None:
+    data = encode_batch([(TIME, None, bytes(1_000_000), ())], codec=GZIP)
+    with pytest.raises(DecompressedTooLargeError):
+        converted(data, 1, max_bytes=100_000)
+    old = encode_messages([Record(0, TIME, None, bytes(1_000_000))], 1, codec=GZIP)
+    with pytest.raises(DecompressedTooLargeError):
+        converted(old, 0, max_bytes=100_000)
+
+
+def test_pauses() -> None:
+    pauses: list[int] = []
+    for codec in (NONE, GZIP):
+        pauses.clear()
+        converted(batch(5000, codec=codec), 1, pause=partial(pauses.append, 1))
+        assert len(pauses) == 5
+
+
+def test_what_is_old_enough_stays() -> None:
+    records = [Record(n, TIME, b"k", b"v") for n in range(3)]
+    for codec in (NONE, GZIP, LZ4):
+        for magic in MAGICS:
+            data = encode_messages(records, magic, codec=codec)
+            assert converted(data, 1, 2) == data
+            if magic == 0:
+                assert converted(data, 0, 2) == data
+    assert decode_set(converted(encode_messages(records, 1), 0, 1)) == [
+        record._replace(timestamp=-1) for record in records[1:]
+    ]
+
+
+@pytest.mark.parametrize("length", [*range(17, 30), 118, 1041])
+def test_crc32_of_rows(length: int) -> None:
+    chance = np.random.default_rng(length)
+    rows = np.frombuffer(chance.bytes(length * 100), f"V{length}").copy()
+    assert crc32_of_rows(rows).tolist() == [crc32(row.tobytes()[16:]) for row in rows]
+
+
+def test_values_too_large_for_rows() -> None:
+    data = encode_batch([(TIME, b"k", bytes(5000), ())] * 70)
+    assert len(decode_set(converted(data, 1))) == 70
+    assert sum(1 for _ in encode_message_columns(decode_columns(data), 1)) == 1
+    assert read_any_header(converted(data, 1)).size == 34 + 5001
