@@ -12,23 +12,54 @@ from ottla_broker.log.cleaner import CleanerSettings, service
 from ottla_broker.log.files import Files
 from ottla_broker.log.log import Log
 from ottla_broker.log.verify import Tally, verify_partition
+from ottla_protocol.records.control import encode_transaction_marker
+from ottla_protocol.records.record import encode_batch
 
 from .conftest import START_MS, Broker, append, records, roll
 from .faults import FaultyFiles, Killed
 from .test_model import last_values
+from .test_transactions import read_committed
 
 KEYS = [b"a", b"b", b"c", b"d"]
 EXPECTED = {b"b": b"2-1", b"c": b"2-2", b"d": b"end"}
 
 
 def fill(log: Log) -> None:
-    """Three segments to merge, one alone, and one active; ``a`` is deleted in the end."""
+    """Three segments to merge, one alone, and one active; ``a`` is deleted in the end, and a transaction aborted."""
     for turn in range(3):
         append(log, *((key, b"%d-%d" % (turn, i)) for i, key in enumerate(KEYS)), codec=turn % 2)
+        if turn == 1:
+            abort_transaction(log)
         roll(log)
     append(log, (b"a", None), (b"d", b"x" * 700))
     roll(log)
     append(log, (b"d", b"end"))
+
+
+def abort_transaction(log: Log) -> None:
+    """Append a record of a transaction, and the marker that aborts it."""
+    producer = {"producer_id": 7, "producer_epoch": 0, "leader_epoch": 0}
+    offset = log.log_end_offset
+    data = encode_batch(
+        [(START_MS, b"c", b"aborted", ())],
+        base_offset=offset,
+        base_sequence=0,
+        transactional=True,
+        **producer,
+    )
+    log.append_as_follower(data)
+    log.append_as_follower(
+        encode_transaction_marker(
+            commit=False, coordinator_epoch=0, timestamp_ms=START_MS, base_offset=offset + 1, **producer
+        )
+    )
+    log.producers.unstable.replicated_to(offset + 2)
+
+
+def table(log: Log) -> dict[bytes | None, bytes]:
+    """What a consumer of committed records makes of the log, all of which is replicated."""
+    log.producers.unstable.replicated_to(log.log_end_offset)
+    return last_values(read_committed(log))
 
 
 async def killed_at(folder: Path, settings: CleanerSettings, step: int) -> bool:
@@ -63,9 +94,9 @@ async def test_a_kill_at_any_step_of_a_cleaning(tmp_path: Path, settings: Cleane
         assert log is not None
         log.open()
         found = records(log)
-        assert last_values(found) == EXPECTED, f"killed at step {step}"
+        assert table(log) == EXPECTED, f"killed at step {step}"
         assert [each.offset for each in found] == sorted({each.offset for each in found})
-        assert log.log_end_offset == 15
+        assert log.log_end_offset == 17
         left = {path.suffix for path in (folder / "t-0").iterdir()}
         assert not left & {".cleaned", ".swap", ".deleted"}
         log.active.write_indexes()
@@ -74,7 +105,7 @@ async def test_a_kill_at_any_step_of_a_cleaning(tmp_path: Path, settings: Cleane
         append(log, (b"c", b"new"))
         roll(log)
         await broker.clean(log)
-        assert last_values(records(log)) == EXPECTED | {b"c": b"new"}
+        assert table(log) == EXPECTED | {b"c": b"new"}
         await broker.close()
         shutil.rmtree(folder)
     assert step > 30
@@ -107,11 +138,11 @@ async def test_a_disk_that_refuses_a_step(tmp_path: Path, settings: CleanerSetti
             log = broker.logs.get("t", 0)
             assert log is not None
             log.open()
-        assert last_values(records(log)) == EXPECTED, f"refused at step {step}"
+        assert table(log) == EXPECTED, f"refused at step {step}"
         append(log, (b"c", b"new"))
         roll(log)
         await broker.clean(log)
-        assert last_values(records(log)) == EXPECTED | {b"c": b"new"}
+        assert table(log) == EXPECTED | {b"c": b"new"}
         await broker.close()
         shutil.rmtree(folder)
 
@@ -146,7 +177,7 @@ async def test_a_log_that_changes_while_it_is_cleaned(
     now = broker.logs.get("t", 0)
     if what == "recreated":
         assert now is not None
-        assert last_values(records(now.open())) == {b"z": b"new"}
+        assert table(now.open()) == {b"z": b"new"}
         assert broker.cleaner._checkpoints.get(now) is None
     elif what == "truncated":
         assert records(log) == []
@@ -167,7 +198,7 @@ async def test_a_damaged_batch_makes_only_its_log_uncleanable(
     assert [await broker.cleaner._clean_dirtiest() for _ in range(3)] == [True, True, False]
 
     assert broker.cleaner.uncleanable == {("t", 0)}
-    assert broker.cleaner._checkpoints.get(other) == 14
+    assert broker.cleaner._checkpoints.get(other) == 16
     heard.error.assert_called_once()
     heard.exception.assert_not_called()
     assert "checksum" in heard.error.call_args.kwargs["why"]
