@@ -13,6 +13,7 @@ from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.membership import JoinRequest, LeaveRequest
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.coordinator.group.settings import GroupSettings
+from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.replica.offset_waiters import OffsetWaiter, OffsetWaiters, Reached
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -44,6 +45,8 @@ class FakePartition:
         self.hold = False
         self.refuse: ErrorCode | None = None
         self.unreadable = False
+        self.guard: VerificationGuard | None = None
+        self.guards: list[VerificationGuard | None] = []
         self.waiters = OffsetWaiters()
         self.clock: FakeClock | None = None
 
@@ -53,7 +56,13 @@ class FakePartition:
     def hear_from_now(self) -> None:
         pass
 
-    def append_internal(self, records: bytearray, now_ms: int) -> int:
+    def begin_verification(
+        self, producer_id: int, sequence: int, epoch: int, now_ms: int
+    ) -> VerificationGuard | None:
+        return self.guard
+
+    def append_internal(self, records: bytearray, now_ms: int, guard: VerificationGuard | None = None) -> int:
+        self.guards.append(guard)
         if self.refuse is not None:
             raise KafkaError(self.refuse)
         header = read_header(records)

@@ -13,12 +13,14 @@ from tests.coordinator.transactions import TransactionWorld
 from tests.support.clock import FakeClock
 from tests.support.handlers import request_context, services, when_answered
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.handlers import SERVED
 from ottla_broker.log.config import LogConfig
 from ottla_broker.metadata.cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
 from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.replica.transaction_verifier import Verification, Verified
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode as Code
 from ottla_protocol.errors import KafkaError
@@ -84,7 +86,15 @@ class FakeBroker:
             self.groups.on_leader(partition)
         self.world = TransactionWorld(clock=self.clock)
         self.transactions = self.world.coordinator
+        self.verdicts: dict[tuple[str, int], Code] | None = {}
+        self.asked: list[tuple[Verification, Verified]] = []
         self.clock.settle()
+
+    def verify(self, verification: Verification, verified: Verified) -> None:
+        """As a TransactionVerifier: answers at once, unless ``verdicts`` is None."""
+        self.asked.append((verification, verified))
+        if self.verdicts is not None:
+            verified(self.verdicts)
 
     def ask(self, api: ApiKey, version: int, request: Any, listener: str = "PLAINTEXT") -> Any:
         """Encode, decode and handle a request; returns a Waiting if there is no answer yet."""
@@ -95,6 +105,8 @@ class FakeBroker:
             controller=self.controller,
             groups=self.groups,
             transactions=self.transactions,
+            transaction_verifier=self,
+            config=BrokerConfig.from_properties({}),
             joined=self.joined,
         )
         context = request_context(given, version, api, listener, client_id="me")

@@ -11,6 +11,7 @@ from tests.support.handlers import INTER_BROKER
 
 from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.handlers import SERVED
+from ottla_broker.log.verification import VerificationGuard
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode as Code
 from ottla_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -289,6 +290,52 @@ def test_offsets_while_loading(broker: FakeBroker, version: int) -> None:
     assert codes(answer)["t", 0] is (
         Code.COORDINATOR_LOAD_IN_PROGRESS if version >= 2 else Code.COORDINATOR_NOT_AVAILABLE
     )
+
+
+def guarded(broker: FakeBroker) -> tuple[VerificationGuard, tuple[str, int]]:
+    """Have the transactions of the group's producers verified."""
+    guard, index = VerificationGuard(), broker.groups.partition_for("g")
+    broker.partitions[index].guard = guard
+    return guard, ("__consumer_offsets", index)
+
+
+@versions(ApiKey.TXN_OFFSET_COMMIT)
+def test_offsets_that_begin_a_transaction_are_verified(broker: FakeBroker, version: int) -> None:
+    guard, partition = guarded(broker)
+    answer = broker.ask(ApiKey.TXN_OFFSET_COMMIT, version, offsets_request(version))
+    assert codes(answer)["t", 0] is Code.NONE
+    assert broker.partitions[partition[1]].guards == [guard]
+    [(verification, _)] = broker.asked
+    assert verification == ("x", 7, 0, [partition])
+
+
+@pytest.mark.parametrize(
+    ("verdict", "version", "code"),
+    [
+        (Code.TRANSACTION_ABORTABLE, 4, Code.TRANSACTION_ABORTABLE),
+        (Code.TRANSACTION_ABORTABLE, 3, Code.INVALID_TXN_STATE),
+        (Code.NETWORK_EXCEPTION, 4, Code.COORDINATOR_LOAD_IN_PROGRESS),
+        (Code.NETWORK_EXCEPTION, 1, Code.COORDINATOR_NOT_AVAILABLE),
+        (Code.INVALID_PRODUCER_EPOCH, 0, Code.INVALID_PRODUCER_EPOCH),
+        (Code.INVALID_PRODUCER_ID_MAPPING, 4, Code.INVALID_PRODUCER_ID_MAPPING),
+    ],
+)
+def test_offsets_of_no_open_transaction(broker: FakeBroker, verdict: Code, version: int, code: Code) -> None:
+    _, partition = guarded(broker)
+    broker.verdicts = {partition: verdict}
+    answer = broker.ask(ApiKey.TXN_OFFSET_COMMIT, version, offsets_request(version))
+    assert codes(answer)["t", 0] is code
+    assert not broker.partitions[partition[1]].batches
+
+
+def test_offsets_wait_for_the_verification(broker: FakeBroker) -> None:
+    _, partition = guarded(broker)
+    broker.verdicts = None
+    answer = broker.ask(ApiKey.TXN_OFFSET_COMMIT, 4, offsets_request(4))
+    assert not answer.heard
+    broker.asked[0][1]({})
+    assert answer.heard
+    assert broker.partitions[partition[1]].batches
 
 
 def test_describe(broker: FakeBroker) -> None:

@@ -39,6 +39,7 @@ from ottla_broker.coordinator.transaction.states import (
     TRANSITIONS,
     TransactionState,
 )
+from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.metadata.internal_topics import TRANSACTION_TOPIC
 from ottla_broker.replica.offset_waiters import OffsetWaiter, Reached
 from ottla_protocol.errors import ErrorCode as Code
@@ -73,7 +74,7 @@ class ReplicatedPartition(FakePartition):
     def hear_from_now(self) -> None:
         pass
 
-    def append_internal(self, records: bytearray, now_ms: int) -> int:
+    def append_internal(self, records: bytearray, now_ms: int, guard: VerificationGuard | None = None) -> int:
         before = self.end_offset
         end = super().append_internal(records, now_ms)
         for name, metadata in self.rows(end)[before:]:

@@ -28,6 +28,7 @@ from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.partitioning import partition_for
 from ottla_broker.coordinator.time_sliced_task import TimeSlicedTask
 from ottla_broker.events import get_logger
+from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce
 from ottla_broker.replica.offset_waiters import OffsetWaiter, Reached
 from ottla_protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -90,7 +91,14 @@ class ShardPartition(Protocol):
     @property
     def is_led_here(self) -> bool: ...
 
-    def append_internal(self, records: bytearray, now_ms: int) -> int: ...
+    def append_internal(
+        self, records: bytearray, now_ms: int, guard: VerificationGuard | None = None
+    ) -> int: ...
+    def begin_verification(
+        self, producer_id: int, sequence: int, epoch: int, now_ms: int
+    ) -> VerificationGuard | None:
+        """See :meth:`ottla_broker.replica.partition.Partition.begin_verification`."""
+
     def is_committed(self, end_offset: int) -> bool:
         """Whether all in-sync replicas have everything below ``end_offset``."""
 
@@ -136,12 +144,16 @@ class Shard:
         )
 
     def write(
-        self, records: Sequence[tuple[bytes, bytes | None]], producer: tuple[int, int] | None = None
+        self,
+        records: Sequence[tuple[bytes, bytes | None]],
+        producer: tuple[int, int] | None = None,
+        guard: VerificationGuard | None = None,
     ) -> int:
         """Append keys and values as one batch; returns the offset after it.
 
-        With a producer's id and epoch the batch is part of its transaction. Such a batch has sequence number 0, which
-        a coordinator's batches share (``GroupMetadataManager``).
+        With a producer's id and epoch the batch is part of its transaction, which was verified under ``guard`` if the
+        batch begins it here. Such a batch has sequence number 0, which a coordinator's batches share
+        (``GroupMetadataManager``).
 
         Raises KafkaError: the log's, or NOT_LEADER_OR_FOLLOWER; then nothing has been appended.
         """
@@ -161,7 +173,7 @@ class Shard:
                 transactional=True,
             )
         try:
-            return self.partition.append_internal(batch, now_ms)
+            return self.partition.append_internal(batch, now_ms, guard)
         except KafkaError as error:
             _log.warning(
                 "coordinator record not appended",

@@ -7,6 +7,8 @@ TRANSACTION_ABORTABLE (KIP-890). A partition that doesn't exist is refused alone
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import CommitItem
@@ -14,7 +16,9 @@ from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.handlers.authorization import DENIED, AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.transactions import late
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.replica.transaction_verifier import Verdicts, Verification
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -23,6 +27,11 @@ from ottla_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
+if TYPE_CHECKING:
+    from ottla_broker.log.verification import VerificationGuard
+    from ottla_broker.replica.transaction_verifier import TopicPartition
+
+_KNOWS_ABORTABLE = 4
 _KNOWS_LOADING = 2
 """Older clients fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 
@@ -61,28 +70,93 @@ def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> PendingRespo
     response = TxnOffsetCommitResponse(topics=topics)
     if not items:
         return response
-    producer = (request.producer_id, request.producer_epoch)
-    if not services.groups.hear(request.group_id, producer, ctx.connection.connected_at):
+    commit = _Commit(ctx, request, items, waiting, response)
+    if commit.is_late():
         raise late(f"producer {request.producer_id}")
-    pending = PendingResponse()
+    commit.verify()
+    return commit.pending
 
-    def reply(errors: Sequence[int]) -> None:
-        for answer, error in zip(waiting, errors, strict=True):
-            if error == codes.COORDINATOR_LOAD_IN_PROGRESS and ctx.version < _KNOWS_LOADING:
+
+class _Commit:
+    """A request whose offsets may be written once its transaction is verified (KIP-890)."""
+
+    def __init__(
+        self,
+        ctx: RequestContext,
+        request: TxnOffsetCommitRequest,
+        items: list[CommitItem],
+        answers: list[TxnOffsetCommitResponsePartition],
+        response: TxnOffsetCommitResponse,
+    ) -> None:
+        self.pending = PendingResponse(self._abandon)
+        self._ctx = ctx
+        self._request = request
+        self._producer = (request.producer_id, request.producer_epoch)
+        self._items = items
+        self._answers = answers
+        self._response = response
+        self._abandoned = False
+
+    def _abandon(self) -> None:
+        """The client has gone: offsets whose verification is under way are not written any more."""
+        self._abandoned = True
+
+    def is_late(self) -> bool:
+        return not self._ctx.services.groups.hear(
+            self._request.group_id, self._producer, self._ctx.connection.connected_at
+        )
+
+    def verify(self) -> None:
+        services, request = self._ctx.services, self._request
+        verifier = services.transaction_verifier
+        guard = None
+        if verifier is not None and services.config.transaction_partition_verification_enable:
+            guard = services.groups.begin_verification(request.group_id, self._producer)
+        if verifier is None or guard is None:
+            self._write(None)
+            return
+        partition = (OFFSETS_TOPIC, services.groups.partition_for(request.group_id))
+        verification = Verification(request.transactional_id, *self._producer, [partition])
+        verifier.verify(verification, partial(self._verified, guard, partition))
+
+    def _verified(self, guard: VerificationGuard, partition: TopicPartition, verdicts: Verdicts) -> None:
+        code = verdicts.get(partition)
+        if self._abandoned:
+            return
+        if self.is_late():
+            self.pending.complete(late(f"producer {self._request.producer_id}"))
+        elif code is None:
+            self._write(guard)
+        else:
+            self._reply([_failure(code, self._ctx.version)] * len(self._items))
+
+    def _write(self, guard: VerificationGuard | None) -> None:
+        request = self._request
+        self._ctx.services.groups.commit_transactional(
+            request.group_id,
+            self._producer,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            self._items,
+            self._reply,
+            guard,
+        )
+
+    def _reply(self, errors: Sequence[int]) -> None:
+        for answer, error in zip(self._answers, errors, strict=True):
+            if error == codes.COORDINATOR_LOAD_IN_PROGRESS and self._ctx.version < _KNOWS_LOADING:
                 error = codes.COORDINATOR_NOT_AVAILABLE
             answer.error_code = error
-        pending.complete(response)
+        self.pending.complete(self._response)
 
-    services.groups.commit_transactional(
-        request.group_id,
-        producer,
-        request.member_id,
-        request.group_instance_id,
-        request.generation_id,
-        items,
-        reply,
-    )
-    return pending
+
+def _failure(code: ErrorCode, version: int) -> int:
+    """A verdict as producers of this version expect it (``GroupMetadataManager.maybeConvertOffsetCommitError``)."""
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < _KNOWS_ABORTABLE:
+        return codes.INVALID_TXN_STATE
+    # Older clients don't expect it; on this one they try again without looking for another coordinator.
+    return codes.COORDINATOR_LOAD_IN_PROGRESS if code is ErrorCode.NETWORK_EXCEPTION else int(code)
 
 
 def _forbidden(ctx: RequestContext, request: TxnOffsetCommitRequest) -> int:

@@ -374,16 +374,21 @@ class Partition:
             return None
         return producers.verifications.begin(producer_id, sequence, epoch, now_ms)
 
-    def append_internal(self, records: bytearray, now_ms: int) -> int:
+    def append_internal(self, records: bytearray, now_ms: int, guard: VerificationGuard | None = None) -> int:
         """Append a coordinator's own records, which all in-sync replicas must get; returns the offset after them.
 
-        Raises KafkaError: as :meth:`append`; NOT_ENOUGH_REPLICAS.
+        With a ``guard`` they may begin a producer's transaction only if it was verified: see
+        :meth:`begin_verification`. Raises KafkaError: as :meth:`append`; NOT_ENOUGH_REPLICAS.
         """
         self.check_leader()
         if self.lacks_replicas():
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         info = self.log.append(
-            memoryview(records), leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=False
+            memoryview(records),
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
+            from_client=False,
+            guard=guard,
         )
         self._appended(info)
         return info.last_offset + 1

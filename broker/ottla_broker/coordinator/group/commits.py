@@ -19,6 +19,7 @@ from ottla_broker.coordinator.group.rebalance import Rebalancer
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.coordinator.group.states import COMMIT, GroupState
 from ottla_broker.events import get_logger
+from ottla_broker.log.verification import VerificationGuard
 from ottla_protocol.errors import KafkaError
 
 _log = get_logger()
@@ -150,11 +151,12 @@ class Commits:
         generation: int,
         items: Sequence[CommitItem],
         reply: Callable[[Sequence[int]], None],
+        guard: VerificationGuard | None,
     ) -> None:
         """Write offsets that count once the transaction of ``producer`` (its id and epoch) is committed.
 
-        ``reply`` gets one error code per item. Consumers that don't name their member may commit to a group with
-        members: before KIP-447 none did.
+        ``reply`` gets one error code per item. ``guard``: where the transaction had to be verified. Consumers that
+        don't name their member may commit to a group with members: before KIP-447 none did.
         """
         if group is None:
             group = shard.create(group_id)
@@ -167,7 +169,7 @@ class Commits:
             reply([codes.OFFSET_METADATA_TOO_LARGE] * len(items))
             return
         try:
-            end_offset = group.shard.write(_rows(group_id, fitting), producer)
+            end_offset = group.shard.write(_rows(group_id, fitting), producer, guard)
         except KafkaError as failure:
             reply(self._answers(items, fitting, int(failure.code)))
             return

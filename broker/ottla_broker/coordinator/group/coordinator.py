@@ -24,7 +24,9 @@ from ottla_broker.coordinator.group.states import GroupState
 from ottla_broker.coordinator.shard import Shard, ShardHost
 from ottla_broker.coordinator.time_sliced_task import TimeSlicedTask
 from ottla_broker.events import get_logger
+from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
+from ottla_protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from random import Random
@@ -235,6 +237,19 @@ class GroupCoordinator:
         _, _, shard = self._find(group_id)
         return shard is None or shard.shard.partition.hear(*producer, connected_at)
 
+    def begin_verification(self, group_id: str, producer: tuple[int, int]) -> VerificationGuard | None:
+        """The guard under which the transaction of ``producer`` must be verified before it commits offsets.
+
+        None: it has offsets in the group's partition already, or the group can't be served.
+        """
+        _, _, shard = self._find(group_id)
+        if shard is None:
+            return None
+        try:
+            return shard.shard.partition.begin_verification(producer[0], 0, producer[1], self._clock.now_ms())
+        except KafkaError:
+            return None
+
     def commit_transactional(
         self,
         group_id: str,
@@ -244,14 +259,18 @@ class GroupCoordinator:
         generation: int,
         items: Sequence[CommitItem],
         reply: Callable[[Sequence[int]], None],
+        guard: VerificationGuard | None = None,
     ) -> None:
-        """TxnOffsetCommit for the transaction of ``producer`` (its id and epoch): answered when the log has it."""
+        """TxnOffsetCommit for the transaction of ``producer`` (its id and epoch): answered when the log has it.
+
+        ``guard``: from :meth:`begin_verification`, once the transaction is verified.
+        """
         error, group, shard = self._find(group_id)
         if shard is None:
             reply([error] * len(items))
         else:
             self._commits.commit_transactional(
-                group_id, group, shard, producer, member_id, instance_id, generation, items, reply
+                group_id, group, shard, producer, member_id, instance_id, generation, items, reply, guard
             )
 
     def fetch(
