@@ -1,13 +1,17 @@
-"""Whether a broker has transactions."""
+"""Whether a broker has transactions, and one that hangs."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from tests.support.wire import Wire
 
+from ottla_client import Admin
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
+from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla_protocol.records.record import encode_batch
 
 if TYPE_CHECKING:
     from tests.support.processes import BrokerProcess
@@ -17,3 +21,32 @@ def has_transactions(broker: BrokerProcess) -> bool:
     with Wire(broker.port) as wire:
         answer = wire.call(ApiVersionsRequest(), 0)
     return any(each.api_key == ApiKey.END_TXN for each in answer.api_keys)
+
+
+async def hang(broker: BrokerProcess, topic: str, transactional_id: str) -> int:
+    """Write a record of a transaction that its coordinator doesn't know; returns the producer's id. Its epoch is 1.
+
+    The broker needs transaction.partition.verification.enable=false.
+    """
+    async with Admin(broker.bootstrap) as admin:
+        await admin.fence_producers([transactional_id])
+        producer = (await admin.fence_producers([transactional_id]))[transactional_id]
+    batch = encode_batch(
+        [(int(time.time() * 1000), None, b"hanging", ())],
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        base_sequence=0,
+        transactional=True,
+    )
+    request = ProduceRequest(
+        transactional_id=transactional_id,
+        acks=-1,
+        timeout_ms=10_000,
+        topic_data=[
+            TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
+        ],
+    )
+    with Wire(broker.port) as wire:
+        answer = wire.call(request, 8).responses[0].partition_responses[0]
+    assert answer.error_code == 0, answer
+    return producer.producer_id

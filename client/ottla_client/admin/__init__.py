@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..types import ListedOffset, OffsetSpec
+from ..types import ListedOffset, OffsetSpec, ProducerIdAndEpoch
 from .client import Admin
 from .groups import MemberToRemove
 from .nodes import VersionRange
@@ -19,6 +19,7 @@ from .values import (
     ElectionType,
     GroupDescription,
     GroupListing,
+    HangingTransaction,
     LogDir,
     MemberDescription,
     NewPartitions,
@@ -29,6 +30,8 @@ from .values import (
     ReplicaLog,
     ResourceType,
     TimedOffset,
+    TransactionDescription,
+    TransactionListing,
 )
 
 __all__ = [
@@ -44,6 +47,7 @@ __all__ = [
     "ElectionType",
     "GroupDescription",
     "GroupListing",
+    "HangingTransaction",
     "ListedOffset",
     "LogDir",
     "MemberDescription",
@@ -54,10 +58,13 @@ __all__ = [
     "PartialError",
     "PartitionLag",
     "PartitionReassignment",
+    "ProducerIdAndEpoch",
     "ProducerState",
     "ReplicaLog",
     "ResourceType",
     "TimedOffset",
+    "TransactionDescription",
+    "TransactionListing",
     "VersionRange",
     "is_unknown_group",
 ]

@@ -8,10 +8,13 @@ from .groups import GroupCalls
 from .nodes import NodeCalls
 from .placement import PlacementCalls
 from .topics import TopicCalls
+from .transactions import TransactionCalls
 
 
-class Admin(TopicCalls, ConfigCalls, GroupCalls, GroupOffsetCalls, NodeCalls, PlacementCalls):
-    """Administers the topics, configs, groups, offsets and brokers of a cluster.
+class Admin(
+    TopicCalls, ConfigCalls, GroupCalls, GroupOffsetCalls, NodeCalls, PlacementCalls, TransactionCalls
+):
+    """Administers the topics, configs, groups, offsets, transactions and brokers of a cluster.
 
     ::
 

@@ -256,6 +256,43 @@ class ProducerState:
     transaction_start_offset: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """A transactional id (KIP-664). ``state`` is Kafka's name; ``coordinator`` is the id of the broker."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """A transactional id with its last or open transaction (KIP-664).
+
+    ``started_ms`` is when the open transaction began, in milliseconds since 1970; None without one. ``partitions`` are
+    those of an open transaction, and of one that is being ended.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int | None
+    partitions: frozenset[TopicPartition]
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class HangingTransaction:
+    """A transaction in a partition that no coordinator will end; ``transactional_id`` is None if none is known."""
+
+    partition: TopicPartition
+    producer: ProducerState
+    transactional_id: str | None = None
+
+
 class ElectionType(IntEnum):
     """Types of leader elections (KIP-460); the numbers are the protocol's."""
 

@@ -12,6 +12,7 @@ from .completion import complete_topics
 from .console import Console, options
 from .input_files import STDIN
 from .produce_records import ProduceRun
+from .produce_transactions import TransactionalRun
 from .producer_options import ACKS, COMPRESSION, LINGER, producer_options
 from .record_parsers import Fields, FileParser, LineParser, Parser
 from .structured_parsers import CsvParser, JsonParser
@@ -110,6 +111,18 @@ def _pairs(
 @COMPRESSION
 @ACKS
 @LINGER
+@click.option(
+    "--transactional-id",
+    metavar="ID",
+    help="Send all records in one transaction, which readers with read_committed see as a whole. An invalid line, a "
+    "failure or Ctrl-C aborts it. -X transaction_timeout_ms=… sets how long it may take.",
+)
+@click.option(
+    "--transaction-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Commit after each N records and begin another transaction.",
+)
 @click.option("--create-topic", is_flag=True, help="Let the broker create the topic if it doesn't exist.")
 @click.option(
     "--on-error",
@@ -143,6 +156,8 @@ async def produce(
     compression: str,
     acks: str,
     linger: int,
+    transactional_id: str | None,
+    transaction_size: int | None,
     create_topic: bool,
     on_error: str,
     errors_file: str | None,
@@ -159,6 +174,7 @@ async def produce(
     ottla produce users users.tsv -K '\\t' --null-value ''
     ottla produce flights *.csv -F csv --on-error file --errors rejects.jsonl
     ottla produce images logo.png -F raw -H type=image/png
+    ottla produce users users.csv -F csv --transactional-id nightly-users
     """
     fields = Fields(
         key=key,
@@ -189,9 +205,22 @@ async def produce(
                 raise click.UsageError(
                     f"--errors {errors_file} is also an input file, and would be overwritten"
                 )
+    if transaction_size is not None and transactional_id is None:
+        raise click.UsageError("--transaction-size needs a --transactional-id")
+    if transactional_id is not None and acks != "all":
+        raise click.UsageError("--transactional-id needs --acks all")
     client_options = _client_options(console, compression, acks, linger, create_topic)
+    if transactional_id is not None:
+        client_options = {
+            "transaction_timeout_ms": 60_000,
+            **client_options,
+            "transactional_id": transactional_id,
+        }
     with open(errors_file, "w", encoding="utf-8") if errors_file else contextlib.nullcontext() as rejects:
-        sending = ProduceRun(console, topic, partition, on_error, rejects)
+        if transactional_id is None:
+            sending = ProduceRun(console, topic, partition, on_error, rejects)
+        else:
+            sending = TransactionalRun(console, topic, partition, on_error, rejects, transaction_size)
         await sending.run(client_options, _PARSERS[form](fields), files or (STDIN,))
 
 

@@ -31,7 +31,7 @@ _DELIVERIES = 256
 _TOLD = 10
 
 
-class _StopError(Exception):
+class StopError(Exception):
     """Stop reading: a line is invalid, or records can't be delivered."""
 
 
@@ -85,21 +85,24 @@ class ProduceRun:
             await producer.start()
             try:
                 await self._send_all(producer, parser, files)
-            except (asyncio.CancelledError, _StopError, click.ClickException, OSError) as error:
+            except (asyncio.CancelledError, StopError, click.ClickException, OSError) as error:
                 stopped = error
                 if isinstance(error, asyncio.CancelledError) and (task := asyncio.current_task()) is not None:
                     task.uncancel()
-            # Whatever ended the reading, records that were read are sent.
-            with suppress(RequestTimeoutError):  # the deliveries report it
-                await producer.flush(self._console.timeout)
-            await self._wait_for_deliveries(0)
+            await self._finish(producer, stopped)
         finally:
             await producer.close(self._console.timeout)
         self._report(monotonic() - started, interrupted=isinstance(stopped, asyncio.CancelledError))
-        if stopped is not None and not isinstance(stopped, _StopError):
+        if stopped is not None and not isinstance(stopped, StopError):
             raise stopped
         if stopped is not None or self._failed:
             sys.exit(1)
+
+    async def _finish(self, producer: Producer, stopped: BaseException | None) -> None:
+        """Whatever ended the reading, records that were read are sent."""
+        with suppress(RequestTimeoutError):  # the deliveries report it
+            await producer.flush(self._console.timeout)
+        await self._wait_for_deliveries(0)
 
     async def _send_all(self, producer: Producer, parser: Parser, files: Sequence[str]) -> None:
         size = total_size(files)
@@ -122,9 +125,7 @@ class ProduceRun:
                 reading.stop()
 
     async def _send(self, producer: Producer, records: Records) -> None:
-        if self._on_error == "stop" and records.failures:
-            # Nothing after the invalid line is sent, so that you can fix it and continue from there.
-            _keep_records(records, [line < records.failures[0].line for line in records.lines])
+        self._cut(records)
         try:
             delivery = await self._send_batch(producer, records)
         except RecordTooLargeError:
@@ -133,7 +134,12 @@ class ProduceRun:
         self._open.append((delivery, records))
         await self._wait_for_deliveries(_DELIVERIES)
         if self._failed and self._on_error == "stop":
-            raise _StopError
+            raise StopError
+
+    def _cut(self, records: Records) -> None:
+        """With "stop", drop what comes after an invalid line, so that you can fix it and continue from there."""
+        if self._on_error == "stop" and records.failures:
+            _keep_records(records, [line < records.failures[0].line for line in records.lines])
 
     async def _send_batch(self, producer: Producer, records: Records) -> BatchDelivery:
         return await producer.send_batch(
@@ -207,7 +213,7 @@ class ProduceRun:
         if self._rejects is None:
             self._console.note(str(failure))
         if self._on_error == "stop":
-            raise _StopError
+            raise StopError
 
     def _keep(self, failure: ParseFailure) -> None:
         if self._rejects is not None:
@@ -229,6 +235,7 @@ class ProduceRun:
                     "broken": self._invalid,
                     "failed": self._failed,
                     "interrupted": interrupted,
+                    **self._more(),
                     "partitions": [
                         {
                             "partition": partition,
@@ -263,6 +270,14 @@ class ProduceRun:
             self._console.note(plural(self._invalid, "invalid line") + where)
         if self._failed:
             self._console.note(f"{plural(self._failed, 'record')} not delivered")
+        self._note_end(interrupted=interrupted)
+
+    def _more(self) -> dict[str, Any]:
+        """Further fields of the summary in JSON."""
+        return {}
+
+    def _note_end(self, *, interrupted: bool) -> None:
+        """The last lines of the summary, on standard error."""
         if interrupted:
             self._console.note("Interrupted; all records read before that were sent.")
 

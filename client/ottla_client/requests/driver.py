@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from ottla_protocol.errors import ErrorCode
 
+from ..cluster import CoordinatorType
 from ..deadline import Deadline
 from ..errors import BrokerError, ClientError, RequestTimeoutError, is_retriable
 from ..types import TopicPartition
@@ -91,28 +92,35 @@ class ToController(Route[K]):
 
 
 class ToCoordinators(Route[str]):
-    """To the coordinator of each group."""
+    """To the coordinator of each group, or of each transactional id."""
 
     again = frozenset(
         {
+            ErrorCode.CONCURRENT_TRANSACTIONS,
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
             ErrorCode.NOT_COORDINATOR,
         }
     )
+    _here = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+    """The codes of a broker that is the coordinator."""
+
+    def __init__(self, cluster: Cluster, kind: CoordinatorType = CoordinatorType.GROUP) -> None:
+        super().__init__(cluster)
+        self._kind = kind
 
     async def find(self, keys: Collection[str], deadline: Deadline) -> Mapping[str, Node | ClientError]:
-        async def one(group_id: str) -> Node | ClientError:
+        async def one(key: str) -> Node | ClientError:
             try:
-                return await self._cluster.coordinator(group_id, deadline)
+                return await self._cluster.coordinator(key, deadline, self._kind)
             except ClientError as error:
                 return error
 
         return dict(zip(keys, await together([one(key) for key in keys]), strict=True))
 
     def moved(self, key: str, error: ClientError) -> None:
-        if not isinstance(error, BrokerError) or error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            self._cluster.forget_coordinator(key)
+        if not isinstance(error, BrokerError) or error.code not in self._here:
+            self._cluster.forget_coordinator(key, self._kind)
 
 
 class ToLeaders(Route[TopicPartition]):

@@ -30,6 +30,8 @@ _MEANING: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.REBALANCE_IN_PROGRESS: "the group is rebalancing",
     ErrorCode.TOPIC_ALREADY_EXISTS: "the topic already exists",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user is not allowed to do that to the topic",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this user is not allowed to use the transactional id",
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: "a newer coordinator has written to the partition",
     ErrorCode.TOPIC_DELETION_DISABLED: "the broker does not delete topics (delete.topic.enable)",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has no such member",
     ErrorCode.UNKNOWN_TOPIC_ID: "no topic has that id",

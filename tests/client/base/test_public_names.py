@@ -17,9 +17,10 @@ PUBLIC = {
     "ottla_client.sync": "Admin BatchDelivery Consumer Delivery Producer Transaction",
     "ottla_client.admin": """
         Admin AlterConfig AlterOperation ClusterDescription ConfigEntry ConfigResource ConfigSource ConfigSynonym
-        CreatedTopic ElectionType GroupDescription GroupListing ListedOffset LogDir MemberDescription MemberToRemove
-        NewPartitions NewTopic OffsetSpec PartialError PartitionLag PartitionReassignment ProducerState ReplicaLog
-        ResourceType TimedOffset VersionRange is_unknown_group
+        CreatedTopic ElectionType GroupDescription GroupListing HangingTransaction ListedOffset LogDir
+        MemberDescription MemberToRemove NewPartitions NewTopic OffsetSpec PartialError PartitionLag
+        PartitionReassignment ProducerIdAndEpoch ProducerState ReplicaLog ResourceType TimedOffset
+        TransactionDescription TransactionListing VersionRange is_unknown_group
     """,
     "ottla_client.errors": """
         BootstrapError BrokerError BufferFullError ClientError ClosedError CommitFailedError ConfigurationError

@@ -254,3 +254,87 @@ def test_the_broker_goes_away_in_the_middle(
     assert "<stdin>:2: not delivered: " in done.err
     assert "2 records not delivered" in done.err
     assert done.out.startswith(b"1 record ")
+
+
+def committed(shell: Shell, topic: str) -> list[bytes]:
+    return shell("consume", topic, "-e", "--isolation", "read_committed", "-F", "raw").out.splitlines()
+
+
+@pytest.mark.usefixtures("transactions")
+def test_one_transaction(shell: Shell, new_topic: NewTopic, new_name: Callable[..., str]) -> None:
+    topic, name = new_topic(), new_name("txn")
+    done = shell("produce", topic, "--transactional-id", name, data=b"a\nb\nc\n")
+    assert done.code == 0, done.err
+    assert done.out.startswith(f"3 records (3 B) to {topic}, partition 0, offsets 0 to 2, in ".encode())
+    assert done.err == "1 transaction committed\n"
+    assert committed(shell, topic) == [b"a", b"b", b"c"]
+    done = shell("produce", topic, "--transactional-id", name, "-F", "json", data=b'"d"\n{oops\n')
+    assert done.code == 1
+    assert (
+        "0 transactions committed\nThe last transaction was aborted: none of its 1 record counts.\n"
+        in done.err
+    )
+    assert done.out.startswith(b"0 records")
+    assert committed(shell, topic) == [b"a", b"b", b"c"]
+    assert shell("produce", topic, "--transactional-id", name, "--json").code == 0
+
+
+@pytest.mark.usefixtures("transactions")
+def test_several_transactions(shell: Shell, new_topic: NewTopic, new_name: Callable[..., str]) -> None:
+    topic, name = new_topic(), new_name("txn")
+    lines = b"".join(b"%d\n" % number for number in range(10))
+    done = shell(
+        "produce", topic, "--transactional-id", name, "--transaction-size", "4", "--json", data=lines
+    )
+    assert done.code == 0, done.err
+    summary = json.loads(done.out)
+    assert (summary["records"], summary["transactions"], summary["aborted"]) == (10, 3, 0)
+    assert summary["partitions"] == [{"partition": 0, "records": 10, "first_offset": 0, "last_offset": 11}], (
+        "two markers lie between"
+    )
+    assert committed(shell, topic) == lines.split()
+    lines = b'"a"\n"b"\n"c"\noops\n"d"\n'
+    options = ["--transactional-id", name, "--transaction-size", "2", "-F", "json"]
+    done = shell("produce", topic, *options, "--json", data=lines)
+    summary = json.loads(done.out)
+    assert done.code == 1
+    assert (summary["records"], summary["transactions"], summary["aborted"]) == (2, 1, 1)
+    assert committed(shell, topic)[10:] == [b'"a"', b'"b"']
+
+
+@pytest.mark.usefixtures("transactions")
+def test_a_record_that_the_broker_refuses_aborts(
+    shell: Shell, new_topic: NewTopic, new_name: Callable[..., str]
+) -> None:
+    topic = new_topic(**{"cleanup.policy": "compact"})
+    done = shell("produce", topic, "--transactional-id", new_name("txn"), "-K", ":", data=b"k:a\nb\n")
+    assert done.code == 1
+    assert "not delivered" in done.err
+    assert "was aborted" in done.err
+    assert committed(shell, topic) == []
+
+
+@pytest.mark.usefixtures("transactions")
+def test_a_transaction_is_aborted_by_ctrl_c_and_committed_in_time(
+    broker: BrokerProcess, shell: Shell, new_topic: NewTopic, new_name: Callable[..., str]
+) -> None:
+    topic, name = new_topic(), new_name("txn")
+    options = ["--transactional-id", name, "-X", "transaction_timeout_ms=4000"]
+    for more, seen in (([], []), (["--transaction-size", "5"], [b"line"])):
+        process = spawn(broker.bootstrap, "produce", topic, *options, *more)
+        assert process.stdin is not None
+        process.stdin.write(b"line\n")
+        process.stdin.flush()
+        if more:
+            wait_for(lambda: committed(shell, topic), "the commit after half of the timeout")
+        else:
+            wait_for(lambda: shell("consume", topic, "-e").out, "the record")
+        process.send_signal(signal.SIGINT)
+        done = finish(process)
+        assert done.code == 130
+        assert ("Interrupted; the last transaction was aborted" in done.err) is not bool(more), done.err
+        assert committed(shell, topic) == seen
+    done = shell("produce", topic, "--transaction-size", "5")
+    assert done.code == 2
+    done = shell("produce", topic, "--transactional-id", "x", "--acks", "1")
+    assert done.code == 2
