@@ -36,6 +36,8 @@ NO_KEYS = {
     "group.protocol",
     "isolation.level",
     "linger.ms",
+    "reconnect.backoff.ms",
+    "retry.backoff.ms",
     "security.protocol",
     "ssl.ca.location",
     "transaction.timeout.ms",

@@ -29,6 +29,7 @@ from .values import HangingTransaction, TransactionDescription, TransactionListi
 
 DURATION_SINCE = 1
 """ListTransactions selects by age from this version on (KIP-994)."""
+_OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
 _NO_TRANSACTION = "no producer has used this transactional id, or not for transactional.id.expiration.ms"
 
 
@@ -50,7 +51,12 @@ class TransactionCalls(OffsetCalls):
         state; BrokerError; PartialError by broker if some brokers fail, whose transactional ids are missing then.
         """
         wanted = listed(states, str)
-        duration = -1 if open_for_ms is None else open_for_ms
+        duration = -1
+        if open_for_ms is not None:
+            duration = open_for_ms
+            wanted = wanted or list(
+                _OPEN
+            )  # brokers also count from the begin of a transaction that has ended
 
         async def ask(
             node: Node, its: list[int], deadline: Deadline

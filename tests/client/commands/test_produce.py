@@ -307,7 +307,7 @@ def test_a_record_that_the_broker_refuses_aborts(
     shell: Shell, new_topic: NewTopic, new_name: Callable[..., str]
 ) -> None:
     topic = new_topic(**{"cleanup.policy": "compact"})
-    done = shell("produce", topic, "--transactional-id", new_name("txn"), "-K", ":", data=b"k:a\nb\n")
+    done = shell("produce", topic, "--transactional-id", new_name("txn"), data=b"no key\n")
     assert done.code == 1
     assert "not delivered" in done.err
     assert "was aborted" in done.err
