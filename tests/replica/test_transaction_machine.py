@@ -249,6 +249,8 @@ class TransactionMachine(RuleBasedStateMachine):
         epoch = self.producer_epochs[producer] + fence
         end = self.leader.partition.append_marker(producer, epoch, self.coordinator_epoch, commit, NOW_MS)
         self.producer_epochs[producer] = epoch
+        entry = self.leader.log.producers.producers[producer]
+        assert (entry.epoch, entry.coordinator_epoch) == (epoch, self.coordinator_epoch)
         self.leader.stored.append(Batch(end - 1, end - 1, producer, True, commit))
 
     @rule(producer=PRODUCERS)
