@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from harness import javatools, maven, wire
 from harness.brokers import HOST
 from tests.interop.conftest import KIND, SETTINGS, java_tools
@@ -30,13 +31,27 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Java, Pa
             connection.create(f"dump-{codec}", 1, configs)
             javatools.produce(broker.address, f"dump-{codec}", RECORDS, 200, "all", codec)
         connection.create("dump-keys", 1)
+        connection.create("dump-transactions", 1)
         connection.close()
+        _transactions(broker.address)
         java.produce("dump-keys", [f"h:1\tk{n}\tv{n}" for n in range(10)], *_keys_and_headers())
         assert len(java.consume("dump-keys", 10, "--group", GROUP)) == 10
         broker.stop()
         yield java, broker.data
     finally:
         broker.remove()
+
+
+def _transactions(address: str) -> None:
+    """A committed transaction, an aborted one, and one that is open when the broker stops."""
+    producer = Producer({"bootstrap.servers": address, "transactional.id": "dumped"})
+    producer.init_transactions(60)
+    for end in (producer.commit_transaction, producer.abort_transaction, None):
+        producer.begin_transaction()
+        producer.produce("dump-transactions", b"v", partition=0)
+        assert producer.flush(60) == 0
+        if end is not None:
+            end(60)
 
 
 def _keys_and_headers() -> list[str]:
@@ -94,6 +109,23 @@ def test_producer_snapshots(written: tuple[Java, Path]) -> None:
     output = _dump(java, snapshots)
     last = output.splitlines()[-1]
     assert re.search(r"producerId: \d+ producerEpoch: 0 .*lastSequence: \d+.*lastOffset: \d+", last), last
+
+
+def test_transactions(written: tuple[Java, Path]) -> None:
+    java, data = written
+    folder = data / "dump-transactions-0"
+    output = _dump(java, sorted(folder.glob("*.log")), "--print-data-log")
+    markers = re.findall(r"offset: (\d+) .*endTxnMarker: (\w+) coordinatorEpoch: (\d+)", output)
+    assert markers == [("1", "COMMIT", "0"), ("3", "ABORT", "0")]
+    assert len(re.findall(r"^baseOffset: .* isTransactional: true", output, re.MULTILINE)) == 5
+    (producer_id,) = set(re.findall(r"producerId: (\d+)", output))
+    index = _dump(java, sorted(folder.glob("*.txnindex")))
+    assert f"version: 0 producerId: {producer_id} firstOffset: 2 lastOffset: 3 lastStableOffset: 4" in index
+    snapshot = _dump(java, [max(folder.glob("*.snapshot"))])
+    assert re.search(
+        rf"producerId: {producer_id} producerEpoch: 0 coordinatorEpoch: 0 currentTxnFirstOffset: .*4.*lastSequence: 2",
+        snapshot,
+    ), snapshot
 
 
 def test_keys_values_and_headers(written: tuple[Java, Path]) -> None:
