@@ -77,7 +77,7 @@ $(BIN)/python:
 	@echo "making $(VENV) with $(PYTHON)"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-BUILT_FROM := pyproject.toml hatch_build.py protocol/ottla_protocol/records/_scan.c \
+BUILT_FROM := pyproject.toml hatch_build.py $(wildcard protocol/ottla_protocol/records/*.c) \
 	$(wildcard broker/ottla_broker/log/cleaner/native/*)
 
 $(VENV)/.broker: $(BUILT_FROM) | $(BIN)/python

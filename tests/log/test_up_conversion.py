@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
+from unittest.mock import patch
+from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -13,17 +17,41 @@ from hypothesis import strategies as st
 from tests.log.conftest import NOW_MS, OpenLog
 from tests.records.golden_files import load_messages
 from tests.records.test_message_set import damaged, seeds
+from tests.support import bad_batches
 
+from ottla_broker.log import up_conversion
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.up_conversion import is_message_set, to_batch
 from ottla_broker.log.validator import RecordsRefused
 from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.records import compiled_messages
 from ottla_protocol.records.batch import assign_offset, crc_is_valid, read_header, set_log_append_time
 from ottla_protocol.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, DecompressedTooLargeError
 from ottla_protocol.records.message_set import encode_messages, wrap_messages
 from ottla_protocol.records.record import Record, decode_records, encode_batch
 
 T = NOW_MS
+
+
+@contextmanager
+def in_python() -> Iterator[None]:
+    """Without the compiled module."""
+    with patch.object(up_conversion, "IS_COMPILED", False):
+        yield
+
+
+@pytest.fixture(params=["compiled", "python"], autouse=True)
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run every test with the compiled module and without."""
+    if request.param == "python":
+        with in_python():
+            yield
+    elif compiled_messages.IS_COMPILED:
+        yield
+    else:
+        pytest.skip("the compiled module is missing")
+
+
 ROWS = [
     Record(0, T, b"key", b"value"),
     Record(1, T + 7, None, b"other"),
@@ -136,8 +164,6 @@ def test_formats_and_codecs_are_not_mixed() -> None:
 
 
 def with_crc(data: bytearray) -> bytearray:
-    from zlib import crc32
-
     data[12:16] = crc32(data[16:]).to_bytes(4, "big")
     return data
 
@@ -181,7 +207,8 @@ def test_pauses() -> None:
     for codec in (NONE, GZIP):
         data = encode_messages([Record(n, T, None, b"v") for n in range(1000)], 1, codec=codec)
         pauses: list[int] = []
-        to_batch(memoryview(bytearray(data)), LogConfig(), "t-0", pause=partial(pauses.append, 1))
+        with in_python():
+            to_batch(memoryview(bytearray(data)), LogConfig(), "t-0", pause=partial(pauses.append, 1))
         assert len(pauses) == 3
 
 
@@ -252,3 +279,44 @@ def test_anything_is_converted_or_refused() -> None:
     assert results["nothing"] > 100
     for code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD):
         assert results[code] > 500
+
+
+def outcome(data: bytes, config: LogConfig) -> object:
+    try:
+        return to_batch(memoryview(bytearray(data)), config, "t-0", limit=1 << 20)
+    except KafkaError as error:
+        return error.code
+    except DecompressedTooLargeError:
+        return "too large"
+
+
+@pytest.mark.skipif(not compiled_messages.IS_COMPILED, reason="the compiled module is missing")
+def test_damaged_sets_are_the_same_both_ways(way: None) -> None:
+    """Whatever is in a set, the compiled module and Python make the same batch of it, and refuse the same."""
+    chance = random.Random(20_120_101)
+    originals = seeds()
+    config = LogConfig(max_message_bytes=2000)
+    for _ in range(bad_batches.inputs() // 10):
+        data = damaged(chance.choice(originals), chance)
+        if chance.randrange(5) == 0:
+            data += damaged(chance.choice(originals), chance)
+        if len(data) >= 17 and chance.randrange(2):
+            # With checksums that are right, what is behind them counts.
+            data = with_all_crcs(data)
+        compiled = outcome(data, config)
+        with in_python():
+            assert outcome(data, config) == compiled
+
+
+def with_all_crcs(data: bytes) -> bytes:
+    changed = bytearray(data)
+    position = 0
+    while len(changed) - position >= 17:
+        end = (
+            position + 12 + max(0, int.from_bytes(changed[position + 8 : position + 12], "big", signed=True))
+        )
+        if end <= position + 16 or end > len(changed):
+            break
+        changed[position + 12 : position + 16] = crc32(changed[position + 16 : end]).to_bytes(4, "big")
+        position = end
+    return bytes(changed)

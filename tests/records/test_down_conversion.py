@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from unittest.mock import patch
-from zlib import crc32
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.records.golden_files import load_messages
 from tests.records.test_message_set import decode_set
+from tests.support import bad_batches
 
+from ottla_protocol.records import compiled_messages, down_conversion
 from ottla_protocol.records.batch import CONTROL, CorruptRecordError, read_header
-from ottla_protocol.records.columns import messages as columns_module
 from ottla_protocol.records.columns.decode import decode_columns
-from ottla_protocol.records.columns.message_rows import crc32_of_rows
 from ottla_protocol.records.columns.messages import ROWS, encode_message_columns
 from ottla_protocol.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, DecompressedTooLargeError
 from ottla_protocol.records.control import encode_transaction_marker
 from ottla_protocol.records.down_conversion import UnconvertibleError, down_convert
 from ottla_protocol.records.formats import iter_any_headers, read_any_header
 from ottla_protocol.records.message_set import encode_messages, read_message
-from ottla_protocol.records.record import Record, encode_batch, rebuild_batch
+from ottla_protocol.records.record import Record, encode_batch, finish_batch, rebuild_batch
 
 TIME = 1_700_000_000_000
+need_compiled = pytest.mark.skipif(not compiled_messages.IS_COMPILED, reason="the compiled module is missing")
+
+
+@contextmanager
+def in_python() -> Iterator[None]:
+    """Without the compiled module."""
+    with (
+        patch.object(compiled_messages, "_compiled", None),
+        patch.object(down_conversion, "IS_COMPILED", False),
+    ):
+        yield
+
+
+@pytest.fixture(params=["compiled", "python"])
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run a test with the compiled module and without."""
+    if request.param == "python":
+        with in_python():
+            yield
+    elif compiled_messages.IS_COMPILED:
+        yield
+    else:
+        pytest.skip("the compiled module is missing")
+
+
 DOWN = [golden for golden in load_messages() if golden.kind == "down"]
 MAGICS = (0, 1)
 
@@ -45,7 +72,7 @@ def batch(count: int, first: int = 0, **options: Any) -> bytearray:
 
 
 @pytest.mark.parametrize("golden", DOWN, ids=lambda golden: golden.name)
-def test_kafka_s_conversions(golden: Any) -> None:
+def test_kafka_s_conversions(golden: Any, way: None) -> None:
     ours = converted(golden.original, golden.magic, golden.first_offset)
     assert decode_set(ours) == decode_set(golden.data)
     found, expected = (list(iter_any_headers(data)) for data in (ours, golden.data))
@@ -94,12 +121,12 @@ def test_columns_are_encoded_as_records_are(
     stamp = newest if log_append_time else None
     wanted = encode_messages(expected, magic, codec=codec, append_time_ms=stamp) if expected else b""
     assert converted(data, magic, first) == wanted
-    with patch.object(columns_module, "_row_encoder", lambda: None):
+    with in_python():
         assert converted(data, magic, first) == wanted
 
 
 @every_format
-def test_many_records(magic: int) -> None:
+def test_many_records(magic: int, way: None) -> None:
     """Rows of one layout, then of others, in several pieces; batches are taken together and apart."""
     data = bytearray()
     records: list[Record] = []
@@ -134,7 +161,7 @@ def test_many_records(magic: int) -> None:
 
 
 @every_format
-def test_what_older_formats_lack_is_left_out(magic: int) -> None:
+def test_what_older_formats_lack_is_left_out(magic: int, way: None) -> None:
     marker = encode_transaction_marker(
         commit=True, coordinator_epoch=0, producer_id=7, producer_epoch=0, timestamp_ms=TIME, base_offset=3
     )
@@ -154,7 +181,7 @@ def test_what_older_formats_lack_is_left_out(magic: int) -> None:
 
 
 @every_format
-def test_zstd(magic: int) -> None:
+def test_zstd(magic: int, way: None) -> None:
     data = batch(3) + batch(3, 3, codec=ZSTD) + batch(3, 6)
     pieces = down_convert(memoryview(data), list(iter_any_headers(data)), magic, 0)
     assert len(decode_set(next(pieces))) == 3
@@ -168,7 +195,7 @@ def test_zstd(magic: int) -> None:
 
 @every_format
 @pytest.mark.parametrize("codec", [NONE, GZIP])
-def test_corrupt_batches(magic: int, codec: int) -> None:
+def test_corrupt_batches(magic: int, codec: int, way: None) -> None:
     broken = batch(3, 3, codec=codec)
     broken[61:] = b"\xff" * (len(broken) - 61)
     data = batch(3) + broken
@@ -176,7 +203,7 @@ def test_corrupt_batches(magic: int, codec: int) -> None:
         converted(data, magic)
 
 
-def test_the_limit() -> None:
+def test_the_limit(way: None) -> None:
     data = encode_batch([(TIME, None, bytes(1_000_000), ())], codec=GZIP)
     with pytest.raises(DecompressedTooLargeError):
         converted(data, 1, max_bytes=100_000)
@@ -187,13 +214,14 @@ def test_the_limit() -> None:
 
 def test_pauses() -> None:
     pauses: list[int] = []
-    for codec in (NONE, GZIP):
-        pauses.clear()
-        converted(batch(5000, codec=codec), 1, pause=partial(pauses.append, 1))
-        assert len(pauses) == 5
+    with in_python():
+        for codec in (NONE, GZIP):
+            pauses.clear()
+            converted(batch(5000, codec=codec), 1, pause=partial(pauses.append, 1))
+            assert len(pauses) == 5
 
 
-def test_what_is_old_enough_stays() -> None:
+def test_what_is_old_enough_stays(way: None) -> None:
     records = [Record(n, TIME, b"k", b"v") for n in range(3)]
     for codec in (NONE, GZIP, LZ4):
         for magic in MAGICS:
@@ -206,15 +234,70 @@ def test_what_is_old_enough_stays() -> None:
     ]
 
 
-@pytest.mark.parametrize("length", [*range(17, 30), 118, 1041])
-def test_crc32_of_rows(length: int) -> None:
-    chance = np.random.default_rng(length)
-    rows = np.frombuffer(chance.bytes(length * 100), f"V{length}").copy()
-    assert crc32_of_rows(rows).tolist() == [crc32(row.tobytes()[16:]) for row in rows]
-
-
-def test_values_too_large_for_rows() -> None:
+def test_large_values(way: None) -> None:
     data = encode_batch([(TIME, b"k", bytes(5000), ())] * 70)
     assert len(decode_set(converted(data, 1))) == 70
     assert sum(1 for _ in encode_message_columns(decode_columns(data), 1)) == 1
     assert read_any_header(converted(data, 1)).size == 34 + 5001
+
+
+def found_by(data: bytes, magic: int, first_offset: int) -> tuple[bytes, type[Exception] | None]:
+    """What is converted, and the error that ends it."""
+    pieces: list[bytes] = []
+    try:
+        batches = list(iter_any_headers(data))
+        pieces.extend(down_convert(memoryview(data), batches, magic, first_offset, max_bytes=1 << 20))
+    except (CorruptRecordError, UnconvertibleError) as error:
+        return b"".join(pieces), type(error)
+    return b"".join(pieces), None
+
+
+@need_compiled
+def test_damaged_batches_are_the_same_both_ways() -> None:
+    """Whatever is in a batch, the compiled module and Python convert and refuse the same."""
+    chance = random.Random(20_170_628)
+    results: Counter[object] = Counter()
+    for _ in range(bad_batches.inputs() // 20):
+        data = b""
+        base = 0
+        for _ in range(chance.randint(1, 3)):
+            base += chance.randrange(50)
+            count = chance.choice((1, 2, 5, 40))
+            wrong = chance.choice((0, 0, 0, 0.02, 0.2))
+            body = b"".join(bad_batches.record(chance, index, wrong) for index in range(count))
+            header = read_header(batch(1, base))._replace(
+                attributes=chance.choice((0, 0, 0, 8, GZIP, LZ4, CONTROL, 0x50)),
+                record_count=count + chance.choice((0, 0, 0, 0, 0, 1, -1)),
+                last_offset_delta=count,
+            )
+            data += finish_batch(header, bytearray(61) + body)
+            base += count
+        if chance.random() < 0.05:
+            at = chance.randrange(len(data))
+            data = data[:at] + chance.randbytes(1) + data[at + 1 :]
+        magic, first = chance.choice(MAGICS), chance.choice((0, 0, 3, 50))
+        compiled = found_by(data, magic, first)
+        with in_python():
+            assert found_by(data, magic, first) == compiled
+        results[compiled[1]] += 1
+    assert results[None] > 500
+    assert results[CorruptRecordError] > 500
+
+
+@need_compiled
+def test_arguments_of_the_compiled_module() -> None:
+    from ottla_protocol.records import _messages
+
+    for wrong in ((b"x", 2, 1, 0), (b"x", -1, 1, 0), (b"x", 0, 2, 0), (b"x", 0, -1, 0)):
+        with pytest.raises(ValueError, match="plain"):
+            _messages.plain(*wrong)
+    with pytest.raises(ValueError, match="body"):
+        _messages.body(b"", 0, 0, 0, 0, False, 2, False)
+    with pytest.raises(ValueError, match="records"):
+        _messages.records(b"", 2, 0)
+    assert _messages.plain(b"", 0, 1, 0) == (b"", 0)
+    # Offsets and timestamps at the end of 64 bits.
+    last = bytes(encode_batch([(TIME, None, b"v", ())], base_offset=2**63 - 1))
+    assert _messages.plain(last, 0, 1, 0) == (b"", 0)
+    body = bytes(encode_batch([(0, None, b"v", ()), (2, None, b"v", ())]))[61:]
+    assert _messages.body(body, 2, 0, 2**63 - 2, 0, False, 1, False) is None

@@ -35,6 +35,7 @@ class Conversions:
 
     def __init__(self) -> None:
         self._background: Background | None = None
+        self._for_consumers: Background | None = None
         self._stopping = Event()
         # By connection: done when its last request that waits for a conversion has been handled.
         self._last: dict[str, asyncio.Future[None]] = {}
@@ -45,6 +46,12 @@ class Conversions:
         if self._background is None:
             self._background = Background(THREADS)
         return self._background.run(function, *args)
+
+    def run_for_consumer(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
+        """The same on other threads: old consumers, however many, don't hold up producers."""
+        if self._for_consumers is None:
+            self._for_consumers = Background(THREADS)
+        return self._for_consumers.run(function, *args)
 
     def pause(self) -> None:
         """Let other threads run; called from a conversion every few hundred records.
@@ -79,8 +86,9 @@ class Conversions:
     def close(self) -> None:
         """Give up what is under way."""
         self._stopping.set()
-        if self._background is not None:
-            self._background.close()
+        for background in (self._background, self._for_consumers):
+            if background is not None:
+                background.close()
 
 
 class Turn:

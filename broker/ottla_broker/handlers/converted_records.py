@@ -59,10 +59,11 @@ class ConvertedRecords(StreamedPart):
             self._is_padding = True
             return self._padding(_OVERFLOW.pack(-1, max(self._left, HEADER_SIZE) + 1))
         if len(piece) >= self._left:
-            piece, self._left = piece[: self._left], 0
-        else:
-            self._left -= len(piece)
-            self._convert()
+            cut = memoryview(piece)[: self._left]
+            self._left = 0
+            return cut
+        self._left -= len(piece)
+        self._convert()
         return piece
 
     def close(self) -> None:
@@ -71,7 +72,9 @@ class ConvertedRecords(StreamedPart):
             self._running.cancel()
 
     def _convert(self) -> None:
-        self._running = self._conversions.run(self._conversion.following, self._conversions.pause)
+        self._running = self._conversions.run_for_consumer(
+            self._conversion.following, self._conversions.pause
+        )
         self._running.add_done_callback(self._converted)
 
     def _converted(self, future: asyncio.Future[bytes]) -> None:

@@ -144,7 +144,7 @@ def _convert(
                 job.answer.records = b""
         pending.complete(response)
 
-    task = conversions.run(begin)
+    task = conversions.run_for_consumer(begin)
 
     def abandon() -> None:
         task.cancel()

@@ -85,7 +85,7 @@ class DownConversion:
         except (UnconvertibleError, CorruptRecordError):
             # The consumer's next fetch begins with this batch, and gets the error.
             self._position = len(self._slice)
-        return b"".join(pieces)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def rewind(self) -> None:
         """Begin again with the first batch."""

@@ -18,12 +18,17 @@ from ottla_protocol.records.batch import (
     CODEC_MASK,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
     NO_TIMESTAMP,
     BatchHeader,
     CorruptRecordError,
     crc_is_valid,
 )
 from ottla_protocol.records.columns import encode_columns
+from ottla_protocol.records.compiled_messages import IS_COMPILED, MessagesAsRecords, messages_as_records
 from ottla_protocol.records.compression import CODEC_NAMES, GZIP, LZ4, NONE, ZSTD, DecompressedTooLargeError
 from ottla_protocol.records.formats import CURRENT_MAGIC, read_any_header
 from ottla_protocol.records.message_set import (
@@ -34,7 +39,12 @@ from ottla_protocol.records.message_set import (
     Messages,
     decode_messages,
     decode_plain,
+    decompress_set,
+    message_crc_is_valid,
+    read_message,
+    wrapper_value,
 )
+from ottla_protocol.records.record import finish_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +84,9 @@ def to_batch(
         KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_RECORD, INVALID_TIMESTAMP, as Kafka's validation.
         DecompressedTooLargeError: ``limit`` is exceeded.
     """
+    batch = _convert_usual(records, config, limit)
+    if batch is not None:
+        return batch
     messages = _decode_usual(records, config, limit, pause)
     codec = NONE
     if messages is None:
@@ -103,6 +116,64 @@ def too_large(name: str, limit: int) -> KafkaError:
     return KafkaError(
         ErrorCode.MESSAGE_TOO_LARGE, f"{name}: a message set has more than {limit} bytes, uncompressed"
     )
+
+
+def _convert_usual(records: memoryview, config: LogConfig, limit: int) -> bytearray | None:
+    """Convert a set of sound messages in C, also compressed; None for any other set. Raises as :func:`to_batch`."""
+    if not IS_COMPILED or len(records) <= _ATTRIBUTES_AT or len(records) > config.max_message_bytes:
+        return None
+    magic = records[_MAGIC_AT]
+    codec = records[_ATTRIBUTES_AT] & CODEC_MASK
+    if magic >= CURRENT_MAGIC or codec >= ZSTD or records[_ATTRIBUTES_AT] & LOG_APPEND_TIME:
+        return None
+    if codec == NONE:
+        found = (
+            messages_as_records(records, magic, CODEC_MASK | LOG_APPEND_TIME)
+            if len(records) <= limit
+            else None
+        )
+        if found is not None and found.end != len(records):
+            return None
+    else:
+        found = _unwrap(records, magic, codec, limit)
+    if found is None or not found.record_count:
+        return None
+    target = _target(config, codec)
+    header = BatchHeader(
+        base_offset=0,
+        batch_length=0,
+        partition_leader_epoch=NO_LEADER_EPOCH,
+        magic=CURRENT_MAGIC,
+        crc=0,
+        attributes=target,
+        last_offset_delta=found.record_count - 1,
+        base_timestamp=found.base_timestamp,
+        max_timestamp=found.max_timestamp,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+        record_count=found.record_count,
+    )
+    return finish_batch(header, found.body, _level(config, target))
+
+
+def _unwrap(records: memoryview, magic: int, codec: int, limit: int) -> MessagesAsRecords | None:
+    """The messages of a sound wrapper, which is all there is. Raises DecompressedTooLargeError."""
+    try:
+        wrapper = read_message(records)
+        if wrapper.size != len(records) or not message_crc_is_valid(records, 0, wrapper):
+            return None
+        value = wrapper_value(records, wrapper)
+        if value is None:
+            return None
+        found = messages_as_records(decompress_set(codec, value, magic, limit), magic, CODEC_MASK)
+    except DecompressedTooLargeError:
+        raise
+    except CorruptRecordError:
+        return None
+    if found is not None and magic and 0 != wrapper.base_offset < found.last_offset:
+        return None
+    return found
 
 
 def _decode_usual(

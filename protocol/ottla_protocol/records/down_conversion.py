@@ -7,15 +7,18 @@ older format already stays as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Final
 
 from ottla_protocol.errors import ProtocolError
 from ottla_protocol.records.batch import NO_TIMESTAMP, BatchHeader, CorruptRecordError
-from ottla_protocol.records.columns.decode import decode_batches, decode_columns
+from ottla_protocol.records.columns.decode import RecordColumns, decode_batches, decode_columns
 from ottla_protocol.records.columns.messages import encode_message_columns
+from ottla_protocol.records.compiled_messages import IS_COMPILED, body_as_messages, plain_batches
 from ottla_protocol.records.compression import ZSTD
 from ottla_protocol.records.formats import CURRENT_MAGIC
 from ottla_protocol.records.message_set import decode_message_records, encode_messages, wrap_messages
+from ottla_protocol.records.record import record_data
 
 _TOGETHER_RECORDS: Final = 4096
 
@@ -35,110 +38,135 @@ def down_convert(
 ) -> Iterator[bytes]:
     """Yield batches and messages of any format as message sets of format ``magic``, 0 or 1, in pieces of any size.
 
-    ``batches`` are whole, with their positions in ``data``. Records below ``first_offset`` are left out where each is a
-    message of its own: some librdkafka versions rely on that. ``max_bytes`` limits each batch's decompressed size.
-    ``pause`` is called after every few records.
+    ``batches`` are whole, with their positions in ``data``, one after the other. Records below ``first_offset`` are
+    left out where each is a message of its own: some librdkafka versions rely on that. ``max_bytes`` limits each
+    batch's decompressed size. ``pause`` is called after every thousand records that Python converts.
 
     Raises, after the pieces before it:
         UnconvertibleError: A batch is compressed with zstd.
         CorruptRecordError: A batch can't be decoded.
     """
-    together: list[tuple[int, BatchHeader]] = []
-    records = 0
-    for position, header in batches:
-        is_plain = header.magic == CURRENT_MAGIC and not header.codec and not header.is_control
-        if together and (
-            not is_plain
-            or header.is_log_append_time != together[0][1].is_log_append_time
-            or records + header.record_count > _TOGETHER_RECORDS
-        ):
-            yield from _plain(data, together, magic, first_offset, max_bytes, pause)
-            together.clear()
-            records = 0
-        if is_plain:
-            together.append((position, header))
+    convert = _Conversion(data, magic, first_offset, max_bytes, pause)
+    numbers = {position: number for number, (position, _) in enumerate(batches)}
+    end = batches[-1][0] + batches[-1][1].size if batches else 0
+    at = 0
+    while at < len(batches):
+        position, header = batches[at]
+        at += 1
+        if header.is_control:
+            continue
+        if header.codec == ZSTD:
+            raise UnconvertibleError("batches compressed with zstd have no counterpart in older formats")
+        if header.magic <= magic:
+            yield bytes(data[position : position + header.size])
+        elif header.magic != CURRENT_MAGIC:
+            yield from convert.older(position, header)
+        elif header.codec:
+            yield from convert.compressed(position, header)
+        else:
+            converted, stop = plain_batches(data[:end], position, magic, first_offset)
+            if stop != position:
+                at = numbers.get(stop, len(batches))
+                if converted:
+                    yield converted
+                continue
+            # Irregular, or there is no compiled module.
+            together = convert.alike(batches, at - 1)
+            at += len(together) - 1
+            yield from convert.plain(together)
+
+
+class _Conversion:
+    """One conversion's data and options; see :func:`down_convert`."""
+
+    __slots__ = ("_data", "_first_offset", "_magic", "_max_bytes", "_pause")
+
+    def __init__(
+        self,
+        data: memoryview,
+        magic: int,
+        first_offset: int,
+        max_bytes: int | None,
+        pause: Callable[[], object] | None,
+    ) -> None:
+        self._data = data
+        self._magic = magic
+        self._first_offset = first_offset
+        self._max_bytes = max_bytes
+        self._pause = pause
+
+    def alike(self, batches: Sequence[tuple[int, BatchHeader]], at: int) -> Sequence[tuple[int, BatchHeader]]:
+        """The plain batches from number ``at`` on that can be decoded as one; at least the first of them."""
+        first = batches[at][1]
+        records = first.record_count
+        for number in count(at + 1):
+            if number == len(batches):
+                return batches[at:]
+            header = batches[number][1]
             records += header.record_count
-        elif not header.is_control:
-            if header.codec == ZSTD:
-                raise UnconvertibleError("batches compressed with zstd have no counterpart in older formats")
-            if header.magic <= magic:
-                yield bytes(data[position : position + header.size])
-            elif header.magic == CURRENT_MAGIC:
-                yield from _compressed(data, position, header, magic, max_bytes, pause)
-            else:
-                yield from _older(data, position, header, magic, first_offset, max_bytes)
-    if together:
-        yield from _plain(data, together, magic, first_offset, max_bytes, pause)
+            if (
+                header.magic != CURRENT_MAGIC
+                or header.codec
+                or header.is_control
+                or header.is_log_append_time != first.is_log_append_time
+                or records > _TOGETHER_RECORDS
+            ):
+                return batches[at:number]
+        raise AssertionError
 
+    def plain(self, batches: Sequence[tuple[int, BatchHeader]]) -> Iterator[bytes]:
+        """Batches of format 2 without codec, with the same timestamp type."""
+        try:
+            columns = decode_batches(self._data, batches, max_bytes=self._max_bytes)
+        except CorruptRecordError:
+            if len(batches) == 1:
+                raise
+            # One at a time, as those before the corrupt one count.
+            for each in batches:
+                yield from self.plain([each])
+            return
+        yield from self._messages(columns, first_offset=self._first_offset)
 
-def _plain(
-    data: memoryview,
-    batches: Sequence[tuple[int, BatchHeader]],
-    magic: int,
-    first_offset: int,
-    max_bytes: int | None,
-    pause: Callable[[], object] | None,
-) -> Iterator[bytes]:
-    """Batches of format 2 without codec, with the same timestamp type."""
-    try:
-        columns = decode_batches(data, batches, max_bytes=max_bytes)
-    except CorruptRecordError:
-        if len(batches) == 1:
-            raise
-        # One at a time, as those before the corrupt one count.
-        for each in batches:
-            yield from _plain(data, [each], magic, first_offset, max_bytes, pause)
-        return
-    for piece in encode_message_columns(
-        columns, magic, first_offset=first_offset, log_append_time=columns.header.is_log_append_time
-    ):
-        yield piece
-        if pause is not None:
-            pause()
+    def compressed(self, position: int, header: BatchHeader) -> Iterator[bytes]:
+        """A batch of format 2 with a codec becomes a wrapper."""
+        found = None
+        if IS_COMPILED:
+            body = record_data(self._data, position, header, self._max_bytes)
+            found = body_as_messages(body, header, self._magic)
+        if found is None:
+            columns = decode_columns(self._data, position, header, max_bytes=self._max_bytes)
+            if not columns.count:
+                return
+            base = columns.offsets[0] if self._magic else 0
+            messages = b"".join(self._messages(columns, base_offset=base))
+            found = messages, columns.offsets[-1], max(NO_TIMESTAMP, max(columns.timestamps))
+        if not found[0]:
+            return
+        yield wrap_messages(
+            found[0],
+            self._magic,
+            codec=header.codec,
+            last_offset=found[1],
+            timestamp=found[2],
+            log_append_time=header.is_log_append_time,
+        )
 
+    def older(self, position: int, header: BatchHeader) -> Iterator[bytes]:
+        """A message of format 1, for format 0."""
+        records = decode_message_records(self._data, position, header, max_bytes=self._max_bytes)
+        if header.codec or records[0].offset >= self._first_offset:
+            yield encode_messages(records, self._magic, codec=header.codec)
 
-def _compressed(
-    data: memoryview,
-    position: int,
-    header: BatchHeader,
-    magic: int,
-    max_bytes: int | None,
-    pause: Callable[[], object] | None,
-) -> Iterator[bytes]:
-    """A batch of format 2 with a codec."""
-    columns = decode_columns(data, position, header, max_bytes=max_bytes)
-    if not columns.count:
-        return
-    offsets = columns.offsets
-    pieces = []
-    for piece in encode_message_columns(
-        columns,
-        magic,
-        base_offset=offsets[0] if magic else 0,
-        log_append_time=header.is_log_append_time,
-    ):
-        pieces.append(piece)
-        if pause is not None:
-            pause()
-    yield wrap_messages(
-        b"".join(pieces),
-        magic,
-        codec=header.codec,
-        last_offset=offsets[-1],
-        timestamp=max(NO_TIMESTAMP, max(columns.timestamps)),
-        log_append_time=header.is_log_append_time,
-    )
-
-
-def _older(
-    data: memoryview,
-    position: int,
-    header: BatchHeader,
-    magic: int,
-    first_offset: int,
-    max_bytes: int | None,
-) -> Iterator[bytes]:
-    """A message of format 1, for format 0."""
-    records = decode_message_records(data, position, header, max_bytes=max_bytes)
-    if header.codec or records[0].offset >= first_offset:
-        yield encode_messages(records, magic, codec=header.codec)
+    def _messages(
+        self, columns: RecordColumns, *, first_offset: int | None = None, base_offset: int = 0
+    ) -> Iterator[bytes]:
+        for piece in encode_message_columns(
+            columns,
+            self._magic,
+            first_offset=first_offset,
+            base_offset=base_offset,
+            log_append_time=columns.header.is_log_append_time,
+        ):
+            yield piece
+            if self._pause is not None:
+                self._pause()

@@ -307,6 +307,19 @@ def _decode(
         raise CorruptRecordError("a message set ends in a part of a message")
 
 
+def wrapper_value(buf: Buffer, header: BatchHeader, position: int = 0) -> memoryview | None:
+    """Return the value of the whole message at ``position``, in place; None if it has none, or its sizes are wrong."""
+    message = memoryview(buf)[position : position + header.size]
+    try:
+        at = _HEADERS[header.magic].size
+        at += max(_INT32.unpack_from(message, at - 4)[0], 0)
+        size = _INT32.unpack_from(message, at)[0]
+    except StructError:
+        return None
+    at += 4
+    return message[at : at + size] if 0 <= size <= len(message) - at else None
+
+
 def decompress_set(codec: int, data: Buffer, magic: int, max_bytes: int | None = None) -> bytes:
     """Decompress a wrapper's value. Raises as ``compression.decompress``."""
     if codec == LZ4 and magic == 0:

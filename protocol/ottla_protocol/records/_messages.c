@@ -1,0 +1,547 @@
+/* Records of format 2 as messages of formats 0 and 1, and the other way round. For the layouts see record.py, batch.py and
+ * message_set.py.
+ *
+ * It converts what is regular. Wherever something is unusual or wrong it stops, and the modules in Python, which do the
+ * same, find out and raise the error.
+ *
+ * Written to the stable ABI of Python 3.11, so one binary serves every later version.
+ */
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Raised whenever arguments or results change, so that compiled_messages.py never uses a stale binary. */
+#define INTERFACE 1
+
+#define LOG_OVERHEAD 12
+#define MAGIC_AT 16
+#define BATCH_HEADER 61
+#define MIN_BATCH_LENGTH (BATCH_HEADER - LOG_OVERHEAD)
+#define CODEC_MASK 0x07
+#define LOG_APPEND_TIME 0x08
+#define CONTROL 0x20
+#define MIN_MESSAGE_SIZE 14
+
+/* The bytes of a message without key and value, by format. */
+static const Py_ssize_t OVERHEAD[] = {26, 34};
+
+/* Numbers. */
+
+static uint32_t big32(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static uint64_t big64(const uint8_t *p)
+{
+    return (uint64_t)big32(p) << 32 | big32(p + 4);
+}
+
+static uint8_t *put_big32(uint8_t *p, uint32_t number)
+{
+    p[0] = (uint8_t)(number >> 24);
+    p[1] = (uint8_t)(number >> 16);
+    p[2] = (uint8_t)(number >> 8);
+    p[3] = (uint8_t)number;
+    return p + 4;
+}
+
+static uint8_t *put_big64(uint8_t *p, uint64_t number)
+{
+    return put_big32(put_big32(p, (uint32_t)(number >> 32)), (uint32_t)number);
+}
+
+/* Reads a zigzag varint of up to `most` bytes (5 or 10); -1 for one that is cut off or too long. */
+static int read_number(const uint8_t **at, const uint8_t *end, int most, int64_t *number)
+{
+    const uint8_t *p = *at;
+    uint64_t value = 0;
+    int i;
+    for (i = 0; i < most; i++) {
+        uint8_t byte;
+        if (p >= end)
+            return -1;
+        byte = *p++;
+        if (i == 9 && (byte & 127) > 1)
+            return -1;
+        value |= (uint64_t)(byte & 127) << 7 * i;
+        if (byte < 128) {
+            if (most == 5 && value >> 32)
+                return -1;
+            *number = (int64_t)((value >> 1) ^ (0u - (value & 1)));
+            *at = p;
+            return 0;
+        }
+    }
+    return -1;
+}
+
+static int number_size(int64_t number)
+{
+    uint64_t value = (uint64_t)number << 1 ^ (uint64_t)(number >> 63);
+    int size = 1;
+    for (; value > 127; value >>= 7)
+        size++;
+    return size;
+}
+
+static uint8_t *put_number(uint8_t *p, int64_t number)
+{
+    uint64_t value = (uint64_t)number << 1 ^ (uint64_t)(number >> 63);
+    for (; value > 127; value >>= 7)
+        *p++ = (uint8_t)(value | 128);
+    *p++ = (uint8_t)value;
+    return p;
+}
+
+/* CRC-32, eight bytes at a time. */
+
+static uint32_t crc_table[8][256];
+
+static void make_crc_table(void)
+{
+    uint32_t byte;
+    int i;
+    for (byte = 0; byte < 256; byte++) {
+        uint32_t sum = byte;
+        for (i = 0; i < 8; i++)
+            sum = sum >> 1 ^ (0xEDB88320u & (0u - (sum & 1)));
+        crc_table[0][byte] = sum;
+    }
+    for (byte = 0; byte < 256; byte++)
+        for (i = 1; i < 8; i++)
+            crc_table[i][byte] = crc_table[i - 1][byte] >> 8 ^ crc_table[0][crc_table[i - 1][byte] & 255];
+}
+
+static uint32_t crc32(const uint8_t *p, Py_ssize_t size)
+{
+    uint32_t sum = 0xFFFFFFFFu;
+    for (; size >= 8; p += 8, size -= 8) {
+        uint32_t low = sum ^ ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
+        sum = crc_table[7][low & 255] ^ crc_table[6][low >> 8 & 255] ^ crc_table[5][low >> 16 & 255]
+            ^ crc_table[4][low >> 24] ^ crc_table[3][p[4]] ^ crc_table[2][p[5]] ^ crc_table[1][p[6]]
+            ^ crc_table[0][p[7]];
+    }
+    for (; size > 0; p++, size--)
+        sum = sum >> 8 ^ crc_table[0][(sum ^ *p) & 255];
+    return ~sum;
+}
+
+/* A record of either kind. Sizes are -1 for null. */
+typedef struct {
+    int64_t offset, timestamp;
+    const uint8_t *key, *value;
+    int64_t key_size, value_size;
+} Record;
+
+/* Takes a field of `size` bytes; -1 if it doesn't fit. */
+static int take(const uint8_t **at, const uint8_t *end, int64_t size, const uint8_t **field)
+{
+    *field = *at;
+    if (size < -1 || size > end - *at)
+        return -1;
+    if (size > 0)
+        *at += size;
+    return 0;
+}
+
+/* Reads the record of format 2 at `*at`; 0 if it is regular. */
+static int read_record(const uint8_t **at, const uint8_t *stop, int64_t base_offset, int64_t base_timestamp,
+                       Record *record)
+{
+    const uint8_t *p = *at, *end, *field;
+    int64_t length, delta, number, headers;
+    if (read_number(&p, stop, 5, &length) || length < 1 || length > stop - p)
+        return -1;
+    end = p + length;
+    p++; /* the attributes, which have no meaning */
+    if (read_number(&p, end, 10, &delta) || __builtin_add_overflow(base_timestamp, delta, &record->timestamp))
+        return -1;
+    if (read_number(&p, end, 5, &number) || number < 0)
+        return -1;
+    record->offset = base_offset + number;
+    if (read_number(&p, end, 5, &record->key_size) || take(&p, end, record->key_size, &record->key))
+        return -1;
+    if (read_number(&p, end, 5, &record->value_size) || take(&p, end, record->value_size, &record->value))
+        return -1;
+    if (read_number(&p, end, 5, &headers) || headers < 0 || headers > (end - p) / 2)
+        return -1;
+    for (; headers; headers--) {
+        if (read_number(&p, end, 5, &number) || number < 0 || take(&p, end, number, &field))
+            return -1;
+        if (read_number(&p, end, 5, &number) || take(&p, end, number, &field))
+            return -1;
+    }
+    if (p != end)
+        return -1;
+    *at = end;
+    return 0;
+}
+
+static Py_ssize_t message_size(const Record *record, int magic)
+{
+    return OVERHEAD[magic] + (record->key_size > 0 ? record->key_size : 0)
+        + (record->value_size > 0 ? record->value_size : 0);
+}
+
+static uint8_t *put_field(uint8_t *p, const uint8_t *field, int64_t size)
+{
+    p = put_big32(p, (uint32_t)(int32_t)size);
+    if (size > 0) {
+        memcpy(p, field, (size_t)size);
+        p += size;
+    }
+    return p;
+}
+
+static uint8_t *put_message(uint8_t *start, const Record *record, int magic, int attributes, int64_t subtract)
+{
+    Py_ssize_t size = message_size(record, magic);
+    uint8_t *p = start;
+    p = put_big64(p, (uint64_t)(record->offset - subtract));
+    put_big32(p, (uint32_t)(size - LOG_OVERHEAD));
+    p = start + MAGIC_AT;
+    *p++ = (uint8_t)magic;
+    *p++ = (uint8_t)attributes;
+    if (magic)
+        p = put_big64(p, (uint64_t)record->timestamp);
+    p = put_field(p, record->key, record->key_size);
+    p = put_field(p, record->value, record->value_size);
+    put_big32(start + LOG_OVERHEAD, crc32(start + MAGIC_AT, size - MAGIC_AT));
+    return p;
+}
+
+typedef struct {
+    uint8_t *bytes;
+    Py_ssize_t size, room;
+} Output;
+
+static int reserve(Output *output, Py_ssize_t more)
+{
+    if (output->room - output->size < more) {
+        Py_ssize_t room = output->room + output->room / 2 + more;
+        uint8_t *bytes = realloc(output->bytes, (size_t)room);
+        if (bytes == NULL)
+            return -1;
+        output->bytes = bytes;
+        output->room = room;
+    }
+    return 0;
+}
+
+enum { FINE, UNUSUAL, NO_MEMORY };
+
+/* A batch's records, uncompressed, and how they are written. */
+typedef struct {
+    const uint8_t *start, *stop;
+    int64_t count, base_offset, base_timestamp, append_time;
+    int is_append_time, magic;
+    int64_t first_offset; /* records below are left out */
+    int is_relative; /* write offsets less the first one */
+    /* Found: of those that are written. */
+    int64_t last_offset, max_timestamp;
+} Body;
+
+/* Writes a batch's records as messages. */
+static int convert(Body *body, Output *output)
+{
+    const uint8_t *p = body->start;
+    int attributes = body->is_append_time && body->magic ? LOG_APPEND_TIME : 0;
+    Py_ssize_t size = 0;
+    uint8_t *to;
+    Record record;
+    int64_t i, subtract = 0, previous;
+    if (body->base_offset > INT64_MAX - INT32_MAX || body->base_offset == INT64_MIN)
+        return UNUSUAL;
+    previous = body->base_offset - 1;
+    for (i = 0; i < body->count; i++) {
+        if (read_record(&p, body->stop, body->base_offset, body->base_timestamp, &record) || record.offset <= previous)
+            return UNUSUAL;
+        previous = record.offset;
+        if (record.offset >= body->first_offset) {
+            Py_ssize_t one = message_size(&record, body->magic);
+            if (one - LOG_OVERHEAD > INT32_MAX || __builtin_add_overflow(size, one, &size))
+                return UNUSUAL;
+        }
+    }
+    if (p != body->stop)
+        return UNUSUAL;
+    if (reserve(output, size))
+        return NO_MEMORY;
+    to = output->bytes + output->size;
+    output->size += size;
+    body->last_offset = body->max_timestamp = -1;
+    p = body->start;
+    for (i = 0; i < body->count; i++) {
+        read_record(&p, body->stop, body->base_offset, body->base_timestamp, &record);
+        if (body->is_relative && i == 0)
+            subtract = record.offset;
+        if (record.offset >= body->first_offset) {
+            if (body->is_append_time)
+                record.timestamp = body->append_time;
+            to = put_message(to, &record, body->magic, attributes, subtract);
+            body->last_offset = record.offset;
+            if (record.timestamp > body->max_timestamp)
+                body->max_timestamp = record.timestamp;
+        }
+    }
+    return FINE;
+}
+
+/* Writes the plain batches from `*at` on: of format 2, without codec, no control batches. */
+static int convert_plain(const uint8_t *data, Py_ssize_t size, Py_ssize_t *at, int magic, int64_t first_offset,
+                         Output *output)
+{
+    while (size - *at >= BATCH_HEADER) {
+        const uint8_t *batch = data + *at;
+        int64_t length = (int32_t)big32(batch + 8), count = (int32_t)big32(batch + 57);
+        int attributes = batch[21] << 8 | batch[22], found;
+        Body body;
+        if (batch[MAGIC_AT] != 2 || attributes & (CODEC_MASK | CONTROL) || length < MIN_BATCH_LENGTH
+            || length > size - *at - LOG_OVERHEAD || count < 0)
+            break;
+        if (count) {
+            body.start = batch + BATCH_HEADER;
+            body.stop = batch + LOG_OVERHEAD + length;
+            body.count = count;
+            body.base_offset = (int64_t)big64(batch);
+            body.base_timestamp = (int64_t)big64(batch + 27);
+            body.is_append_time = attributes & LOG_APPEND_TIME;
+            body.append_time = (int64_t)big64(batch + 35);
+            body.magic = magic;
+            body.first_offset = first_offset;
+            body.is_relative = 0;
+            found = convert(&body, output);
+            if (found == UNUSUAL)
+                break;
+            if (found != FINE)
+                return found;
+        }
+        *at += LOG_OVERHEAD + length;
+    }
+    return FINE;
+}
+
+static PyObject *finish(Output *output)
+{
+    PyObject *bytes = PyBytes_FromStringAndSize((const char *)output->bytes, output->size);
+    free(output->bytes);
+    return bytes;
+}
+
+static PyObject *py_plain(PyObject *module, PyObject *args)
+{
+    Py_buffer view;
+    Py_ssize_t at;
+    long long first_offset;
+    int magic, found;
+    Output output = {NULL, 0, 0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*niL", &view, &at, &magic, &first_offset))
+        return NULL;
+    if (at < 0 || at > view.len || magic < 0 || magic > 1 || !PyBuffer_IsContiguous(&view, 'C')) {
+        PyBuffer_Release(&view);
+        PyErr_SetString(PyExc_ValueError, "plain() needs a position in the data, and format 0 or 1");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    found = convert_plain(view.buf, view.len, &at, magic, first_offset, &output);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&view);
+    if (found != FINE) {
+        free(output.bytes);
+        return PyErr_NoMemory();
+    }
+    return Py_BuildValue("(Nn)", finish(&output), at);
+}
+
+static PyObject *py_body(PyObject *module, PyObject *args)
+{
+    Py_buffer view;
+    long long count, base_offset, base_timestamp, append_time;
+    int is_append_time, magic, is_relative, found;
+    Output output = {NULL, 0, 0};
+    Body body;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*LLLLpip", &view, &count, &base_offset, &base_timestamp, &append_time,
+                          &is_append_time, &magic, &is_relative))
+        return NULL;
+    if (magic < 0 || magic > 1 || !PyBuffer_IsContiguous(&view, 'C')) {
+        PyBuffer_Release(&view);
+        PyErr_SetString(PyExc_ValueError, "body() needs format 0 or 1");
+        return NULL;
+    }
+    body.start = view.buf;
+    body.stop = body.start + view.len;
+    body.count = count;
+    body.base_offset = base_offset;
+    body.base_timestamp = base_timestamp;
+    body.append_time = append_time;
+    body.is_append_time = is_append_time;
+    body.magic = magic;
+    body.first_offset = INT64_MIN;
+    body.is_relative = is_relative;
+    Py_BEGIN_ALLOW_THREADS
+    found = convert(&body, &output);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&view);
+    if (found != FINE) {
+        free(output.bytes);
+        if (found == NO_MEMORY)
+            return PyErr_NoMemory();
+        Py_INCREF(Py_None);
+        return Py_None;
+    }
+    return Py_BuildValue("(NLL)", finish(&output), (long long)body.last_offset, (long long)body.max_timestamp);
+}
+
+/* What becomes of a message set. */
+typedef struct {
+    int64_t count, base_timestamp, max_timestamp, last_offset;
+    Py_ssize_t end;
+} Set;
+
+/* Reads the message at `at`, which is whole; 0 if it is regular, undamaged, and has none of the attributes `refused`. */
+static int read_message(const uint8_t *at, const uint8_t *end, int magic, int refused, Record *record)
+{
+    const uint8_t *p = at + MAGIC_AT;
+    if (end - at < OVERHEAD[magic] || p[0] != magic || p[1] & refused
+        || big32(at + LOG_OVERHEAD) != crc32(p, end - p))
+        return -1;
+    record->offset = (int64_t)big64(at);
+    p += 2;
+    record->timestamp = -1;
+    if (magic) {
+        record->timestamp = (int64_t)big64(p);
+        p += 8;
+    }
+    record->key_size = (int32_t)big32(p);
+    if (record->key_size < -1)
+        record->key_size = -1;
+    p += 4;
+    if (take(&p, end, record->key_size, &record->key) || end - p < 4)
+        return -1;
+    record->value_size = (int32_t)big32(p);
+    if (record->value_size < -1)
+        record->value_size = -1;
+    p += 4;
+    if (take(&p, end, record->value_size, &record->value) || record->timestamp < -1)
+        return -1;
+    return 0;
+}
+
+/* Writes the whole messages as records of format 2 after `*to`, which has room for as many bytes as they have. */
+static int gather(const uint8_t *data, Py_ssize_t size, int magic, int refused, Set *set, uint8_t **to)
+{
+    uint8_t *out = *to;
+    Record record;
+    memset(set, 0, sizeof *set);
+    set->max_timestamp = -1;
+    while (size - set->end >= LOG_OVERHEAD) {
+        const uint8_t *at = data + set->end;
+        int64_t length = (int32_t)big32(at + 8), inside, delta;
+        if (length < MIN_MESSAGE_SIZE || set->count == INT32_MAX)
+            return UNUSUAL;
+        if (length > size - set->end - LOG_OVERHEAD)
+            break;
+        if (read_message(at, at + LOG_OVERHEAD + length, magic, refused, &record))
+            return UNUSUAL;
+        if (!set->count)
+            set->base_timestamp = record.timestamp;
+        if (record.timestamp > set->max_timestamp)
+            set->max_timestamp = record.timestamp;
+        delta = record.timestamp - set->base_timestamp;
+        inside = 1 + number_size(delta) + number_size(set->count) + number_size(record.key_size)
+            + number_size(record.value_size) + 1 + (record.key_size > 0 ? record.key_size : 0)
+            + (record.value_size > 0 ? record.value_size : 0);
+        out = put_number(out, inside);
+        *out++ = 0;
+        out = put_number(out, delta);
+        out = put_number(out, set->count);
+        out = put_number(out, record.key_size);
+        if (record.key_size > 0) {
+            memcpy(out, record.key, (size_t)record.key_size);
+            out += record.key_size;
+        }
+        out = put_number(out, record.value_size);
+        if (record.value_size > 0) {
+            memcpy(out, record.value, (size_t)record.value_size);
+            out += record.value_size;
+        }
+        *out++ = 0;
+        set->last_offset = record.offset;
+        set->count++;
+        set->end += LOG_OVERHEAD + length;
+    }
+    *to = out;
+    return FINE;
+}
+
+static PyObject *py_records(PyObject *module, PyObject *args)
+{
+    Py_buffer view;
+    int magic, refused, found;
+    uint8_t *bytes, *to;
+    PyObject *result;
+    Set set;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*ii", &view, &magic, &refused))
+        return NULL;
+    if (magic < 0 || magic > 1 || !PyBuffer_IsContiguous(&view, 'C')) {
+        PyBuffer_Release(&view);
+        PyErr_SetString(PyExc_ValueError, "records() needs format 0 or 1");
+        return NULL;
+    }
+    /* A record is never larger than its message: 32 bytes without key and value, where a message of format 1 has 34; 23
+     * where all timestamps are equal, as in format 0, whose messages have 26. */
+    bytes = malloc((size_t)view.len + BATCH_HEADER);
+    if (bytes == NULL) {
+        PyBuffer_Release(&view);
+        return PyErr_NoMemory();
+    }
+    memset(bytes, 0, BATCH_HEADER);
+    to = bytes + BATCH_HEADER;
+    Py_BEGIN_ALLOW_THREADS
+    found = gather(view.buf, view.len, magic, refused, &set, &to);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&view);
+    if (found != FINE) {
+        free(bytes);
+        Py_INCREF(Py_None);
+        return Py_None;
+    }
+    result = Py_BuildValue("(NLLLLn)", PyByteArray_FromStringAndSize((const char *)bytes, to - bytes),
+                           (long long)set.count, (long long)set.base_timestamp, (long long)set.max_timestamp,
+                           (long long)set.last_offset, set.end);
+    free(bytes);
+    return result;
+}
+
+static PyMethodDef methods[] = {
+    {"plain", py_plain, METH_VARARGS, "plain(data, start, magic, first_offset): see compiled_messages.py"},
+    {"body", py_body, METH_VARARGS,
+     "body(data, count, base_offset, base_timestamp, append_time, is_append_time, magic, is_relative)"},
+    {"records", py_records, METH_VARARGS, "records(data, magic, refused)"},
+    {NULL, NULL, 0, NULL},
+};
+
+static int prepare(PyObject *module)
+{
+    make_crc_table();
+    return PyModule_AddIntConstant(module, "INTERFACE", INTERFACE);
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, prepare}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_messages", "Converts records between message formats.", 0, methods, slots, NULL, NULL,
+    NULL,
+};
+
+PyMODINIT_FUNC PyInit__messages(void)
+{
+    return PyModuleDef_Init(&definition);
+}
