@@ -13,14 +13,17 @@ from collections.abc import Iterator
 
 import click
 
+from ottla_broker.repair_cli import compact, repair
 from ottla_broker.takeover_cli import adopt, hand_over
 
 
 @click.group()
 def log() -> None:
-    """Inspect the files of a data folder, and take over one from Apache Kafka."""
+    """Inspect and repair the files of a data folder, and take over one from Apache Kafka."""
 
 
+log.add_command(repair)
+log.add_command(compact)
 log.add_command(adopt)
 log.add_command(hand_over)
 

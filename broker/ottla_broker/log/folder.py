@@ -21,7 +21,7 @@ from ottla_broker.log import names
 from ottla_broker.log.checkpoints import decode_offsets, encode_offsets
 from ottla_broker.log.files import CorruptFileError, FileLock, Files, LockedError
 
-_CLEAN_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
+CLEAN_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
 _VERSIONS: Final = ("0", "1")
 
 _log = get_logger()
@@ -157,7 +157,7 @@ class DataFolder:
 
     def mark_clean_stop(self) -> None:
         """Record that everything is on the device, so the next start needn't recover. Raises OSError."""
-        self.files.replace(self._path(names.CLEAN_SHUTDOWN), _CLEAN_MARKER)
+        self.files.replace(self._path(names.CLEAN_SHUTDOWN), CLEAN_MARKER)
 
     def unlock(self) -> None:
         self._lock.close()

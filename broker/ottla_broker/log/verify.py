@@ -25,7 +25,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.log import names, txn_index
 from ottla_broker.log.checkpoints import decode_lines, decode_offsets, decode_topic_id
@@ -48,6 +48,8 @@ from ottla_protocol.records.formats import CURRENT_MAGIC, decode_any, is_intact
 
 if TYPE_CHECKING:
     from ottla_broker.log.files import Files
+
+ORPHAN: Final = "an index without its segment"
 
 Problem = tuple[int | None, str]
 """A position in the file in bytes, None for the whole file, and what is wrong there."""
@@ -366,7 +368,7 @@ def _segment_beside(files: Files, path: str) -> SegmentMap | None:
 
 def _verify_index(files: Files, path: str, found: SegmentMap | None) -> Iterator[Problem]:
     if found is None:
-        yield None, "an index without its segment"
+        yield None, ORPHAN
         return
     verify = {
         names.OFFSET_INDEX: verify_offset_index,

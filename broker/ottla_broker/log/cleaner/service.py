@@ -140,6 +140,18 @@ class LogCleaner:
         await self._clean(chosen)
         return True
 
+    async def clean(self, log: Log) -> CleaningStats | None:
+        """Clean a log now, as far as memory goes, whether it is due or not; for tools.
+
+        None if there is nothing to clean, or it can't be cleaned.
+        """
+        try:
+            chosen = self._measure(log)
+        except (OSError, KafkaError, ProtocolError) as error:
+            self._give_up(log, error)
+            return None
+        return await self._clean(chosen) if chosen.cleanable_bytes else None
+
     def _candidates(self) -> list[Cleanable]:
         present = {(log.topic, log.partition): log for log in self._logs.logs()}
         self._forget_all_but(set(present))
