@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from functools import partial
+from typing import Final, TypeVar
 
 T = TypeVar("T")
+_LOWEST: Final = 19
 
 
 class Background:
@@ -16,8 +21,13 @@ class Background:
     Owned by the loop thread. A function that runs on the pool may touch only what its docstring says.
     """
 
-    def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="ottla")
+    def __init__(self, threads: int, *, nice: int = 0) -> None:
+        """``nice``: how much lower the threads' priority for the processors is than the process's (nice(2))."""
+        self._pool = ThreadPoolExecutor(
+            max_workers=threads,
+            thread_name_prefix="ottla",
+            initializer=partial(_lower_priority, nice) if nice else None,
+        )
 
     def run(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
         """Run ``function(*args)`` on a thread. The future gets its result or exception."""
@@ -26,3 +36,10 @@ class Background:
     def close(self) -> None:
         """Wait for running functions, and drop those that haven't begun."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _lower_priority(nice: int) -> None:
+    """Give this thread alone a lower priority; only Linux has priorities of threads."""
+    if sys.platform == "linux":
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(own + nice, _LOWEST))

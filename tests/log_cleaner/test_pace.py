@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from threading import Event
 
 import pytest
 
 from ottla_broker.log.cleaner.pace import CleaningAbortedError, Pace, Throttle
+
+from .conftest import Broker
 
 
 class Stopping(Event):
@@ -55,3 +60,11 @@ def test_a_thread_pauses_every_few_records_and_checks_the_log() -> None:
         pace.worked(1000)
     with pytest.raises(CleaningAbortedError):
         pace.moved(1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priorities of their own")
+async def test_the_cleaners_thread_comes_after_the_event_loop(broker: Broker) -> None:
+    def priority() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    assert await broker.cleaner._background.run(priority) == min(priority() + 10, 19)

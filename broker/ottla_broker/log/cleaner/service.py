@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _RETRY_SECONDS: Final = 300.0
 """How long a log isn't tried after the disk refused something."""
+_NICE: Final = 10
+"""Cleaning can wait, requests can't: where processors are scarce, the event loop comes first."""
 _CLOSED_LOGS_A_ROUND: Final = 64
 """How many closed logs a round checks for segments to clean."""
 
@@ -70,7 +72,7 @@ class LogCleaner:
         self._clock = clock
         self._settings = settings
         self._stable_offset_of = stable_offset_of
-        self._background = Background(max(1, settings.threads))
+        self._background = Background(max(1, settings.threads), nice=_NICE)
         self._throttle = Throttle(settings.io_max_bytes_per_second, clock.monotonic)
         self._checkpoints = CleanerCheckpoints(logs.files)
         self._stopping = Event()
