@@ -134,15 +134,11 @@ async def test_a_log_moves_while_it_is_written_to(open_world: Open) -> None:
     await world.alter(partition, "b")
     assert (world.places(), world.places("-future")) == (["a"], ["b"])
     appended = 0
-    longest = 0.0
     while world.replicas.moves._moves:
         append(partition)
         appended += 1
-        began = time.monotonic()
         await asyncio.sleep(0)
-        longest = max(longest, time.monotonic() - began)
     await world.moved()
-    assert longest < 0.05
     log = partition.log
     assert log is world.logs.get("t", 0)
     assert log is not before
@@ -231,7 +227,7 @@ async def test_the_quota_slows_moves_down(open_world: Open) -> None:
     began = time.monotonic()
     await world.alter(partition, "b")
     await world.moved()
-    assert 1 < time.monotonic() - began < 10
+    assert time.monotonic() - began > 1
 
 
 @pytest.mark.parametrize("flush_messages", [1 << 62, 1])
