@@ -62,6 +62,7 @@ def test_an_installed_wheel_works(tmp_path: Path) -> None:
         "pipeline",
         "produce",
         "topics",
+        "transactions",
     )
     assert run(str(python), "-W", "error", "-c", CHECK) == f"{list(commands)}\n"
     shown = run(str(venv / "bin/ottla"), "--help")
