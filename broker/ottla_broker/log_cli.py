@@ -32,10 +32,19 @@ log.add_command(hand_over)
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True))
 @click.option("--records", is_flag=True, help="Show the records of each batch.")
 @click.option(
-    "--offsets", "group_records", is_flag=True, help="Decode the records as those of __consumer_offsets."
+    "--offsets",
+    "topic",
+    flag_value="__consumer_offsets",
+    help="Decode the records as those of __consumer_offsets.",
+)
+@click.option(
+    "--transactions",
+    "topic",
+    flag_value="__transaction_state",
+    help="Decode the records as those of __transaction_state.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-def dump(files: tuple[str, ...], records: bool, group_records: bool, as_json: bool) -> None:
+def dump(files: tuple[str, ...], records: bool, topic: str | None, as_json: bool) -> None:
     """Show the contents of segments, indexes, snapshots, checkpoints and the store's journal.
 
     A folder stands for all files in it.
@@ -50,7 +59,7 @@ def dump(files: tuple[str, ...], records: bool, group_records: bool, as_json: bo
 
     for path in _files(files):
         try:
-            entries = entries_of(path, records=records or group_records, group_records=group_records)
+            entries = entries_of(path, records=records or topic is not None, topic=topic)
         except UnknownFileError as error:
             if path in files:
                 raise click.ClickException(str(error)) from None

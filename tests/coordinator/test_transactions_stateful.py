@@ -129,6 +129,8 @@ class Transactions(RuleBasedStateMachine):
         self.producers: dict[str, list[Producer]] = defaultdict(list)
         self.answers: list[tuple[float, list[Any]]] = []
         self.last: dict[str, TransactionMetadata] = {}
+        # The decisions that producers have asked for.
+        self.wanted: set[tuple[str, int, int, bool]] = set()
         # By id: how many such markers each partition had when the transaction was decided.
         self.before: dict[str, dict[TopicPartition, int]] = {}
         if epoch >= 0:
@@ -212,6 +214,8 @@ class Transactions(RuleBasedStateMachine):
         producer, newest = known[-1 - back], self.newest(name)
         assert newest is not None
         answer: list[Any] = []
+        if commit is not None:
+            self.wanted.add((name, *producer, commit))
 
         def reply(code: int) -> None:
             assert not answer
@@ -231,6 +235,22 @@ class Transactions(RuleBasedStateMachine):
             assert answer[0] is not Code.NONE
         self.wait_for(answer)
         return answer
+
+    @rule(name=st.sampled_from(NAMES), index=st.integers(0, 5))
+    def work(self, name: str, index: int) -> None:
+        """What a producer does most of the time, so that there is something to disturb."""
+        if not self.producers[name]:
+            self.init(name, 0)
+        self.add(name, 0, {index})
+
+    @rule(name=st.sampled_from(NAMES), lag=st.booleans(), commit=st.booleans())
+    def add_and_end_at_once(self, name: str, lag: bool, commit: bool) -> None:
+        """A client that doesn't wait for answers."""
+        self.work(name, 0)
+        if lag:
+            self.partition.hold = True
+        self.work(name, 1)
+        self.end(name, 0, commit)
 
     @rule(seconds=st.sampled_from([0.01, 0.3, 2.0, 11.0, 61.0]))
     def pass_time(self, seconds: float) -> None:
@@ -326,7 +346,10 @@ class Transactions(RuleBasedStateMachine):
         assert partition in metadata.partitions
 
     def check_record(self, name: str, metadata: TransactionMetadata) -> None:
-        """A record follows from the one before; a completed transaction has all its markers."""
+        """A record follows from the one before; a completed transaction has all its markers.
+
+        Only the producer decides under its epoch; the coordinator aborts with a higher one.
+        """
         before = self.last.get(name)
         self.last[name] = metadata
         if metadata.producer_id not in self.order[name]:
@@ -338,6 +361,10 @@ class Transactions(RuleBasedStateMachine):
             assert metadata.producer_epoch in (before.producer_epoch, before.producer_epoch + 1)
         if metadata.state in PREPARED:
             assert metadata.partitions == before.partitions
+            if metadata.producer_epoch == before.producer_epoch:
+                assert (name, metadata.producer_id, metadata.producer_epoch, metadata.commits) in self.wanted
+            else:
+                assert not metadata.commits
             self.before[name] = {each: self.count(each, metadata) for each in metadata.partitions}
         elif before.state in PREPARED:
             assert metadata.producer_epoch == before.producer_epoch
@@ -373,6 +400,7 @@ class Transactions(RuleBasedStateMachine):
         for name in NAMES:
             assert self.world.state(name) not in {"Ongoing", "PrepareCommit", "PrepareAbort"}
             producer = self.world.producer(name)
+            self.wanted.add((name, *producer, True))
             assert self.world.add(producer, (0,), name) == [Code.NONE]
             assert self.world.end(producer, True, name) == [Code.NONE]
             assert self.world.state(name) == "CompleteCommit"
@@ -380,7 +408,7 @@ class Transactions(RuleBasedStateMachine):
 
 TestTransactions = Transactions.TestCase
 TestTransactions.settings = settings(
-    max_examples=150,
+    max_examples=100,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.coordinator.transaction.metadata import TransactionMetadata
+from ottla_broker.coordinator.transaction.records import transaction_key, transaction_value
+from ottla_broker.coordinator.transaction.states import PREPARE_COMMIT
 from ottla_broker.log.dump import as_line
 from ottla_broker.tools.dump import UnknownFileError, dump
+from ottla_protocol.records.record import encode_batch
 
 from .conftest import START_MS, TOPIC_ID
 
@@ -150,7 +154,33 @@ def test_group_records_in_a_file_that_was_moved(data: Path, tmp_path: Path) -> N
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes((data / "__consumer_offsets-0" / path.name).read_bytes())
     assert entries(path, "record", records=True)[1]["key"] == "\x00\x02\x00\x01g"
-    assert entries(path, "record", records=True, group_records=True)[1]["key"] == {"group": "g"}
+    assert entries(path, "record", records=True, topic="__consumer_offsets")[1]["key"] == {"group": "g"}
+
+
+def test_transactional_ids(tmp_path: Path) -> None:
+    ended = TransactionMetadata(
+        8, 5, timeout_ms=60_000, state=PREPARE_COMMIT, partitions=frozenset({("flights", 2)}), start_ms=1
+    )
+    rows = [
+        (0, transaction_key("orders"), transaction_value(ended), ()),
+        (0, transaction_key("old"), None, ()),
+        (0, None, b"odd", ()),
+        (0, transaction_key("odd"), b"", ()),
+    ]
+    folder = tmp_path / "__transaction_state-3"
+    folder.mkdir()
+    path = folder / "00000000000000000000.log"
+    path.write_bytes(encode_batch(rows))
+    shown, gone, *odd = entries(path, "record", records=True)
+    assert shown["key"] == {"transactionalId": "orders"}
+    assert shown["payload"]["state"] == "PrepareCommit"
+    assert shown["payload"]["partitions"] == {"flights": [2]}
+    assert (gone["key"], gone["payload"]) == ({"transactionalId": "old"}, None)
+    assert [each["payload"] for each in odd] == ["odd", ""]
+    moved = tmp_path / path.name
+    moved.write_bytes(path.read_bytes())
+    found = entries(moved, "record", records=True, topic="__transaction_state")
+    assert found[0]["key"] == {"transactionalId": "orders"}
 
 
 def test_the_stores_journal(data: Path) -> None:

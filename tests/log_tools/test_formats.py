@@ -8,6 +8,14 @@ from pathlib import Path
 import pytest
 
 from ottla_broker.coordinator.group.dump import decode_record
+from ottla_broker.coordinator.transaction.metadata import TransactionMetadata
+from ottla_broker.coordinator.transaction.records import (
+    read_key,
+    read_value,
+    transaction_key,
+    transaction_value,
+)
+from ottla_broker.coordinator.transaction.states import PREPARE_COMMIT
 from ottla_broker.log.checkpoints import (
     decode_offsets,
     decode_topic_id,
@@ -198,6 +206,22 @@ def test_consumer_offsets() -> None:
     shown = decode_record(EXAMPLES["group-key"], EXAMPLES["group-value"])
     assert shown is not None
     assert shown["payload"]["members"][0]["assignment"] == {"flights": [2]}
+
+
+def test_transaction_state() -> None:
+    metadata = TransactionMetadata(
+        8,
+        5,
+        timeout_ms=60_000,
+        state=PREPARE_COMMIT,
+        partitions=frozenset({("flights", 2)}),
+        start_ms=TIME_MS,
+        update_ms=TIME_MS + 5,
+    )
+    assert transaction_key("orders") == EXAMPLES["transaction-key"]
+    assert transaction_value(metadata) == EXAMPLES["transaction-value"]
+    assert read_key(EXAMPLES["transaction-key"]) == "orders"
+    assert read_value(EXAMPLES["transaction-value"]) == metadata
 
 
 def test_store_journal(tmp_path: Path) -> None:

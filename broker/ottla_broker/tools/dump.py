@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla_broker.log import names
 from ottla_broker.log.dump import METADATA_SNAPSHOT, Entry, RecordDecoder, dump_file, text
 from ottla_broker.log.files import Files
-from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla_broker.store.keys import encode_uuid
 from ottla_protocol.fields import Struct
 
@@ -25,11 +25,12 @@ class UnknownFileError(Exception):
     """The broker writes no such file; the message is one line."""
 
 
-def dump(path: str, *, records: bool = False, group_records: bool = False) -> Iterator[Entry]:
+def dump(path: str, *, records: bool = False, topic: str | None = None) -> Iterator[Entry]:
     """Yield the entries of a file, as :mod:`ottla_broker.log.dump` defines them.
 
-    ``records`` adds the records of a ``.log`` file. In a folder of ``__consumer_offsets``, or with ``group_records``,
-    they are decoded as groups and offsets; those of Kafka's metadata log always are.
+    ``records`` adds the records of a ``.log`` file. In a folder of ``__consumer_offsets`` they are decoded as groups
+    and offsets, in one of ``__transaction_state`` as transactional ids; those of Kafka's metadata log always are.
+    ``topic``: the file belongs to this one, whatever its folder's name is.
 
     Raises:
         UnknownFileError: the broker writes no such file.
@@ -42,7 +43,7 @@ def dump(path: str, *, records: bool = False, group_records: bool = False) -> It
         raise UnknownFileError(f"{path} does not exist")
     if os.path.basename(path) == JOURNAL:
         return _dump_journal(path)
-    entries = dump_file(files, path, records=records, decode=_decoder_for(path, group_records=group_records))
+    entries = dump_file(files, path, records=records, decode=_decoder_for(path, topic))
     if entries is None:
         raise UnknownFileError(f"{path} is not a file of a log or a store")
     return _and_close(files, entries)
@@ -53,15 +54,19 @@ def _and_close(files: Files, entries: Iterator[Entry]) -> Iterator[Entry]:
         yield from entries
 
 
-def _decoder_for(path: str, *, group_records: bool) -> RecordDecoder | None:
+def _decoder_for(path: str, topic: str | None) -> RecordDecoder | None:
     folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
     partition = names.partition_of(folder)
     if folder == names.CLUSTER_METADATA or path.endswith(METADATA_SNAPSHOT):
         return decode_metadata
-    if not group_records and (partition is None or partition[0] != OFFSETS_TOPIC):
+    if topic is None and partition is not None:
+        topic = partition[0]
+    if topic == OFFSETS_TOPIC:
+        from ottla_broker.coordinator.group.dump import decode_record
+    elif topic == TRANSACTION_TOPIC:
+        from ottla_broker.coordinator.transaction.dump import decode_record
+    else:
         return None
-    from ottla_broker.coordinator.group.dump import decode_record
-
     return decode_record
 
 
