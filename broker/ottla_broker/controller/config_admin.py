@@ -22,7 +22,7 @@ from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.store.api import StoreError
 from ottla_broker.store.keys import DEFAULT_ENTITY, ConfigNode
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.records.formats import CURRENT_MAGIC
+from ottla_protocol.records.batch import MAGIC
 
 _FORMAT_VERSION: Final = "message.format.version"
 
@@ -165,7 +165,7 @@ def check_topic(config: BrokerConfig, name: str, settings: Mapping[str, str]) ->
             ErrorCode.INVALID_CONFIG, f"Invalid config value for resource {resource}: {error}"
         ) from error
     version = settings.get(_FORMAT_VERSION)
-    if version is not None and message_format(version) < CURRENT_MAGIC:
+    if version is not None and message_format(version) < MAGIC:
         _log.warning("message format ignored, logs have format 2", topic=name, version=version)
     return checked
 

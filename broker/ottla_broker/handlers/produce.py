@@ -38,7 +38,7 @@ from ottla_protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from ottla_protocol.records.batch import CODEC_MASK
+from ottla_protocol.records.batch import CODEC_MASK, FLAGS_AT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,9 +54,6 @@ _MAY_WRITE_INTERNAL = "__admin_client"
 
 _NONE: Settled = MappingProxyType({})
 _UNKNOWN: Final = memoryview(b"")
-
-_CODEC_AT = 22
-"""The position of the low byte of a batch's attributes, whose last three bits are the codec."""
 
 
 _WITHOUT_START_OFFSET = frozenset(
@@ -208,7 +205,7 @@ def _may_take_long(request: ProduceRequest) -> bool:
             records = data.records
             if records is not None:
                 size += len(records)
-                if len(records) > _CODEC_AT and records[_CODEC_AT] & CODEC_MASK:
+                if len(records) > FLAGS_AT and records[FLAGS_AT] & CODEC_MASK:
                     return True
     return size > QUICK_BYTES
 

@@ -15,6 +15,7 @@ from ottla_broker.replica.transaction_verifier import MAX_WAITING_BYTES, Verdict
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla_protocol.records.batch import (
+    FLAGS_AT,
     HEADER_SIZE,
     TRANSACTIONAL,
     BatchHeader,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from ottla_broker.log.verification import VerificationGuard
     from ottla_broker.replica.transaction_verifier import TopicPartition
 
-_ATTRIBUTES_AT: Final = 22
 _KNOWS_ABORTABLE: Final = 11
 """The first version whose clients know TRANSACTION_ABORTABLE."""
 
@@ -67,11 +67,7 @@ def transactional_batches(request: ProduceRequest) -> dict[TopicPartition, Batch
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
-            if (
-                records is not None
-                and len(records) >= HEADER_SIZE
-                and records[_ATTRIBUTES_AT] & TRANSACTIONAL
-            ):
+            if records is not None and len(records) >= HEADER_SIZE and records[FLAGS_AT] & TRANSACTIONAL:
                 try:
                     found[topic.name, data.index] = read_header(records)
                 except CorruptRecordError:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from ottla_broker.log.record_validation import Budget, SlowRecordsError, Validated, validate
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.records.batch import CODEC_MASK, MAGIC
+from ottla_protocol.records.batch import CODEC_MASK, FLAGS_AT, MAGIC, MAGIC_AT
 from ottla_protocol.records.compression import ZSTD
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 FORMAT_2_SINCE: Final = 3
 """The first version whose records are batches of format 2, and only those."""
-_MAGIC_AT: Final = 16
-_CODEC_AT: Final = 22
 
 Settled: TypeAlias = "Mapping[int, Validated | KafkaError | None]"
 """What is known of a request's partitions, by their places in the request: the records were validated, the error, or
@@ -114,9 +112,9 @@ def check_codec(version: int, records: memoryview) -> None:
     """Raises KafkaError: UNSUPPORTED_COMPRESSION_TYPE for zstd before version 7."""
     if (
         FORMAT_2_SINCE <= version < 7
-        and len(records) > _CODEC_AT
-        and records[_CODEC_AT] & CODEC_MASK == ZSTD
-        and records[_MAGIC_AT] == MAGIC
+        and len(records) > FLAGS_AT
+        and records[FLAGS_AT] & CODEC_MASK == ZSTD
+        and records[MAGIC_AT] == MAGIC
     ):
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version 7, this is {version}"

@@ -13,17 +13,18 @@ from ottla_broker.log.index import MAX_RELATIVE
 from ottla_protocol.records.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_AT,
     BatchHeader,
     CorruptRecordError,
     read_header,
 )
-from ottla_protocol.records.formats import CURRENT_MAGIC, is_intact
+from ottla_protocol.records.formats import is_intact
 
 if TYPE_CHECKING:
     from ottla_broker.log.segment import LogSegment
 
-_MAGIC_AT: Final = 16
-_MAGIC: Final = bytes((CURRENT_MAGIC,))
+_MAGIC: Final = bytes((MAGIC,))
 _WINDOW: Final = 1 << 20
 
 
@@ -118,7 +119,7 @@ def _next_intact(segment: LogSegment, damaged: int, next_offset: int, end_offset
         return damaged + size
     position = damaged + 1
     while position + HEADER_SIZE <= segment.size:
-        window = segment.file.read(position + _MAGIC_AT, _WINDOW)
+        window = segment.file.read(position + MAGIC_AT, _WINDOW)
         at = window.find(_MAGIC)
         while at >= 0:
             if _is_batch_at(segment, position + at, next_offset, end_offset):

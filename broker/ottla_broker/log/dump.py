@@ -21,8 +21,8 @@ from ottla_broker.log.files import CorruptFileError, Files
 from ottla_broker.log.index import OFFSET_ENTRY, TIME_ENTRY
 from ottla_broker.log.producer_state import decode_snapshot
 from ottla_broker.log.segment import LogSegment
-from ottla_protocol.records.batch import BatchHeader, CorruptRecordError
-from ottla_protocol.records.formats import CURRENT_MAGIC, decode_any, is_intact
+from ottla_protocol.records.batch import MAGIC, BatchHeader, CorruptRecordError
+from ottla_protocol.records.formats import decode_any, is_intact
 
 Entry = dict[str, Any]
 RecordDecoder = Callable[[bytes | None, bytes | None], Entry | None]
@@ -96,7 +96,7 @@ def is_zero_from(segment: LogSegment, position: int) -> bool:
 def _batch_entry(position: int, header: BatchHeader, valid: bool) -> Entry:
     codec = header.codec
     compression = CODECS[codec] if codec < len(CODECS) else f"unknown({codec})"
-    if header.magic != CURRENT_MAGIC:
+    if header.magic != MAGIC:
         return {
             "kind": "batch",
             "offset": header.last_offset,
@@ -155,7 +155,7 @@ def _record_entries(header: BatchHeader, batch: memoryview, decode: RecordDecode
             "keySize": -1 if record.key is None else len(record.key),
             "valueSize": -1 if record.value is None else len(record.value),
         }
-        if header.magic == CURRENT_MAGIC:
+        if header.magic == MAGIC:
             entry |= {"sequence": sequence, "headerKeys": [key for key, _ in record.headers]}
         if header.is_control:
             entry |= control_entry(record.key, record.value)

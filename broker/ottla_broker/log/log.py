@@ -38,14 +38,15 @@ from ottla_broker.log.validator import AppendInfo, check_batch
 from ottla_broker.log.verification import VerificationGuard
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import (
+    FLAGS_AT,
     HEADER_SIZE,
+    MAGIC,
     TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
     assign_offset,
     set_log_append_time,
 )
-from ottla_protocol.records.formats import CURRENT_MAGIC
 
 if TYPE_CHECKING:
     from ottla_broker.log.retention import LogView, Policies
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
 
 NOT_TRUNCATED: Final = 2**63 - 1
 _NO_TOPIC_ID: Final = bytes(16)
-_FLAGS_AT: Final = 22
-"""The position of the low byte of a batch's attributes."""
 
 _log = get_logger()
 
@@ -314,7 +313,7 @@ class Log:
         else:
             view = records if isinstance(records, memoryview) else memoryview(records)
         if from_client:
-            if guard is None and len(view) > HEADER_SIZE and view[_FLAGS_AT] & TRANSACTIONAL:
+            if guard is None and len(view) > HEADER_SIZE and view[FLAGS_AT] & TRANSACTIONAL:
                 raise KafkaError(
                     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                     f"{self.name}: a transactional batch needs a transactional id in its request",
@@ -474,13 +473,13 @@ class Log:
     def _write_batches(self, view: memoryview, headers: list[BatchHeader], now_ms: int) -> None:
         newest = max(headers, key=lambda header: header.max_timestamp)
         first, last = headers[0].base_offset, headers[-1].last_offset
-        if headers[0].magic != CURRENT_MAGIC:
+        if headers[0].magic != MAGIC:
             # Where a message of an old format begins is inside it, maybe compressed.
             first = self.log_end_offset
         self._write(view, first, last, newest.max_timestamp, newest.last_offset, now_ms)
         for header in headers:
             if header.partition_leader_epoch != self.epochs.latest:
-                if header.magic == CURRENT_MAGIC:
+                if header.magic == MAGIC:
                     self.epochs.assign(header.partition_leader_epoch, header.base_offset)
                 else:
                     # Old formats have no epochs: after them those before prove nothing.

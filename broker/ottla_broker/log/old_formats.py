@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ottla_broker.log.validator import check_batch
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.records.batch import BatchHeader, CorruptRecordError
-from ottla_protocol.records.formats import CURRENT_MAGIC
+from ottla_protocol.records.batch import MAGIC, MAGIC_AT, BatchHeader, CorruptRecordError
 
 if TYPE_CHECKING:
     from ottla_broker.log.config import LogConfig
-
-_MAGIC_AT: Final = 16
 
 
 def check_stored_batch(view: memoryview, position: int, config: LogConfig, name: str) -> BatchHeader:
@@ -20,7 +17,7 @@ def check_stored_batch(view: memoryview, position: int, config: LogConfig, name:
 
     Raises KafkaError: CORRUPT_MESSAGE; INVALID_RECORD for a batch that is cut short.
     """
-    if len(view) - position <= _MAGIC_AT or view[position + _MAGIC_AT] >= CURRENT_MAGIC:
+    if len(view) - position <= MAGIC_AT or view[position + MAGIC_AT] >= MAGIC:
         return check_batch(view, position, config, name, any_size=True)
     from ottla_protocol.records.message_set import message_crc_is_valid, read_message
 

@@ -13,12 +13,11 @@ from ottla_broker.log.segment import LogSegment
 from ottla_broker.log.segment_list import SegmentList
 from ottla_broker.log.txn_index import AbortedTransaction
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.records.batch import BatchHeader, CorruptRecordError
-from ottla_protocol.records.formats import CURRENT_MAGIC, decode_any
+from ottla_protocol.records.batch import MAGIC, MAGIC_AT, BatchHeader, CorruptRecordError
+from ottla_protocol.records.formats import decode_any
 
 _KNOWN_POSITIONS: Final = 128
 _base_offset = attrgetter("base_offset")
-_MAGIC_AT: Final = 16
 
 
 TimestampOffset = tuple[int, int, int]
@@ -273,12 +272,12 @@ class LogReader:
 def _whole_batches(data: memoryview, offset: int) -> tuple[int, int]:
     """How many bytes of ``data`` are whole batches, and the offset after them."""
     end = 0
-    while len(data) - end > _MAGIC_AT:
+    while len(data) - end > MAGIC_AT:
         size = int.from_bytes(data[end + 8 : end + 12], "big") + 12
         if end + size > len(data):
             break
         offset = int.from_bytes(data[end : end + 8], "big") + 1
-        if data[end + _MAGIC_AT] == CURRENT_MAGIC:
+        if data[end + MAGIC_AT] == MAGIC:
             offset += int.from_bytes(data[end + 23 : end + 27], "big")
         end += size
     return end, offset

@@ -18,6 +18,8 @@ from ottla_protocol.records.batch import (
     CODEC_MASK,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_AT,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -30,7 +32,7 @@ from ottla_protocol.records.batch import (
 from ottla_protocol.records.columns import encode_columns
 from ottla_protocol.records.compiled_messages import IS_COMPILED, MessagesAsRecords, messages_as_records
 from ottla_protocol.records.compression import CODEC_NAMES, GZIP, LZ4, NONE, ZSTD, DecompressedTooLargeError
-from ottla_protocol.records.formats import CURRENT_MAGIC, read_any_header
+from ottla_protocol.records.formats import read_any_header
 from ottla_protocol.records.message_set import (
     MIN_SIZE_FIELD,
     OVERHEAD,
@@ -52,7 +54,6 @@ if TYPE_CHECKING:
     from ottla_broker.log.config import LogConfig
 
 _CRC_AT: Final = 12
-_MAGIC_AT: Final = 16
 _ATTRIBUTES_AT: Final = 17
 _LEAST_RECORD: Final = 7
 """Bytes of the smallest record of format 2."""
@@ -64,7 +65,7 @@ formats send some megabytes at most, but a few kilobytes can decompress to any s
 
 def is_message_set(records: memoryview) -> bool:
     """Whether the bytes begin with a message of format 0 or 1, maybe one that is cut off."""
-    return len(records) <= _MAGIC_AT or records[_MAGIC_AT] < CURRENT_MAGIC
+    return len(records) <= MAGIC_AT or records[MAGIC_AT] < MAGIC
 
 
 def to_batch(
@@ -122,9 +123,9 @@ def _convert_usual(records: memoryview, config: LogConfig, limit: int) -> bytear
     """Convert a set of sound messages in C, also compressed; None for any other set. Raises as :func:`to_batch`."""
     if not IS_COMPILED or len(records) <= _ATTRIBUTES_AT or len(records) > config.max_message_bytes:
         return None
-    magic = records[_MAGIC_AT]
+    magic = records[MAGIC_AT]
     codec = records[_ATTRIBUTES_AT] & CODEC_MASK
-    if magic >= CURRENT_MAGIC or codec >= ZSTD or records[_ATTRIBUTES_AT] & LOG_APPEND_TIME:
+    if magic >= MAGIC or codec >= ZSTD or records[_ATTRIBUTES_AT] & LOG_APPEND_TIME:
         return None
     if codec == NONE:
         found = (
@@ -143,7 +144,7 @@ def _convert_usual(records: memoryview, config: LogConfig, limit: int) -> bytear
         base_offset=0,
         batch_length=0,
         partition_leader_epoch=NO_LEADER_EPOCH,
-        magic=CURRENT_MAGIC,
+        magic=MAGIC,
         crc=0,
         attributes=target,
         last_offset_delta=found.record_count - 1,
@@ -182,8 +183,8 @@ def _decode_usual(
     """Decode a set of sound messages without codec, as most are, in one go; None for any other."""
     if len(records) <= _ATTRIBUTES_AT or len(records) > min(config.max_message_bytes, limit):
         return None
-    magic = records[_MAGIC_AT]
-    if magic >= CURRENT_MAGIC or records[_ATTRIBUTES_AT] & (CODEC_MASK | LOG_APPEND_TIME):
+    magic = records[MAGIC_AT]
+    if magic >= MAGIC or records[_ATTRIBUTES_AT] & (CODEC_MASK | LOG_APPEND_TIME):
         return None
     try:
         messages = decode_plain(bytes(records), magic, pause)
@@ -215,10 +216,10 @@ def _check(
         length = int.from_bytes(records[position + 8 : position + LOG_OVERHEAD], "big", signed=True)
         if length < MIN_SIZE_FIELD:
             raise _corrupt(name, f"a message has a size of {length}, the least is {MIN_SIZE_FIELD}")
-        if size - position <= _MAGIC_AT:
+        if size - position <= MAGIC_AT:
             break
-        magic = records[position + _MAGIC_AT]
-        if magic > CURRENT_MAGIC:
+        magic = records[position + MAGIC_AT]
+        if magic > MAGIC:
             raise _corrupt(name, f"message format (magic) {magic} is unknown")
         end = position + LOG_OVERHEAD + length
         if end > size:
@@ -228,11 +229,11 @@ def _check(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"{name}: a message has {end - position} bytes, max.message.bytes is {config.max_message_bytes}",
             )
-        crc = int.from_bytes(records[position + _CRC_AT : position + _MAGIC_AT], "big")
-        if magic == CURRENT_MAGIC:
+        crc = int.from_bytes(records[position + _CRC_AT : position + MAGIC_AT], "big")
+        if magic == MAGIC:
             intact = crc_is_valid(records, position, _header(records, position, name))
         else:
-            intact = crc32(records[position + _MAGIC_AT : end]) == crc
+            intact = crc32(records[position + MAGIC_AT : end]) == crc
         if not intact:
             raise _corrupt(name, f"a message's CRC does not match (stored {crc})")
         if found is None:

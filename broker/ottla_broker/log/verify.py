@@ -43,8 +43,8 @@ from ottla_broker.log.files import CorruptFileError
 from ottla_broker.log.index import MAX_RELATIVE, OFFSET_ENTRY, TIME_ENTRY
 from ottla_broker.log.leader_epoch import LeaderEpochs
 from ottla_broker.log.producer_state import decode_snapshot
-from ottla_protocol.records.batch import BatchHeader, CorruptRecordError
-from ottla_protocol.records.formats import CURRENT_MAGIC, decode_any, is_intact
+from ottla_protocol.records.batch import MAGIC, BatchHeader, CorruptRecordError
+from ottla_protocol.records.formats import decode_any, is_intact
 
 if TYPE_CHECKING:
     from ottla_broker.log.files import Files
@@ -111,7 +111,7 @@ class SegmentMap:
         self.largest_timestamps.append(max(largest, timestamp))
         self.timestamps.append(timestamp)
         epoch = header.partition_leader_epoch
-        if header.magic != CURRENT_MAGIC:
+        if header.magic != MAGIC:
             self.old_end = position + header.size
         elif not self.epochs or self.epochs[-1][0] != epoch:
             self.epochs.append((epoch, header.base_offset, position))
@@ -145,7 +145,7 @@ def _batch_problems(header: BatchHeader, batch: memoryview, found: SegmentMap, t
     if not is_intact(batch, 0, header):
         yield f"the checksum of the batch with offsets {first} to {last} does not match its bytes"
         return
-    if header.magic == CURRENT_MAGIC and not 0 <= header.record_count <= header.last_offset_delta + 1:
+    if header.magic == MAGIC and not 0 <= header.record_count <= header.last_offset_delta + 1:
         yield f"{header.record_count} records in a batch with offsets {first} to {last}"
         return
     yield from _record_problems(header, batch, found, tally)
@@ -161,7 +161,7 @@ def _record_problems(
         return
     tally.records += len(records)
     # Only its records tell where a message set of an old format begins.
-    previous = (header.base_offset if header.magic == CURRENT_MAGIC else found.end_offset) - 1
+    previous = (header.base_offset if header.magic == MAGIC else found.end_offset) - 1
     for record in records:
         if not previous < record.offset <= header.last_offset:
             yield f"record offset {record.offset} behind {previous}, the batch ends at {header.last_offset}"

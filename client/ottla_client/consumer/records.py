@@ -15,6 +15,7 @@ from ottla_protocol.records.batch import (
     CONTROL,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
+    MAGIC_AT,
     TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 _offset_and_length = Struct(">qi").unpack_from
 _last_offset_delta = Struct(">i").unpack_from
 _LAST_OFFSET_DELTA_AT = 23
-_MAGIC_AT = 16
 _APART = CONTROL | LOG_APPEND_TIME | TRANSACTIONAL
 
 
@@ -153,7 +153,7 @@ def _whole_batches(view: memoryview, offset: int) -> tuple[int, int, int | None]
     if last < 0:
         return 0, offset, None
     base, length = _offset_and_length(view, last)
-    if length < _LAST_OFFSET_DELTA_AT or view[last + _MAGIC_AT] < 2:
+    if length < _LAST_OFFSET_DELTA_AT or view[last + MAGIC_AT] < 2:
         return at, base + 1, None
     try:
         header = read_header(view, last)

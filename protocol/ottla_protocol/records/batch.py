@@ -51,9 +51,11 @@ _ATTRIBUTES = Struct(">h")
 
 _LENGTH_AT = 8
 _EPOCH_AT = 12
-_MAGIC_AT = 16
+MAGIC_AT = 16
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
+FLAGS_AT = 22
+"""The position of the low byte of the attributes, which has the codec and the flags."""
 _MAX_TIMESTAMP_AT = 35
 _MIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 
@@ -186,7 +188,7 @@ def _short_header(buf: Buffer, position: int) -> CorruptRecordError:
 
 def _magic_at(view: memoryview, position: int) -> int | None:
     """Return the magic byte of the batch or message at ``position``, or None if the bytes end before it."""
-    at = position + _MAGIC_AT
+    at = position + MAGIC_AT
     if not 0 <= at < view.nbytes:
         return None
     magic = view[at]

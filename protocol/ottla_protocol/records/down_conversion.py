@@ -11,12 +11,11 @@ from itertools import count
 from typing import Final
 
 from ottla_protocol.errors import ProtocolError
-from ottla_protocol.records.batch import NO_TIMESTAMP, BatchHeader, CorruptRecordError
+from ottla_protocol.records.batch import MAGIC, NO_TIMESTAMP, BatchHeader, CorruptRecordError
 from ottla_protocol.records.columns.decode import RecordColumns, decode_batches, decode_columns
 from ottla_protocol.records.columns.messages import encode_message_columns
 from ottla_protocol.records.compiled_messages import IS_COMPILED, body_as_messages, plain_batches
 from ottla_protocol.records.compression import ZSTD
-from ottla_protocol.records.formats import CURRENT_MAGIC
 from ottla_protocol.records.message_set import decode_message_records, encode_messages, wrap_messages
 from ottla_protocol.records.record import record_data
 
@@ -59,7 +58,7 @@ def down_convert(
             raise UnconvertibleError("batches compressed with zstd have no counterpart in older formats")
         if header.magic <= magic:
             yield bytes(data[position : position + header.size])
-        elif header.magic != CURRENT_MAGIC:
+        elif header.magic != MAGIC:
             yield from convert.older(position, header)
         elif header.codec:
             yield from convert.compressed(position, header)
@@ -105,7 +104,7 @@ class _Conversion:
             header = batches[number][1]
             records += header.record_count
             if (
-                header.magic != CURRENT_MAGIC
+                header.magic != MAGIC
                 or header.codec
                 or header.is_control
                 or header.is_log_append_time != first.is_log_append_time

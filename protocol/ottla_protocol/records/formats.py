@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from ottla_protocol.records.batch import LOG_OVERHEAD, BatchHeader, crc_is_valid, read_header
+from ottla_protocol.records.batch import LOG_OVERHEAD, MAGIC, MAGIC_AT, BatchHeader, crc_is_valid, read_header
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from ottla_protocol.records.record import Record
 
 Octets: TypeAlias = "bytes | bytearray | memoryview"
-
-CURRENT_MAGIC = 2
-_MAGIC_AT = 16
 
 
 @cache
@@ -37,7 +34,7 @@ def read_any_header(buf: Octets, position: int = 0) -> BatchHeader:
 
     Raises UnsupportedMagicError for an unknown format, CorruptRecordError for a header that is cut off or impossible.
     """
-    if position + _MAGIC_AT < len(buf) and buf[position + _MAGIC_AT] < CURRENT_MAGIC:
+    if position + MAGIC_AT < len(buf) and buf[position + MAGIC_AT] < MAGIC:
         header: BatchHeader = _message_set().read_message(buf, position)
         return header
     return read_header(buf, position)
@@ -50,7 +47,7 @@ def iter_any_headers(buf: Octets) -> Iterator[tuple[int, BatchHeader]]:
     """
     position = 0
     # Any header reaches beyond the magic byte.
-    while position + _MAGIC_AT < len(buf):
+    while position + MAGIC_AT < len(buf):
         size = int.from_bytes(buf[position + 8 : position + LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
         if size > LOG_OVERHEAD and position + size > len(buf):
             return
@@ -60,7 +57,7 @@ def iter_any_headers(buf: Octets) -> Iterator[tuple[int, BatchHeader]]:
 
 def is_intact(buf: Octets, position: int, header: BatchHeader) -> bool:
     """Whether the batch or message is complete and matches its checksum."""
-    if header.magic == CURRENT_MAGIC:
+    if header.magic == MAGIC:
         return crc_is_valid(buf, position, header)
     intact: bool = _message_set().message_crc_is_valid(buf, position, header)
     return intact
@@ -73,7 +70,7 @@ def decode_any(
 
     Raises CorruptRecordError for one that is incomplete or breaks its format.
     """
-    if header.magic == CURRENT_MAGIC:
+    if header.magic == MAGIC:
         from ottla_protocol.records.record import decode_records
 
         return decode_records(buf, position, header, max_bytes=max_bytes)

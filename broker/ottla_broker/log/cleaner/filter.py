@@ -44,13 +44,14 @@ from ottla_protocol.records.batch import (
     DELETE_HORIZON,
     HEADER_SIZE,
     LOG_OVERHEAD,
+    MAGIC,
     NO_TIMESTAMP,
     BatchHeader,
     CorruptRecordError,
     write_crc,
     write_header,
 )
-from ottla_protocol.records.formats import CURRENT_MAGIC, decode_any, is_intact
+from ottla_protocol.records.formats import decode_any, is_intact
 from ottla_protocol.records.record import Record
 
 _CODEC_BITS: Final = 0x07
@@ -134,7 +135,7 @@ class BatchFilter:
 
     def filter(self, header: BatchHeader, batch: memoryview) -> KeptBatch | None:
         """The part of a batch that stays; None when all of it is removed. Raises CorruptRecordError."""
-        if header.magic != CURRENT_MAGIC:
+        if header.magic != MAGIC:
             return self._filter_old(header, batch)
         stats = self.stats
         stats.records_read += header.record_count

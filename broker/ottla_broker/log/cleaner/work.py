@@ -20,8 +20,8 @@ from ottla_broker.log.cleaner.transactions import CleanedTransactions
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.files import Files
 from ottla_broker.log.segment import LogSegment
-from ottla_protocol.records.batch import LOG_OVERHEAD, BatchHeader, CorruptRecordError
-from ottla_protocol.records.formats import CURRENT_MAGIC, read_any_header
+from ottla_protocol.records.batch import LOG_OVERHEAD, MAGIC, BatchHeader, CorruptRecordError
+from ottla_protocol.records.formats import read_any_header
 
 
 class Source(NamedTuple):
@@ -102,7 +102,7 @@ class CleaningWork:
 
     def _read_batch(self, header: BatchHeader, batch: memoryview, transactions: CleanedTransactions) -> bool:
         """Put the keys of one batch into the map; False when it is full."""
-        if header.magic != CURRENT_MAGIC:
+        if header.magic != MAGIC:
             for record in old_records(header, batch):
                 key, offset = record.key, record.offset
                 if key is not None and offset >= self.first_dirty and not self.offsets.put(key, offset):
