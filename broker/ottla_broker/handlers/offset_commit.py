@@ -7,8 +7,9 @@ A partition that doesn't exist is refused alone; the others are committed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import CommitItem
 from ottla_broker.coordinator.group.offsets import NO_EXPIRY, Committed
 from ottla_broker.handlers.authorization import AclResource
@@ -22,17 +23,29 @@ from ottla_protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-_UNKNOWN_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-_NOT_COORDINATOR = int(ErrorCode.NOT_COORDINATOR)
+
+def partition_errors(ctx: RequestContext, topic: str, forbidden: int) -> Callable[[int], int]:
+    """Gives the error code for a commit of each of the topic's partitions, 0 for none.
+
+    ``forbidden``: the error code for the request as a whole, if it has one.
+    """
+    error = forbidden
+    if not ctx.authorize(AclResource.TOPIC, topic):
+        error = error or int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if error:
+        return lambda index: error
+    info = ctx.services.metadata.topic(topic)
+    known = () if info is None else info.partitions
+    # A broker that has just started doesn't know the topics, and others coordinate its groups now. librdkafka gives up
+    # committing after UNKNOWN_TOPIC_OR_PARTITION, and looks for the coordinator after NOT_COORDINATOR.
+    unknown = codes.UNKNOWN_TOPIC_OR_PARTITION if ctx.services.knows_cluster else codes.NOT_COORDINATOR
+    return lambda index: codes.NONE if index in known else unknown
 
 
 def handle(ctx: RequestContext, request: OffsetCommitRequest) -> PendingResponse | OffsetCommitResponse:
     services = ctx.services
     now_ms = services.clock.now_ms()
     expire_ms = NO_EXPIRY if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
-    # A broker that has just started doesn't know the topics, and others coordinate its groups now. librdkafka gives up
-    # committing after UNKNOWN_TOPIC_OR_PARTITION, and looks for the coordinator after NOT_COORDINATOR.
-    unknown = _UNKNOWN_PARTITION if services.knows_cluster else _NOT_COORDINATOR
     forbidden = 0
     if not ctx.authorize(AclResource.GROUP, request.group_id):
         forbidden = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -40,17 +53,13 @@ def handle(ctx: RequestContext, request: OffsetCommitRequest) -> PendingResponse
     waiting: list[OffsetCommitResponsePartition] = []
     topics: list[OffsetCommitResponseTopic] = []
     for topic in request.topics:
-        info = services.metadata.topic(topic.name)
-        known = () if info is None else info.partitions
-        error = forbidden
-        if not ctx.authorize(AclResource.TOPIC, topic.name):
-            error = error or int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        error_of = partition_errors(ctx, topic.name, forbidden)
         answers = []
         for partition in topic.partitions:
             answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
-            if error or partition.partition_index not in known:
-                answer.error_code = error or unknown
+            answer.error_code = error_of(partition.partition_index)
+            if answer.error_code:
                 continue
             committed = Committed(
                 partition.committed_offset,
@@ -67,9 +76,9 @@ def handle(ctx: RequestContext, request: OffsetCommitRequest) -> PendingResponse
         return response
     pending = PendingResponse()
 
-    def reply(codes: Sequence[int]) -> None:
-        for answer, code in zip(waiting, codes, strict=True):
-            answer.error_code = code
+    def reply(errors: Sequence[int]) -> None:
+        for answer, error in zip(waiting, errors, strict=True):
+            answer.error_code = error
         pending.complete(response)
 
     services.groups.commit(

@@ -15,6 +15,7 @@ from ottla_broker.coordinator.group.commits import CommitItem
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.handlers.authorization import DENIED, AclResource
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.offset_commit import partition_errors
 from ottla_broker.handlers.transactions import late
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.network.pending_response import PendingResponse
@@ -39,24 +40,18 @@ _KNOWS_LOADING = 2
 def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> PendingResponse | TxnOffsetCommitResponse:
     services = ctx.services
     now_ms = services.clock.now_ms()
-    # As for OffsetCommit: a broker that has just started doesn't know the topics.
-    unknown = codes.UNKNOWN_TOPIC_OR_PARTITION if services.knows_cluster else codes.NOT_COORDINATOR
     forbidden = _forbidden(ctx, request)
     items: list[CommitItem] = []
     waiting: list[TxnOffsetCommitResponsePartition] = []
     topics: list[TxnOffsetCommitResponseTopic] = []
     for topic in request.topics:
-        info = services.metadata.topic(topic.name)
-        known = () if info is None else info.partitions
-        error = forbidden
-        if not ctx.authorize(AclResource.TOPIC, topic.name):
-            error = error or int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        error_of = partition_errors(ctx, topic.name, forbidden)
         answers = []
         for partition in topic.partitions:
             answer = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
-            if error or partition.partition_index not in known:
-                answer.error_code = error or unknown
+            answer.error_code = error_of(partition.partition_index)
+            if answer.error_code:
                 continue
             committed = Committed(
                 partition.committed_offset,

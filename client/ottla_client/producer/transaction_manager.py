@@ -26,11 +26,11 @@ from ..errors import (
     UnsupportedApiError,
 )
 from ..group.offsets import commit_error
+from ..requests.group_offsets import commit_codes
 from ..requests.transactions import (
     add_offsets_request,
     add_partitions_codes,
     add_partitions_request,
-    commit_offsets_codes,
     commit_offsets_request,
     end_request,
     init_request,
@@ -419,7 +419,7 @@ def _codes(ask: Ask, response: Any) -> list[tuple[str, ErrorCode]]:
         return [(str(each), error_code(by_partition.get(each, missing))) for each in sorted(ask.partitions)]
     if ask.step is Step.COMMIT_OFFSETS:
         assert ask.offsets is not None
-        by_partition = commit_offsets_codes(response)
+        by_partition = commit_codes(response)
         missing = int(ErrorCode.UNKNOWN_SERVER_ERROR)
         return [
             (f"offset {its.offset} of {each}", error_code(by_partition.get(each, missing)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla_protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -18,9 +18,12 @@ from ottla_protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
+from ottla_protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 
 from ..types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .driver import by_topic
+
+Row = TypeVar("Row")
 
 ALL_SINCE: Final = 2
 """The first version of OffsetFetch that asks for all partitions and has an error for the group."""
@@ -38,20 +41,28 @@ class FetchedOffsets(NamedTuple):
     offsets: dict[TopicPartition, OffsetAndMetadata]
 
 
-def commit_request(
-    group: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-) -> OffsetCommitRequest:
-    """``group`` with an id alone commits from outside, to a group without members."""
-    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+def committed_by_topic(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata], row: Callable[..., Row]
+) -> dict[str, list[Row]]:
+    """The partitions of a request that commits ``offsets``; ``row`` is their class in that request."""
+    topics: dict[str, list[Row]] = {}
     for (topic, partition), each in offsets.items():
         topics.setdefault(topic, []).append(
-            OffsetCommitRequestPartition(
+            row(
                 partition_index=partition,
                 committed_offset=each.offset,
                 committed_leader_epoch=-1 if each.leader_epoch is None else each.leader_epoch,
                 committed_metadata=each.metadata,
             )
         )
+    return topics
+
+
+def commit_request(
+    group: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> OffsetCommitRequest:
+    """``group`` with an id alone commits from outside, to a group without members."""
+    topics = committed_by_topic(offsets, OffsetCommitRequestPartition)
     return OffsetCommitRequest(
         group_id=group.group_id,
         generation_id_or_member_epoch=group.generation_id,
@@ -61,7 +72,7 @@ def commit_request(
     )
 
 
-def commit_codes(answer: OffsetCommitResponse) -> dict[TopicPartition, int]:
+def commit_codes(answer: OffsetCommitResponse | TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
     """The error code of each partition, 0 for success."""
     return {
         TopicPartition(topic.name, each.partition_index): each.error_code

@@ -17,11 +17,11 @@ from ottla_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
 )
 
 from ..types import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 from .driver import by_topic
+from .group_offsets import committed_by_topic
 
 ADD_PARTITIONS_UP_TO: Final = 3
 """The last version of AddPartitionsToTxn for clients; brokers send the later ones to each other."""
@@ -83,16 +83,7 @@ def commit_offsets_request(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> TxnOffsetCommitRequest:
     """Brokers without MEMBERS_SINCE accept only a ``group`` with an id alone."""
-    topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-    for (topic, partition), each in offsets.items():
-        topics.setdefault(topic, []).append(
-            TxnOffsetCommitRequestPartition(
-                partition_index=partition,
-                committed_offset=each.offset,
-                committed_leader_epoch=-1 if each.leader_epoch is None else each.leader_epoch,
-                committed_metadata=each.metadata,
-            )
-        )
+    topics = committed_by_topic(offsets, TxnOffsetCommitRequestPartition)
     return TxnOffsetCommitRequest(
         transactional_id=transactional_id,
         group_id=group.group_id,
@@ -103,15 +94,6 @@ def commit_offsets_request(
         group_instance_id=group.group_instance_id,
         topics=[TxnOffsetCommitRequestTopic(name=name, partitions=each) for name, each in topics.items()],
     )
-
-
-def commit_offsets_codes(response: TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
-    """The error code of each partition, 0 for success."""
-    return {
-        TopicPartition(topic.name, each.partition_index): each.error_code
-        for topic in response.topics
-        for each in topic.partitions
-    }
 
 
 def end_request(transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool) -> EndTxnRequest:
