@@ -45,18 +45,18 @@ class World:
         folder = self.logs.folder(str(self.root / name))
         assert folder is not None
         await self.replicas.moves.alter(partition, folder)
-        for task in self.replicas.moves._tasks:
+        for task in self.replicas.moves._tasks._running:
             # A killed task's error is expected: it need not be logged.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def moved(self) -> None:
         """Wait until no move is under way."""
         async with asyncio.timeout(10):
-            while self.replicas.moves._tasks:
+            while self.replicas.moves._tasks._running:
                 await asyncio.sleep(0.002)
 
     def kill(self) -> None:
-        for task in self.replicas.moves._tasks:
+        for task in self.replicas.moves._tasks._running:
             task.cancel()
         for timer in self.logs._timers:
             timer.cancel()

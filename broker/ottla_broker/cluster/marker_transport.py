@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.events import get_logger
 from ottla_broker.network.peer import PeerError, Peers, Purpose
 from ottla_broker.replica.txn_markers import TIMEOUT_MS, MarkerErrors, TxnMarker
-from ottla_protocol.errors import ErrorCode
+from ottla_broker.tasks import Tasks
+from ottla_protocol.errors import error_code
 from ottla_protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -34,16 +34,14 @@ class MarkerTransport:
         self._broker_id = broker_id
         self._local = local
         self._peers = peers
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def __call__(self, broker_id: int, markers: Sequence[TxnMarker], written: Written) -> None:
         """See :data:`ottla_broker.coordinator.transaction.markers.DeliverMarkers`."""
         if broker_id == self._broker_id:
             self._local.write(markers, written)
             return
-        task = asyncio.get_running_loop().create_task(self._send(broker_id, markers, written))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._send(broker_id, markers, written))
 
     async def _send(self, broker_id: int, markers: Sequence[TxnMarker], written: Written) -> None:
         try:
@@ -58,11 +56,7 @@ class MarkerTransport:
 
     async def close(self) -> None:
         """Drop the requests under way: the transactions' next coordinator sends their markers again."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._tasks.close()
 
 
 def request_of(markers: Sequence[TxnMarker]) -> WriteTxnMarkersRequest:
@@ -71,10 +65,7 @@ def request_of(markers: Sequence[TxnMarker]) -> WriteTxnMarkersRequest:
     for marker in markers:
         topics: dict[str, WritableTxnMarkerTopic] = {}
         for name, index in marker.partitions:
-            topic = topics.get(name)
-            if topic is None:
-                topic = topics[name] = WritableTxnMarkerTopic(name=name)
-            topic.partition_indexes.append(index)
+            topics.setdefault(name, WritableTxnMarkerTopic(name=name)).partition_indexes.append(index)
         made.append(
             WritableTxnMarker(
                 producer_id=marker.producer_id,
@@ -94,12 +85,5 @@ def errors_of(markers: Sequence[TxnMarker], response: WriteTxnMarkersResponse) -
         found = by_producer.setdefault(marker.producer_id, {})
         for topic in marker.topics:
             for result in topic.partitions:
-                found[topic.name, result.partition_index] = _code(result.error_code)
+                found[topic.name, result.partition_index] = error_code(result.error_code)
     return [by_producer.get(marker.producer_id, {}) for marker in markers]
-
-
-def _code(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -15,8 +14,9 @@ from ottla_broker.replica.transaction_verifier import (
     Verification,
     for_producers,
 )
+from ottla_broker.tasks import Tasks
 from ottla_protocol.api_keys import ApiKey
-from ottla_protocol.errors import ErrorCode
+from ottla_protocol.errors import ErrorCode, error_code
 from ottla_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -34,15 +34,13 @@ class VerificationTransport:
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def __call__(
         self, broker_id: int, verifications: Sequence[Verification], answered: Callable[[Answers], None]
     ) -> None:
         """See :data:`ottla_broker.replica.transaction_verifier.Ask`."""
-        task = asyncio.get_running_loop().create_task(self._send(broker_id, verifications, answered))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._send(broker_id, verifications, answered))
 
     async def _send(
         self, broker_id: int, verifications: Sequence[Verification], answered: Callable[[Answers], None]
@@ -68,11 +66,7 @@ class VerificationTransport:
 
     async def close(self) -> None:
         """Drop the requests under way."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._tasks.close()
 
 
 def request_of(verifications: Sequence[Verification]) -> AddPartitionsToTxnRequest:
@@ -81,10 +75,7 @@ def request_of(verifications: Sequence[Verification]) -> AddPartitionsToTxnReque
     for each in verifications:
         topics: dict[str, AddPartitionsToTxnTopic] = {}
         for name, index in each.partitions:
-            topic = topics.get(name)
-            if topic is None:
-                topic = topics[name] = AddPartitionsToTxnTopic(name=name)
-            topic.partitions.append(index)
+            topics.setdefault(name, AddPartitionsToTxnTopic(name=name)).partitions.append(index)
         transactions.append(
             AddPartitionsToTxnTransaction(
                 transactional_id=each.transactional_id,
@@ -99,7 +90,7 @@ def request_of(verifications: Sequence[Verification]) -> AddPartitionsToTxnReque
 
 def answers_of(verifications: Sequence[Verification], response: AddPartitionsToTxnResponse) -> Answers:
     """The verdicts of a response; a transaction that it leaves out is not verified."""
-    code = _code(response.error_code)
+    code = error_code(response.error_code)
     if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         # Clients can't do anything about that: what they need to know is that nothing was verified.
         return ErrorCode.INVALID_TXN_STATE
@@ -107,7 +98,7 @@ def answers_of(verifications: Sequence[Verification], response: AddPartitionsToT
         return code
     found: dict[str, Verdicts] = {
         result.transactional_id: {
-            (topic.name, each.partition_index): for_producers(_code(each.partition_error_code))
+            (topic.name, each.partition_index): for_producers(error_code(each.partition_error_code))
             for topic in result.topic_results
             for each in topic.results_by_partition
         }
@@ -122,10 +113,3 @@ def answers_of(verifications: Sequence[Verification], response: AddPartitionsToT
         }
         for each in verifications
     ]
-
-
-def _code(code: int) -> ErrorCode:
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

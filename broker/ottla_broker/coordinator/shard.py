@@ -138,10 +138,8 @@ class Shard:
         self._clock = clock
         self._codec = codec
         self._timeout_ms = timeout_ms
-        self.started_at = started = clock.monotonic()
-        self._loading: TimeSlicedTask | None = TimeSlicedTask(
-            clock, self._load(), lambda error: self._loaded(error, started)
-        )
+        self.started_at = clock.monotonic()
+        self._loading: TimeSlicedTask | None = TimeSlicedTask(clock, self._load(), self._loaded)
 
     def write(
         self,
@@ -281,12 +279,14 @@ class Shard:
             reason=str(error),
         )
 
-    def _loaded(self, error: Exception | None, started: float) -> None:
+    def _loaded(self, error: Exception | None) -> None:
         self._loading = None
         about = {"topic": self.partition.topic, "partition": self.index}
         if error is None:
             self._become(ShardState.ACTIVE)
-            _log.debug("coordinator loaded", ms=int((self._clock.monotonic() - started) * 1000), **about)
+            _log.debug(
+                "coordinator loaded", ms=int((self._clock.monotonic() - self.started_at) * 1000), **about
+            )
         else:
             # With only part of the offsets, consumers would start over; they get an error instead.
             self._become(ShardState.FAILED)

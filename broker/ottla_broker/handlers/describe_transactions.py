@@ -31,10 +31,7 @@ def _describe(ctx: RequestContext, transactional_id: str) -> TransactionState:
         return TransactionState(transactional_id=transactional_id, error_code=found.error)
     topics: dict[str, TopicData] = {}
     for name, index in found.partitions:
-        topic = topics.get(name)
-        if topic is None:
-            topic = topics[name] = TopicData(topic=name)
-        topic.partitions.append(index)
+        topics.setdefault(name, TopicData(topic=name)).partitions.append(index)
     return TransactionState(
         transactional_id=transactional_id,
         transaction_state=metadata.state.value,

@@ -13,7 +13,6 @@ partition belongs to the transaction: see :mod:`.produce_verification`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 

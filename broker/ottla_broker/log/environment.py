@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
-def _no_time() -> float:
-    """For tools and tests without connections."""
+def no_time() -> float:
+    """Before any connection: for tools, tests, and a log that is being opened."""
     return 0.0
 
 
@@ -43,6 +43,6 @@ class LogEnvironment:
     producer_id_expiration_ms: int = _DAY_MS
     verifies_transactions: bool = False
     flusher: Flusher | None = None
-    monotonic: Callable[[], float] = _no_time
+    monotonic: Callable[[], float] = no_time
     later: Callable[[int, Callable[[], None]], None] = _run_now
     on_failure: Callable[[str], None] | None = None

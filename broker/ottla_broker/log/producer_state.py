@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.events import get_logger
 from ottla_broker.log import names
+from ottla_broker.log.environment import no_time
 from ottla_broker.log.files import CorruptFileError
 from ottla_broker.log.txn_index import AbortedTransaction
 from ottla_broker.log.unstable_transactions import UnstableTransactions
@@ -64,10 +65,6 @@ _PRODUCERS_PER_STEP: Final = 4096
 NO_EPOCH: Final = -1
 
 _log = get_logger()
-
-
-def _before_connections() -> float:
-    return 0.0
 
 
 class SentBatch(NamedTuple):
@@ -203,7 +200,7 @@ class ProducerStates:
         self.end_offset = 0
         self.last_snapshot = 0
         self.snapshots: list[int] = []
-        self.monotonic: Callable[[], float] = _before_connections
+        self.monotonic: Callable[[], float] = no_time
 
     def hear(self, producer_id: int, epoch: int, connected_at: float) -> bool:
         """A producer writes on a connection accepted at ``connected_at``: False if its request is late.

@@ -30,6 +30,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.log import names
 from ottla_broker.replica.partition import Partition, Role
 from ottla_broker.replica.replication_quota import ALL, ReplicationQuota
+from ottla_broker.tasks import Tasks
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.schema import ZERO_UUID
 
@@ -68,7 +69,7 @@ class LogDirMoves:
         self._logs = environment.logs
         self._moves: dict[Key, asyncio.Task[None]] = {}
         # Moves and what is left to do after them.
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._turn = asyncio.Lock()
 
     async def alter(self, partition: Partition, folder: DataFolder) -> None:
@@ -119,9 +120,7 @@ class LogDirMoves:
             _log.warning("copy of an earlier topic's log removed", topic=key[0], partition=key[1])
             self._logs.future.remove(*key)
             return
-        task = self._moves[key] = asyncio.get_running_loop().create_task(self._run(partition, future))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._moves[key] = self._tasks.start(self._run(partition, future))
 
     def stop(self, topic: str, partition: int) -> None:
         """Stop a partition's move, if it has one; the copy stays."""
@@ -138,12 +137,8 @@ class LogDirMoves:
 
     async def close(self) -> None:
         """Stop all moves; the next start goes on with them."""
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
         self._moves.clear()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._tasks.close()
 
     async def _run(self, partition: Partition, future: Log) -> None:
         key = (partition.topic, partition.partition)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 from ottla_broker.coordinator import codes
+from ottla_broker.tasks import Tasks
 from ottla_protocol.errors import KafkaError
 
 
@@ -14,13 +14,11 @@ class ProducerIdSource:
 
     def __init__(self, next_id: Callable[[], Awaitable[int]]) -> None:
         self._next_id = next_id
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def __call__(self, drawn: Callable[[int, int], None]) -> None:
         """Call ``drawn`` once with an error code and the id, in a later turn of the event loop."""
-        task = asyncio.get_running_loop().create_task(self._draw(drawn))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._draw(drawn))
 
     async def _draw(self, drawn: Callable[[int, int], None]) -> None:
         try:
@@ -32,8 +30,4 @@ class ProducerIdSource:
 
     async def close(self) -> None:
         """Draw no further ids. Those who wait get no answer: their requests have been answered otherwise."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._tasks.close()
