@@ -85,7 +85,7 @@ class ConvertedRecords(StreamedPart):
         if error is None:
             self._piece = future.result()
         else:
-            # Padding ends the answer; the consumer's next fetch fails in a way that it can be told.
+            # Padding ends the answer; the consumer's next fetch fails with an error.
             _log.warning("records were not converted for an old client", why=str(error))
             self._piece = b""
         on_ready, self._on_ready = self._on_ready, None

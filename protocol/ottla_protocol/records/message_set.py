@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 # Its messages aren't compressed themselves. The wrapper has no key, and the offset of the last message within.
 #
 #   format 0  messages in a wrapper have their own offsets
-#   format 1  their offsets count from the first one's, so that a broker can assign offsets without compressing anew:
+#   format 1  their offsets count from the first one's, so that a broker can assign offsets without compressing again:
 #             an offset is the wrapper's - the last one within + its own. The wrapper's timestamp is the greatest one
 #             within; or, with bit 3, the time of the append, which holds for all of them
 #
