@@ -54,10 +54,12 @@ if TYPE_CHECKING:
 
     from ottla_broker.cluster.member import ClusterMember
     from ottla_broker.config import BrokerConfig, Endpoint
+    from ottla_broker.controller.acls import Acls, ReadMany
     from ottla_broker.controller.api import Controller
     from ottla_broker.coordinator.transaction.markers import DeliverMarkers, Written
     from ottla_broker.replica.transaction_verifier import Verification
     from ottla_broker.replica.txn_markers import TxnMarker
+    from ottla_broker.store.api import Store
 
 _log = get_logger()
 
@@ -80,6 +82,7 @@ class Broker:
         self.metadata = MetadataCache()
         self.controller: Controller
         self.member: ClusterMember | None = None
+        self.acls: Acls | None = None
         self.replicas: ReplicaManager
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock, random)
         self.logs = LogManager(
@@ -146,6 +149,7 @@ class Broker:
         )
         self.controller = controller
         await controller.load(cluster_id)
+        await self._load_acls(store)
         self.logs.claim(self.metadata.cluster_id, config.broker_id)
         await self.logs.load(self.metadata.log_config)
         self._loaded = True
@@ -165,6 +169,10 @@ class Broker:
         member = self.member = ClusterMember(config, self.logs, self.metadata, self.clock, self.random)
         self._stopping.append(member.close)
         await member.open(*self.logs.identity())
+        await self._load_acls(member.store, member.store.get_many)
+        if self.acls is not None:
+            self.acls.start()
+            self._stopping.append(self.acls.close)
         self.logs.claim(self.metadata.cluster_id, config.broker_id)
         await self.logs.load(lambda topic: member.in_force(member.configs.topic(topic)))
         self._loaded = True
@@ -180,6 +188,31 @@ class Broker:
         self._accept()
         await member.join(self.endpoints)
         self._stopping.append(member.leave)
+
+    async def _load_acls(self, store: Store, read_many: ReadMany | None = None) -> None:
+        """Read the access control lists, if they are to decide. Raises StoreError."""
+        if self.config.authorizer_class_name:
+            from ottla_broker.controller.acls import Acls
+
+            self.acls = Acls(store, self.clock, read_many)
+            await self.acls.load()
+
+    def _authorizer(self) -> Authorizer:
+        config = self.config
+        # A standalone broker accepts no requests from other brokers.
+        listener = None if self.member is None else self.member.listener
+        if self.acls is None:
+            return Authorizer(listener)
+        from ottla_broker.handlers.acl_authorizer import AclAuthorizer
+        from ottla_broker.handlers.audit import AuditLog
+
+        return AclAuthorizer(
+            listener,
+            self.acls,
+            config.super_principals,
+            allow_without_rules=config.allow_everyone_if_no_acl_found,
+            audit=AuditLog(self.clock, config.ottla_audit_log),
+        )
 
     def _bind(self) -> list[socket.socket]:
         """Bind the listeners' ports without accepting clients."""
@@ -315,8 +348,7 @@ class Broker:
             config=self.config,
             clock=self.clock,
             served=served_apis(in_cluster=member is not None),
-            # A standalone broker accepts no requests from other brokers.
-            authorizer=Authorizer(None if member is None else member.listener),
+            authorizer=self._authorizer(),
             metadata=self.metadata,
             controller=self.controller,
             replicas=self.replicas,
@@ -327,6 +359,7 @@ class Broker:
             txn_markers=self.txn_markers,
             transaction_verifier=self.transaction_verifier,
             joined=None if member is None else member.controller_requests.joined,
+            acls=self.acls,
             cluster_member=member,
         )
 

@@ -184,12 +184,12 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
             "zookeeper.ssl.crl.enable: Connections to ZooKeeper use TLS 1.2",
         ),
         (
-            {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer"},
-            "authorizer.class.name: TLS, SASL",
+            {"authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
+            "authorizer.class.name: 'org.apache.kafka.metadata.authorizer.StandardAuthorizer' is not allowed",
         ),
-        ({"sasl_enabled_mechanisms": "PLAIN"}, "sasl.enabled.mechanisms: TLS, SASL and authorization"),
-        ({"ssl_keystore_location": "/x"}, "ssl.keystore.location: TLS, SASL and authorization"),
-        ({"security_inter_broker_protocol": "SSL"}, "security.inter.broker.protocol: TLS, SASL"),
+        ({"sasl_enabled_mechanisms": "PLAIN"}, "sasl.enabled.mechanisms: TLS and SASL"),
+        ({"ssl_keystore_location": "/x"}, "ssl.keystore.location: TLS and SASL"),
+        ({"security_inter_broker_protocol": "SSL"}, "security.inter.broker.protocol: TLS and SASL"),
         (
             {"metric_reporters": "com.example.Reporter"},
             "metric.reporters: This broker can't load Java classes",

@@ -38,8 +38,10 @@ from ottla_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from ottla_protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from ottla_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ottla_protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla_protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -135,8 +137,14 @@ class DenyAll(Authorizer):
     def __init__(self) -> None:
         super().__init__(None)
 
-    def authorize(self, *_: object) -> bool:
+    def authorize(self, *_: object, **__: object) -> bool:
         return False
+
+    def authorize_by_type(self, *_: object) -> bool:
+        return False
+
+    def operations(self, *_: object) -> int:
+        return 0
 
 
 def test_only_operations_that_are_open_to_all_skip_the_check() -> None:
@@ -303,6 +311,8 @@ REQUESTS: list[tuple[Any, int, ErrorCode | None]] = [
         TOPIC,
     ),
     (ElectLeadersRequest(topic_partitions=None), 2, CLUSTER),
+    (CreateAclsRequest(creations=[AclCreation()]), 3, CLUSTER),
+    (DeleteAclsRequest(filters=[DeleteAclsFilter()]), 3, CLUSTER),
     (
         WriteTxnMarkersRequest(
             markers=[
@@ -364,6 +374,5 @@ async def test_a_request_that_is_not_allowed_is_refused(
 
 def test_all_other_apis_have_gates_or_need_nothing() -> None:
     """Those that answer a refusal themselves are tested above."""
-    security_disabled = {ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS}
     tested = {request.API_KEY for request, _, _ in REQUESTS}
-    assert {key for key, rules in RULES.items() if rules} == tested | GATES.keys() | security_disabled
+    assert {key for key, rules in RULES.items() if rules} == tested | GATES.keys()

@@ -49,7 +49,9 @@ class Deny(Authorizer):
         self.denied = denied
         self.open_operations = frozenset()
 
-    def authorize(self, client: Any, operation: AclOperation, resource: AclResource, name: str) -> bool:
+    def authorize(
+        self, client: Any, operation: AclOperation, resource: AclResource, name: str, *, explicit: bool = True
+    ) -> bool:
         return operation not in self.denied
 
 

@@ -95,7 +95,8 @@ class TextBroker(BrokerProcess):
         ("ssl.keystore.location=/x", ["ssl.keystore.location"]),
         ("zookeeper.connect=localhost:port", ["zookeeper.connect", "localhost:port"]),
         ("process.roles=broker,controller", ["process.roles"]),
-        ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", ["authorizer.class.name"]),
+        ("authorizer.class.name=com.example.Authorizer", ["authorizer.class.name", "AclAuthorizer"]),
+        ("super.users=admin", ["super.users", "User:admin"]),
     ],
 )
 def test_wrong_settings_are_named(setting: str, words: list[str], tmp_path: Path) -> None:

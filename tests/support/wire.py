@@ -27,8 +27,9 @@ def request_bytes(
 class Wire:
     """One connection. Every read has a deadline. Raises ConnectionError if the broker closes it."""
 
-    def __init__(self, port: int, timeout: float = 60.0) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout)
+    def __init__(self, port: int, timeout: float = 60.0, source: str = "127.0.0.1") -> None:
+        """``source`` is the client's address; all of 127.0.0.0/8 are this machine's."""
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout, source_address=(source, 0))
         self._correlation = 0
 
     def call(self, message: Any, version: int) -> Any:

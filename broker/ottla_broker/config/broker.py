@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ottla_broker.config.authorization_keys import AuthorizationKeys, parse_principals
 from ottla_broker.config.cluster_keys import ClusterKeys
 from ottla_broker.config.environment import PREFIX, read_environment
 from ottla_broker.config.group_keys import GroupKeys
@@ -44,7 +45,14 @@ def all_keys() -> Mapping[str, Key[Any]]:
 
 
 class BrokerConfig(
-    ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys, TransactionKeys, ClusterKeys
+    ServerKeys,
+    NetworkKeys,
+    TopicDefaultKeys,
+    LogKeys,
+    GroupKeys,
+    TransactionKeys,
+    AuthorizationKeys,
+    ClusterKeys,
 ):
     """The values in force, with one attribute per supported key: ``config.num_network_threads``.
 
@@ -54,6 +62,7 @@ class BrokerConfig(
     Attributes:
         endpoints: the parsed listeners.
         data_dirs: the data folders; the first one also holds the embedded store.
+        super_principals: the parsed ``super.users``.
         connection_limits: the parsed ``max.connections.per.ip.overrides``.
         retention_policies: the parsed ``ottla.retention.policy.…``.
         warnings: one line each, to log at start.
@@ -63,6 +72,7 @@ class BrokerConfig(
 
     endpoints: tuple[Endpoint, ...]
     data_dirs: tuple[Path, ...]
+    super_principals: frozenset[str]
     connection_limits: dict[str, int]
     retention_policies: tuple[PolicySettings, ...] = ()
 
@@ -84,6 +94,7 @@ class BrokerConfig(
         self._set_listeners(hostname)
         self._set_folders()
         self._check_cluster()
+        self.super_principals = parse_principals(self.super_users)
         self.connection_limits = parse_overrides(self.max_connections_per_ip_overrides)
         self._check_together()
 
@@ -258,6 +269,10 @@ class BrokerConfig(
 
     def _check_together(self) -> None:
         """Check keys against each other, as Kafka does."""
+        if not self.authorizer_class_name:
+            for name in ("super.users", "allow.everyone.if.no.acl.found", "ottla.audit.log"):
+                if name in self.static:
+                    self.warnings.append(f"{name} has no effect without authorizer.class.name")
         if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise self._error(
                 "queued.max.request.bytes",

@@ -6,7 +6,14 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from ottla_broker.config import cluster_keys, group_keys, log_keys, server_keys, transaction_keys
+from ottla_broker.config import (
+    authorization_keys,
+    cluster_keys,
+    group_keys,
+    log_keys,
+    server_keys,
+    transaction_keys,
+)
 from ottla_broker.config.model import IGNORED, READ_ONLY, UNSUPPORTED, Key, format_value, keys_of
 from ottla_broker.config.other_keys import other_keys
 from ottla_broker.config.topics import SYNONYMS, TOPIC_KEYS
@@ -18,6 +25,7 @@ _SECTIONS: tuple[tuple[str, type], ...] = (
     ("Log", log_keys.LogKeys),
     ("Groups and offsets", group_keys.GroupKeys),
     ("Transactions", transaction_keys.TransactionKeys),
+    ("Access control", authorization_keys.AuthorizationKeys),
     ("In a cluster", cluster_keys.ClusterKeys),
 )
 

@@ -9,7 +9,6 @@ from ottla_broker.config.model import IGNORED, UNSUPPORTED, Key
 
 # Values other than the default that request no missing feature.
 _HARMLESS: dict[str, tuple[object, ...]] = {
-    "authorizer.class.name": (None,),
     "security.inter.broker.protocol": ("PLAINTEXT",),
     "process.roles": ((),),
     # Java needs these for TLS; Ottla's TLS client behaves that way anyway.
@@ -33,7 +32,7 @@ _REFUSED = (
         unsupported_keys.KRAFT,
         "There is no KRaft quorum: a broker is standalone, or in a cluster on ZooKeeper.",
     ),
-    (unsupported_keys.SECURITY, "TLS, SASL and authorization are not built yet."),
+    (unsupported_keys.SECURITY, "TLS and SASL are not built yet."),
     (unsupported_keys.PLUGINS, "This broker can't load Java classes."),
     (unsupported_keys.REMOTE, "Tiered storage is not built yet."),
     (unsupported_keys.GROUPS, "Only the classic group protocol is built yet."),

@@ -34,9 +34,8 @@ KRAFT: Final[tuple[Row, ...]] = (
     ("unstable.feature.versions.enable", BOOLEAN, False, "Allow unreleased feature levels."),
 )
 
-# TLS, SASL and authorization.
+# TLS and SASL.
 SECURITY: Final[tuple[Row, ...]] = (
-    ("authorizer.class.name", STRING, "", "The Java class that authorizes requests."),
     ("principal.builder.class", CLASS, "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
      "The Java class that names a connection's user."),
     ("security.providers", STRING, None, "Java classes that provide security algorithms."),

@@ -1,50 +1,23 @@
 """Decides what a client may do, and lists what each API needs.
 
-Access control isn't built yet: everything is allowed, except that ``CLUSTER_ACTION``, for requests between brokers, is
-allowed only on the inter-broker listener.
+Without access control everything is allowed, except that ``CLUSTER_ACTION``, for requests between brokers, is allowed
+only on the inter-broker listener. With ``authorizer.class.name``, :mod:`.acl_authorizer` decides by ACLs.
 
 :data:`RULES` names the operation that an API needs on each type of resource (KIP-11, Kafka's ``KafkaApis``). An API
 whose response has a single error for the whole request is also in :data:`GATES`: the dispatcher refuses the request
 before its handler runs. Other handlers call :meth:`.context.RequestContext.authorize` for each topic or group.
+:data:`ALSO` has the further operations that a handler asks for, by :meth:`.context.RequestContext.may`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from enum import IntEnum
 from typing import Final, NamedTuple
 
 from ottla_broker.network.service import ClientConnection
+from ottla_protocol.acls import CLUSTER_NAME, SUPPORTED, AclOperation, AclResource
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
-
-
-class AclOperation(IntEnum):
-    """Operations on resources, with the codes of Kafka's ``AclOperation``."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-class AclResource(IntEnum):
-    """Types of resources, with the codes of Kafka's ``ResourceType``."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-
-
-CLUSTER_NAME: Final = "kafka-cluster"
-"""The name of the only resource of type ``CLUSTER``."""
 
 DENIED: Final[Mapping[AclResource, ErrorCode]] = {
     AclResource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -127,6 +100,23 @@ RULES: Final[Mapping[int, Rules]] = {
 }
 """By API: the operation it needs on each type of resource."""
 
+ALSO: Final[Mapping[int, Collection[tuple[AclResource, AclOperation]]]] = {
+    # Creating a missing topic needs CREATE on the cluster or on the topic; DESCRIBE shows operations on the cluster.
+    ApiKey.METADATA: {(_TOPIC, _CREATE), (_CLUSTER, _DESCRIBE)},
+    # DESCRIBE on the cluster shows all groups.
+    ApiKey.LIST_GROUPS: {(_CLUSTER, _DESCRIBE)},
+    # For the authorized operations in the response.
+    ApiKey.DESCRIBE_CLUSTER: {(_CLUSTER, _DESCRIBE)},
+    # CREATE on the cluster is enough; DESCRIBE_CONFIGS shows the new topic's configs.
+    ApiKey.CREATE_TOPICS: {(_CLUSTER, _CREATE), (_TOPIC, _DESCRIBE_CONFIGS)},
+    # Without DESCRIBE, an id doesn't tell the name.
+    ApiKey.DELETE_TOPICS: {(_TOPIC, _DESCRIBE)},
+    # WRITE on any topic is enough for an idempotent producer (KIP-679).
+    ApiKey.INIT_PRODUCER_ID: {(_TOPIC, _WRITE)},
+    ApiKey.WRITE_TXN_MARKERS: {(_CLUSTER, _ALTER)},
+}
+"""By API: other operations that its handler asks for."""
+
 
 class Gate(NamedTuple):
     """The resource that a whole request needs, named by the request's ``name_field``; None for the cluster."""
@@ -163,7 +153,7 @@ GATES: Final[Mapping[int, Gate]] = {
 
 
 class Authorizer:
-    """Decides every operation; the place for access control lists (Kafka's ``Authorizer``).
+    """Decides every operation (Kafka's ``Authorizer``); this one allows all but requests between brokers.
 
     Attributes:
         open_operations: allowed for every client on every resource, so that requests skip the check.
@@ -176,11 +166,35 @@ class Authorizer:
         self._inter_broker_listener = inter_broker_listener
 
     def authorize(
-        self, client: ClientConnection, operation: AclOperation, resource: AclResource, name: str
+        self,
+        client: ClientConnection,
+        operation: AclOperation,
+        resource: AclResource,
+        name: str,
+        *,
+        explicit: bool = True,
     ) -> bool:
-        """Whether a client may do ``operation`` to the resource called ``name``."""
+        """Whether a client may do ``operation`` to the resource called ``name``.
+
+        ``explicit``: the client has asked for this resource, so the decision is worth a line in the audit log.
+        """
         return operation in self.open_operations or client.listener == self._inter_broker_listener
+
+    def authorize_by_type(
+        self, client: ClientConnection, operation: AclOperation, resource: AclResource
+    ) -> bool:
+        """Whether a client may do ``operation`` to some resource of this type."""
+        return True
+
+    def operations(self, client: ClientConnection, resource: AclResource, name: str = CLUSTER_NAME) -> int:
+        """The operations that a client may do to a resource, as a bit field (KIP-430)."""
+        return _ALL_BITS[resource]
 
     def checked(self, rules: Rules) -> Rules:
         """The rules without the operations that need no check."""
         return {type_: None if needed in self.open_operations else needed for type_, needed in rules.items()}
+
+
+_ALL_BITS: Final = {
+    resource: sum(1 << operation for operation in operations) for resource, operations in SUPPORTED.items()
+}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla_broker.handlers.authorization import CLUSTER_NAME, DENIED, AclResource, Rules
+from ottla_broker.handlers.authorization import CLUSTER_NAME, DENIED, AclOperation, AclResource, Rules
 from ottla_protocol.errors import ErrorCode, KafkaError
+
+NOT_ASKED: Final = -0x8000_0000
+"""Instead of authorized operations, for a client that hasn't asked for them."""
 
 if TYPE_CHECKING:
     from ottla_broker.handlers.services import Services
@@ -48,6 +51,24 @@ class RequestContext:
             self.connection, operation, resource, name
         )
 
+    def shows(self, resource: AclResource, name: str) -> bool:
+        """As :meth:`authorize`, for a resource that the client hasn't named: its absence is no denial."""
+        operation = self.rules[resource]
+        return operation is None or self.services.authorizer.authorize(
+            self.connection, operation, resource, name, explicit=False
+        )
+
+    def may(self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME) -> bool:
+        """Whether the client may do one of the operations in :data:`.authorization.ALSO`."""
+        authorizer = self.services.authorizer
+        return operation in authorizer.open_operations or authorizer.authorize(
+            self.connection, operation, resource, name, explicit=False
+        )
+
+    def operations(self, resource: AclResource, name: str = CLUSTER_NAME) -> int:
+        """The operations that the client may do to a resource, as a bit field (KIP-430)."""
+        return self.services.authorizer.operations(self.connection, resource, name)
+
     def check(self, resource: AclResource, name: str = CLUSTER_NAME) -> None:
         """Raise KafkaError, e.g. TOPIC_AUTHORIZATION_FAILED, unless :meth:`authorize` allows it."""
         if not self.authorize(resource, name):
@@ -85,6 +106,13 @@ class RequestContext:
         if not services.knows_cluster or (info is not None and index in info.partitions):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def cluster_operations(ctx: RequestContext, asked: bool) -> int:
+    """The operations that the client may do to the cluster; none unless it may describe it."""
+    if not asked:
+        return NOT_ASKED
+    return ctx.operations(AclResource.CLUSTER) if ctx.may(AclOperation.DESCRIBE, AclResource.CLUSTER) else 0
 
 
 def client_timeout(timeout_ms: int) -> float:

@@ -18,7 +18,7 @@ from ottla_protocol.messages.create_partitions import (
 )
 
 _TWICE = Outcome(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-_FORBIDDEN = Outcome(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+_FORBIDDEN = Outcome(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic authorization is failed.")
 
 
 async def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:

@@ -10,7 +10,7 @@ from collections import Counter
 
 from ottla_broker.config.describe import describe_topic
 from ottla_broker.controller.api import CreatedTopic, NewTopic
-from ottla_broker.handlers.authorization import AclResource
+from ottla_broker.handlers.authorization import AclOperation, AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.create_topics import (
@@ -26,10 +26,11 @@ async def handle(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTop
     counts = Counter(topic.name for topic in request.topics)
     # One result per name, in the order of the request.
     asked = {topic.name: topic for topic in request.topics}
+    every = ctx.may(AclOperation.CREATE, AclResource.CLUSTER)
     wanted = [
         _new_topic(topic)
         for topic in asked.values()
-        if counts[topic.name] == 1 and ctx.authorize(AclResource.TOPIC, topic.name)
+        if counts[topic.name] == 1 and (every or ctx.authorize(AclResource.TOPIC, topic.name))
     ]
     outcomes = {o.name: o for o in await ctx.services.controller.create_topics(wanted, request.validate_only)}
     results = []
@@ -40,7 +41,7 @@ async def handle(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTop
                 ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.", name=name
             )
         elif outcome is None:
-            outcome = CreatedTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, name=name)
+            outcome = CreatedTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.", name=name)
         results.append(_result(ctx, outcome))
     return CreateTopicsResponse(topics=results)
 
@@ -65,6 +66,10 @@ def _result(ctx: RequestContext, outcome: CreatedTopic) -> CreatableTopicResult:
         replication_factor=outcome.replication_factor,
     )
     if outcome.error is ErrorCode.NONE and ctx.version >= 5:
+        if not ctx.may(AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, outcome.name):
+            result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            result.num_partitions = result.replication_factor = -1
+            return result
         result.configs = [
             CreatableTopicConfigs(
                 name=entry.name,

@@ -1,14 +1,67 @@
-"""DeleteAcls (key 31), versions 0-3: refused as by a Kafka broker without an authorizer (``AclApis``)."""
+"""DeleteAcls (key 31), versions 0-3: remove the access control lists that filters find (Kafka's ``AclApis``).
+
+Version 1 has prefixed patterns (KIP-290); version 0 finds literal ones only. Without an authorizer it is refused, as in
+Kafka.
+"""
 
 from __future__ import annotations
 
+from ottla_broker.controller.api import Outcome
+from ottla_broker.handlers.acl_requests import NO_AUTHORIZER, acl_filter
+from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.acls import AclBinding
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+from ottla_protocol.messages.delete_acls import (
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
 
 
-def handle(ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    refused = DeleteAclsFilterResult(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
+async def handle(ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    acls = ctx.services.acls
+    if not ctx.authorize(AclResource.CLUSTER):
+        return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
+    if acls is None:
+        return _refused(request, ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
+    filters = [
+        acl_filter(
+            ctx,
+            each.resource_type_filter,
+            each.resource_name_filter,
+            each.pattern_type_filter,
+            each.principal_filter,
+            each.host_filter,
+            each.operation,
+            each.permission_type,
+        )
+        for each in request.filters
+    ]
+    return DeleteAclsResponse(
+        filter_results=[
+            DeleteAclsFilterResult(error_message=None, matching_acls=[_matching(*each) for each in found])
+            for found in await acls.delete(filters)
+        ]
     )
+
+
+def _refused(request: DeleteAclsRequest, code: ErrorCode, message: str | None) -> DeleteAclsResponse:
+    refused = DeleteAclsFilterResult(error_code=code, error_message=message)
     return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
+
+
+def _matching(binding: AclBinding, outcome: Outcome) -> DeleteAclsMatchingAcl:
+    pattern, entry = binding
+    return DeleteAclsMatchingAcl(
+        error_code=outcome.error,
+        error_message=outcome.message,
+        resource_type=pattern.resource,
+        resource_name=pattern.name,
+        pattern_type=pattern.pattern,
+        principal=entry.principal,
+        host=entry.host,
+        operation=entry.operation,
+        permission_type=entry.permission,
+    )

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable
 
 from ottla_broker.controller.api import ZERO_ID, TopicToDelete
-from ottla_broker.handlers.authorization import AclResource
+from ottla_broker.handlers.authorization import AclOperation, AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.delete_topics import (
@@ -45,8 +45,11 @@ async def _delete(ctx: RequestContext, wanted: list[DeleteTopicState]) -> Delete
             refused.append(_failed(topic, ErrorCode.INVALID_REQUEST, what))
         elif counts[_meaning(ctx, topic)] > 1:
             refused.append(_failed(topic, ErrorCode.INVALID_REQUEST, "Duplicate topic."))
-        elif not ctx.authorize(AclResource.TOPIC, str(_meaning(ctx, topic))):
-            refused.append(_failed(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))
+        elif isinstance(name := _meaning(ctx, topic), str) and not ctx.authorize(AclResource.TOPIC, name):
+            # As in Kafka, an id isn't secret, but its name is.
+            known = ctx.may(AclOperation.DESCRIBE, AclResource.TOPIC, name)
+            shown = DeleteTopicState(name=name, topic_id=topic.topic_id) if known else topic
+            refused.append(_failed(shown, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))
         else:
             accepted.append(TopicToDelete(topic.name, topic.topic_id))
     outcomes = await ctx.services.controller.delete_topics(accepted)

@@ -1,13 +1,52 @@
-"""DescribeAcls (key 29), versions 0-3: refused as by a Kafka broker without an authorizer (``AclApis``)."""
+"""DescribeAcls (key 29), versions 0-3: the access control lists that a filter finds (Kafka's ``AclApis``).
+
+Version 1 has prefixed patterns (KIP-290); version 0 finds literal ones only. Without an authorizer it is refused, as in
+Kafka.
+"""
 
 from __future__ import annotations
 
+from ottla_broker.handlers.acl_requests import NO_AUTHORIZER, acl_filter
 from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.acls import ResourcePattern
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from ottla_protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 
 
 def handle(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    return DescribeAclsResponse(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
+    acls = ctx.services.acls
+    if acls is None:
+        return DescribeAclsResponse(
+            error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{NO_AUTHORIZER} on the broker"
+        )
+    wanted = acl_filter(
+        ctx,
+        request.resource_type_filter,
+        request.resource_name_filter,
+        request.pattern_type_filter,
+        request.principal_filter,
+        request.host_filter,
+        request.operation,
+        request.permission_type,
     )
+    resources: dict[ResourcePattern, DescribeAclsResource] = {}
+    for pattern, entry in acls.find(wanted):
+        resource = resources.get(pattern)
+        if resource is None:
+            resource = resources[pattern] = DescribeAclsResource(
+                resource_type=pattern.resource, resource_name=pattern.name, pattern_type=pattern.pattern
+            )
+        resource.acls.append(
+            AclDescription(
+                principal=entry.principal,
+                host=entry.host,
+                operation=entry.operation,
+                permission_type=entry.permission,
+            )
+        )
+    return DescribeAclsResponse(error_message=None, resources=list(resources.values()))

@@ -5,8 +5,7 @@ Version 1 can ask for controllers instead of brokers (KIP-919), which a broker's
 
 from __future__ import annotations
 
-from ottla_broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
-from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.context import RequestContext, cluster_operations
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -36,10 +35,9 @@ def handle(ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClus
         if reached is not None:
             host, port = reached
             brokers.append(DescribeClusterBroker(broker_id=broker.id, host=host, port=port, rack=broker.rack))
-    asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         cluster_id=metadata.cluster_id,
         controller_id=metadata.controller_id,
         brokers=brokers,
-        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
+        cluster_authorized_operations=cluster_operations(ctx, request.include_cluster_authorized_operations),
     )

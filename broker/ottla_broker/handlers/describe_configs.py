@@ -52,8 +52,8 @@ def _describe(ctx: RequestContext, resource: DescribeConfigsResource) -> list[Co
     # As in Kafka, an empty list asks for all, as null does.
     names = resource.configuration_keys or None
     if kind == ResourceType.TOPIC:
-        check_topic_name(name)
         ctx.check(AclResource.TOPIC, name)
+        check_topic_name(name)
         info = ctx.services.metadata.topic(name)
         if info is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -1,14 +1,13 @@
 """DescribeGroups (key 15), versions 0-5: the members of groups, with their subscriptions and assignments.
 
-Version 3 can ask for authorized operations (all, while there are no ACLs), 4 has static members (KIP-345), 5 is
+Version 3 can ask for authorized operations (KIP-430), 4 has static members (KIP-345), 5 is
 flexible. A group that doesn't exist is Dead, without an error.
 """
 
 from __future__ import annotations
 
 from ottla_broker.handlers.authorization import AclResource
-from ottla_broker.handlers.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
-from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.context import NOT_ASKED, RequestContext
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.describe_groups import (
     DescribedGroup,
@@ -47,7 +46,11 @@ def handle(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroup
                     )
                     for member, metadata, assignment in found.members
                 ],
-                authorized_operations=GROUP_OPERATIONS if asked and found.error == _NONE else NOT_ASKED,
+                authorized_operations=(
+                    ctx.operations(AclResource.GROUP, group_id)
+                    if asked and found.error == _NONE
+                    else NOT_ASKED
+                ),
             )
         )
     return DescribeGroupsResponse(groups=groups)

@@ -8,8 +8,7 @@ replicas except those in sync.
 from __future__ import annotations
 
 from ottla_broker.handlers.authorization import AclResource
-from ottla_broker.handlers.authorized_operations import TOPIC_OPERATIONS
-from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.context import NOT_ASKED, RequestContext
 from ottla_broker.log.names import is_topic_name
 from ottla_broker.metadata.cache import ClientTopic
 from ottla_protocol.errors import ErrorCode
@@ -32,7 +31,8 @@ def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Desc
         return _refuse(asked)
     first = "" if cursor is None else cursor.topic_name
     names = {info.name for info in metadata.topics()} if all_topics else asked
-    forbidden = {name for name in names if not ctx.authorize(AclResource.TOPIC, name)}
+    sees = ctx.shows if all_topics else ctx.authorize
+    forbidden = {name for name in names if not sees(AclResource.TOPIC, name)}
     if all_topics:
         names -= forbidden
     room = max(min(ctx.services.config.max_request_partition_size_limit, request.response_partition_limit), 1)
@@ -43,17 +43,17 @@ def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Desc
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=start)
             break
         if name in forbidden:
-            response.topics.append(_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            response.topics.append(_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, NOT_ASKED))
             continue
         topic = metadata.client_topic(name)
         if topic is None:
             legal = is_topic_name(name)
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
-            response.topics.append(_failed(name, code))
+            response.topics.append(_failed(name, code, ctx.operations(AclResource.TOPIC, name)))
             continue
         info = topic.info
         end = min(start + room, len(info.partitions))
-        response.topics.append(_topic(topic, start, end))
+        response.topics.append(_topic(ctx, topic, start, end))
         room -= max(end - start, 0)
         if end < len(info.partitions):
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=end)
@@ -61,14 +61,16 @@ def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Desc
     return response
 
 
-def _topic(topic: ClientTopic, start: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+def _topic(
+    ctx: RequestContext, topic: ClientTopic, start: int, end: int
+) -> DescribeTopicPartitionsResponseTopic:
     info = topic.info
     return DescribeTopicPartitionsResponseTopic(
         name=info.name,
         topic_id=info.topic_id,
         is_internal=info.internal,
         partitions=[_partition(topic, i) for i in range(start, end) if i in info.partitions],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=ctx.operations(AclResource.TOPIC, info.name),
     )
 
 
@@ -87,11 +89,11 @@ def _partition(topic: ClientTopic, index: int) -> DescribeTopicPartitionsRespons
     )
 
 
-def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+def _failed(name: str, code: ErrorCode, operations: int) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=code,
         name=name,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 

@@ -39,5 +39,5 @@ def _describe(ctx: RequestContext, transactional_id: str) -> TransactionState:
         transaction_start_time_ms=metadata.start_ms,
         producer_id=metadata.producer_id,
         producer_epoch=metadata.producer_epoch,
-        topics=[topic for name, topic in topics.items() if ctx.authorize(AclResource.TOPIC, name)],
+        topics=[topic for name, topic in topics.items() if ctx.shows(AclResource.TOPIC, name)],
     )

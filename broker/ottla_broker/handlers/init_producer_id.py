@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 
 from ottla_broker.coordinator.transaction.coordinator import InitResult
 from ottla_broker.coordinator.transaction.metadata import Producer
-from ottla_broker.handlers.authorization import DENIED, AclResource
+from ottla_broker.handlers.authorization import CLUSTER_NAME, DENIED, AclOperation, AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.transactions import producer_error, refuse_late
 from ottla_broker.network.pending_response import PendingResponse
@@ -26,7 +26,7 @@ def handle(
 ) -> InitProducerIdResponse | PendingResponse | Awaitable[InitProducerIdResponse]:
     transactional_id = request.transactional_id
     if transactional_id is None:
-        if not ctx.authorize(AclResource.CLUSTER):
+        if not _is_idempotent_writer(ctx):
             return _error(DENIED[AclResource.CLUSTER])
     elif not ctx.authorize(AclResource.TRANSACTIONAL_ID, transactional_id):
         return _error(DENIED[AclResource.TRANSACTIONAL_ID])
@@ -51,6 +51,13 @@ def handle(
         transactional_id, request.transaction_timeout_ms, expected, reply
     )
     return pending
+
+
+def _is_idempotent_writer(ctx: RequestContext) -> bool:
+    """Whether the client may write to some topic, or has IDEMPOTENT_WRITE, which older versions of Kafka need."""
+    return ctx.shows(AclResource.CLUSTER, CLUSTER_NAME) or ctx.services.authorizer.authorize_by_type(
+        ctx.connection, AclOperation.WRITE, AclResource.TOPIC
+    )
 
 
 async def _allocate(ctx: RequestContext) -> InitProducerIdResponse:

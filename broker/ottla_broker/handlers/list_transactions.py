@@ -28,6 +28,6 @@ def handle(ctx: RequestContext, request: ListTransactionsRequest) -> ListTransac
                 transaction_state=each.state,
             )
             for each in found
-            if ctx.authorize(AclResource.TRANSACTIONAL_ID, each.transactional_id)
+            if ctx.shows(AclResource.TRANSACTIONAL_ID, each.transactional_id)
         ],
     )

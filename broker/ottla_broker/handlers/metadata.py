@@ -14,9 +14,8 @@ from collections.abc import Awaitable, Sequence
 from copy import copy
 
 from ottla_broker.controller.api import ZERO_ID
-from ottla_broker.handlers.authorization import AclResource
-from ottla_broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.authorization import AclOperation, AclResource
+from ottla_broker.handlers.context import NOT_ASKED, RequestContext, cluster_operations
 from ottla_broker.log.names import is_topic_name
 from ottla_broker.metadata.cache import ClientTopic
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
@@ -35,9 +34,9 @@ def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | 
     metadata.check_brokers()
     wanted = request.topics
     if wanted is None or (ctx.version == 0 and not wanted):
-        allowed = (info.name for info in metadata.topics() if ctx.authorize(AclResource.TOPIC, info.name))
+        allowed = (info.name for info in metadata.topics() if ctx.shows(AclResource.TOPIC, info.name))
         found = [metadata.client_topic(name) for name in allowed]
-        return _respond(ctx, request, [_topic(request, topic) for topic in found if topic is not None])
+        return _respond(ctx, request, [_topic(ctx, request, topic) for topic in found if topic is not None])
     if ctx.version < 12 and any(topic.name is None or topic.topic_id != ZERO_ID for topic in wanted):
         return _respond(ctx, request, [_refused(ctx, topic) for topic in wanted])
     ids = dict.fromkeys([topic.topic_id for topic in wanted if topic.topic_id != ZERO_ID])
@@ -53,15 +52,32 @@ def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | 
             and is_topic_name(name)
             and ctx.authorize(AclResource.TOPIC, name)
         ]
-        if missing and ctx.authorize(AclResource.CLUSTER):
-            return _create_first(ctx, request, names, missing)
+        if missing:
+            allowed_names = _creatable(ctx, missing)
+            refused = dict.fromkeys(missing, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            for name in allowed_names:
+                del refused[name]
+            if allowed_names:
+                return _create_first(ctx, request, names, allowed_names, refused)
+            return _respond(ctx, request, [_by_name(ctx, request, name, refused) for name in names])
     return _respond(ctx, request, [_by_name(ctx, request, name) for name in names])
 
 
+def _creatable(ctx: RequestContext, names: Sequence[str]) -> Sequence[str]:
+    """The topics that the client may create, by a rule for the cluster or for the topic."""
+    if ctx.may(AclOperation.CREATE, AclResource.CLUSTER):
+        return names
+    return [name for name in names if ctx.may(AclOperation.CREATE, AclResource.TOPIC, name)]
+
+
 async def _create_first(
-    ctx: RequestContext, request: MetadataRequest, names: Sequence[str | None], missing: Sequence[str]
+    ctx: RequestContext,
+    request: MetadataRequest,
+    names: Sequence[str | None],
+    missing: Sequence[str],
+    errors: dict[str, ErrorCode],
 ) -> MetadataResponse:
-    errors: dict[str, ErrorCode] = {}
+    """Create the missing topics. ``errors``: of topics that may not be created."""
     for name in missing:
         try:
             await ctx.services.controller.ensure_topic(name)
@@ -86,17 +102,15 @@ def _respond(
         cluster_id=metadata.cluster_id,
         controller_id=metadata.controller_id,
         topics=topics,
-        cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
-        ),
+        cluster_authorized_operations=cluster_operations(ctx, request.include_cluster_authorized_operations),
     )
 
 
-def _topic(request: MetadataRequest, topic: ClientTopic) -> MetadataResponseTopic:
+def _topic(ctx: RequestContext, request: MetadataRequest, topic: ClientTopic) -> MetadataResponseTopic:
     response = topic.response
     if request.include_topic_authorized_operations:
         response = copy(response)
-        response.topic_authorized_operations = TOPIC_OPERATIONS
+        response.topic_authorized_operations = ctx.operations(AclResource.TOPIC, topic.info.name)
     return response
 
 
@@ -107,32 +121,40 @@ def _by_name(
     errors: dict[str, ErrorCode] | None = None,
 ) -> MetadataResponseTopic:
     if name is None:
-        return _failed(request, ErrorCode.INVALID_REQUEST, None)
+        return _failed(ctx, request, ErrorCode.INVALID_REQUEST, None)
     if not ctx.authorize(AclResource.TOPIC, name):
-        return _failed(request, ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
     topic = ctx.services.metadata.client_topic(name)
     if topic is not None:
-        return _topic(request, topic)
+        return _topic(ctx, request, topic)
     if not is_topic_name(name):
-        return _failed(request, ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+        return _failed(ctx, request, ErrorCode.INVALID_TOPIC_EXCEPTION, name)
     code = (errors or {}).get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return _failed(request, code, name)
+    if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+    return _failed(ctx, request, code, name)
 
 
 def _by_id(ctx: RequestContext, request: MetadataRequest, topic_id: bytes) -> MetadataResponseTopic:
     info = ctx.services.metadata.topic_by_id(topic_id)
-    if info is not None and ctx.authorize(AclResource.TOPIC, info.name):
-        return _by_name(ctx, request, info.name)
-    return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+    if info is None:
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+    if not ctx.authorize(AclResource.TOPIC, info.name):
+        # As in Kafka, an id isn't secret, but its name is.
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id)
+    return _by_name(ctx, request, info.name)
 
 
-def _failed(request: MetadataRequest, code: ErrorCode, name: str | None) -> MetadataResponseTopic:
+def _failed(
+    ctx: RequestContext, request: MetadataRequest, code: ErrorCode, name: str | None
+) -> MetadataResponseTopic:
     asked = request.include_topic_authorized_operations
     return MetadataResponseTopic(
         error_code=code,
         name=name,
         is_internal=name in INTERNAL_TOPICS,
-        topic_authorized_operations=TOPIC_OPERATIONS if asked else NOT_ASKED,
+        topic_authorized_operations=ctx.operations(AclResource.TOPIC, name or "") if asked else NOT_ASKED,
     )
 
 

@@ -62,7 +62,7 @@ def _fetch(
         return int(ErrorCode.GROUP_AUTHORIZATION_FAILED), []
     if topics is None:
         error, found = ctx.services.groups.fetch(group_id, None, require_stable)
-        return error, [each for each in found if ctx.authorize(AclResource.TOPIC, each[0])]
+        return error, [each for each in found if ctx.shows(AclResource.TOPIC, each[0])]
     allowed = [each for each in topics if ctx.authorize(AclResource.TOPIC, each[0])]
     error, found = ctx.services.groups.fetch(group_id, allowed, require_stable)
     if error == _NONE and len(allowed) < len(topics):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ottla_broker.clock import Clock
     from ottla_broker.config import BrokerConfig
+    from ottla_broker.controller.acls import Acls
     from ottla_broker.controller.api import BrokerRequests, Controller
     from ottla_broker.coordinator.group.coordinator import GroupCoordinator
     from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
@@ -59,6 +60,7 @@ class Services:
         served: the APIs that this broker serves, by key.
         joined: in a cluster, set once the controller has described it to this broker.
         conversions: between the formats of records, for old clients.
+        acls: the access control lists; None if nothing decides by them.
         cluster_member: None for a broker that stands alone, which doesn't serve the APIs that use it.
     """
 
@@ -77,6 +79,7 @@ class Services:
     conversions: Conversions = field(default_factory=Conversions)
     transaction_verifier: TransactionVerifier | None = None
     joined: asyncio.Event | None = None
+    acls: Acls | None = None
     cluster_member: Member | None = None
 
     @property

@@ -13,6 +13,9 @@ class Principal(NamedTuple):
     type: str
     name: str
 
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
 
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 

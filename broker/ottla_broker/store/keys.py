@@ -22,7 +22,8 @@ class BadNodeError(ValueError):
     """A node's data is invalid; the message names the path."""
 
 
-def _encode(value: Mapping[str, Any]) -> bytes:
+def encode_object(value: Mapping[str, Any]) -> bytes:
+    """A node's JSON object, as short as it can be."""
     return _dumps(value).encode()
 
 
@@ -94,7 +95,7 @@ class ClusterIdNode:
 
     @staticmethod
     def encode(cluster_id: str) -> bytes:
-        return _encode({"version": "1", "id": cluster_id})
+        return encode_object({"version": "1", "id": cluster_id})
 
     @staticmethod
     def decode(data: bytes) -> str:
@@ -141,7 +142,7 @@ class BrokerIdNode:
         }
         if broker.rack is not None:
             value["rack"] = broker.rack
-        return _encode(value)
+        return encode_object(value)
 
     @staticmethod
     def decode(broker_id: int, data: bytes) -> BrokerRegistration:
@@ -167,7 +168,7 @@ class ControllerNode:
 
     @staticmethod
     def encode(broker_id: int, timestamp_ms: int) -> bytes:
-        return _encode(
+        return encode_object(
             {"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1}
         )
 
@@ -218,7 +219,7 @@ class TopicNode:
         value["adding_replicas"] = {str(i): list(a.adding) for i, a in assignments.items() if a.adding}
         value["removing_replicas"] = {str(i): list(a.removing) for i, a in assignments.items() if a.removing}
         value["version"] = 3
-        return _encode(value)
+        return encode_object(value)
 
     @staticmethod
     def decode(topic: str, data: bytes) -> tuple[bytes | None, dict[int, Assignment]]:
@@ -272,7 +273,7 @@ class TopicPartitionStateNode:
 
     @staticmethod
     def encode(state: PartitionState) -> bytes:
-        return _encode(
+        return encode_object(
             {
                 "controller_epoch": state.controller_epoch,
                 "leader": state.leader,
@@ -309,7 +310,7 @@ class ConfigNode:
 
     @staticmethod
     def encode(configs: Mapping[str, str]) -> bytes:
-        return _encode({"version": 1, "config": dict(configs)})
+        return encode_object({"version": 1, "config": dict(configs)})
 
     @staticmethod
     def decode(path: str, data: bytes) -> dict[str, str]:
@@ -329,7 +330,7 @@ class ConfigChangeNode:
 
     @staticmethod
     def encode(kind: str, name: str) -> bytes:
-        return _encode({"version": 2, "entity_path": f"{kind}/{name}"})
+        return encode_object({"version": 2, "entity_path": f"{kind}/{name}"})
 
     @staticmethod
     def decode(path: str, data: bytes) -> str:
@@ -367,7 +368,7 @@ class ProducerIdBlockNode:
     @staticmethod
     def encode(block: ProducerIdBlock) -> bytes:
         # Kafka writes both as strings, because not every JSON reader has 64-bit integers.
-        return _encode(
+        return encode_object(
             {
                 "version": 1,
                 "broker": block.broker,
@@ -424,7 +425,7 @@ class AdoptedNode:
     @staticmethod
     def encode(end_offset: int, last_crc: int) -> bytes:
         """``last_crc`` is the CRC of the last batch."""
-        return _encode({"version": 1, "end_offset": end_offset, "last_crc": last_crc})
+        return encode_object({"version": 1, "end_offset": end_offset, "last_crc": last_crc})
 
 
 OWN_PATHS: Final[Iterable[str]] = (LastEpochNode.PARENT,)

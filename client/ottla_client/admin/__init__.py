@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from ottla_protocol.acls import (
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    AclResource,
+    PatternType,
+    ResourcePattern,
+)
+
 from ..types import ListedOffset, OffsetSpec, ProducerIdAndEpoch
 from .client import Admin
 from .groups import MemberToRemove
@@ -35,6 +46,12 @@ from .values import (
 )
 
 __all__ = [
+    "AclBinding",
+    "AclEntry",
+    "AclFilter",
+    "AclOperation",
+    "AclPermission",
+    "AclResource",
     "Admin",
     "AlterConfig",
     "AlterOperation",
@@ -58,9 +75,11 @@ __all__ = [
     "PartialError",
     "PartitionLag",
     "PartitionReassignment",
+    "PatternType",
     "ProducerIdAndEpoch",
     "ProducerState",
     "ReplicaLog",
+    "ResourcePattern",
     "ResourceType",
     "TimedOffset",
     "TransactionDescription",

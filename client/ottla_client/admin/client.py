@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .acls import AclCalls
 from .configs import ConfigCalls
 from .group_offsets import GroupOffsetCalls
 from .groups import GroupCalls
@@ -12,9 +13,16 @@ from .transactions import TransactionCalls
 
 
 class Admin(
-    TopicCalls, ConfigCalls, GroupCalls, GroupOffsetCalls, NodeCalls, PlacementCalls, TransactionCalls
+    TopicCalls,
+    ConfigCalls,
+    GroupCalls,
+    GroupOffsetCalls,
+    NodeCalls,
+    PlacementCalls,
+    TransactionCalls,
+    AclCalls,
 ):
-    """Administers the topics, configs, groups, offsets, transactions and brokers of a cluster.
+    """Administers the topics, configs, groups, offsets, transactions, brokers and ACLs of a cluster.
 
     ::
 

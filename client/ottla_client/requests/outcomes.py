@@ -26,6 +26,7 @@ _MEANING: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first",
     ErrorCode.OFFSET_OUT_OF_RANGE: "the log does not have that offset",
     ErrorCode.OFFSET_METADATA_TOO_LARGE: "the offset's metadata is too long (offset.metadata.max.bytes)",
+    ErrorCode.SECURITY_DISABLED: "the brokers have no access control (authorizer.class.name)",
     ErrorCode.POLICY_VIOLATION: "the topic's or the cluster's policy forbids it",
     ErrorCode.REBALANCE_IN_PROGRESS: "the group is rebalancing",
     ErrorCode.TOPIC_ALREADY_EXISTS: "the topic already exists",

@@ -58,4 +58,7 @@ class Admin(SyncClient[AsyncAdmin]):
     describe_log_dirs = blocking(AsyncAdmin.describe_log_dirs)
     elect_leaders = blocking(AsyncAdmin.elect_leaders)
     alter_partition_reassignments = blocking(AsyncAdmin.alter_partition_reassignments)
+    describe_acls = blocking(AsyncAdmin.describe_acls)
+    create_acls = blocking(AsyncAdmin.create_acls)
+    delete_acls = blocking(AsyncAdmin.delete_acls)
     list_partition_reassignments = blocking(AsyncAdmin.list_partition_reassignments)

@@ -1,0 +1,319 @@
+"""The cluster's access control lists: kept in the store, compiled in memory, changed by any broker.
+
+A change writes the pattern's node, if it still is as it was read, and then a notification; every broker that sees one
+reads the node again. Kafka: ``AclAuthorizer``, ``ZkNodeChangeNotificationListener``.
+
+A node that can't be read denies everything on its resources to everyone but super users, until it can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ottla_broker.controller.api import Outcome
+from ottla_broker.controller.bootstrap import ensure_paths
+from ottla_broker.events import get_logger
+from ottla_broker.store.acl_nodes import CONCRETE, PATHS, AclChangeNode, AclNode
+from ottla_broker.store.api import (
+    BadVersionError,
+    EventKind,
+    NodeExistsError,
+    NoNodeError,
+    Store,
+    StoreError,
+    StoreEvent,
+    Watch,
+)
+from ottla_broker.store.keys import BadNodeError
+from ottla_protocol.acls import (
+    WILDCARD,
+    WILDCARD_PRINCIPAL,
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    AclRules,
+    PatternType,
+    ResourcePattern,
+)
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla_broker.clock import Clock
+
+_log = get_logger()
+
+Node = tuple[bytes, int] | None
+"""A node's data and version."""
+ReadMany = Callable[[Sequence[str]], Awaitable[list[Node]]]
+
+_TRIES: Final = 11
+_RETRY_SECONDS: Final = 0.1
+_AGAIN_SECONDS: Final = 1.0
+_KEPT: Final = 500
+"""How many notifications to keep. A broker that missed an older one has begun a new session and read everything."""
+_SLICE: Final = 256
+"""How many patterns to compile before the event loop gets its turn."""
+_LONGEST: Final = 1 << 19
+"""The most bytes of a pattern's node; ZooKeeper takes 1 MiB."""
+
+_UNREADABLE: Final = frozenset({AclEntry(WILDCARD_PRINCIPAL, WILDCARD, AclOperation.ALL, AclPermission.DENY)})
+
+
+class Acls:
+    """Owned by the loop thread. :meth:`load` first; :meth:`start` follows changes of other brokers.
+
+    Attributes:
+        rules: the rules in force.
+        on_change: called when they have changed.
+    """
+
+    def __init__(self, store: Store, clock: Clock, read_many: ReadMany | None = None) -> None:
+        """``read_many`` reads several nodes at once, where the store can."""
+        self._store = store
+        self._clock = clock
+        self._read_many = read_many or self._read_each
+        self.rules = AclRules()
+        self.on_change: list[Callable[[], None]] = []
+        self._seen = dict.fromkeys(AclNode.PARENTS, -1)
+        self._watches: list[Watch] = []
+        self._wake = asyncio.Event()
+        self._all_again = False
+        self._task: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Read all rules. Raises StoreError."""
+        await ensure_paths(self._store, PATHS)
+        for kind in AclNode.PARENTS:
+            self._seen[kind] = max(await self._changes(kind), default=-1)
+        patterns: list[ResourcePattern] = []
+        for kind in AclNode.PARENTS:
+            for resource in CONCRETE:
+                names = await self._store.children(AclNode.parent(kind, resource))
+                patterns += [ResourcePattern(resource, name, kind) for name in names]
+        nodes = await self._read_many([AclNode.path(pattern) for pattern in patterns])
+        rules = AclRules()
+        for done, (pattern, node) in enumerate(zip(patterns, nodes, strict=True), 1):
+            if node is not None:
+                rules.put(pattern, _decode(pattern, node[0]))
+            if done % _SLICE == 0:
+                await asyncio.sleep(0)
+        self.rules = rules
+        self._changed()
+
+    def start(self) -> None:
+        """Follow the changes that other brokers make."""
+        self._watches = [self._store.watch(path, self._on_event) for path in AclChangeNode.PARENTS.values()]
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._wake.set()
+
+    async def close(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def find(self, wanted: AclFilter) -> Iterable[AclBinding]:
+        """The rules that a filter finds."""
+        return self.rules.find(wanted)
+
+    async def create(self, bindings: Sequence[AclBinding]) -> list[Outcome]:
+        """Add rules; those of one pattern together. Outcomes come in the order of the rules."""
+        outcomes = [Outcome() for _ in bindings]
+        by_pattern: dict[ResourcePattern, list[int]] = {}
+        for number, (pattern, _) in enumerate(bindings):
+            if AclNode.can_have(pattern):
+                by_pattern.setdefault(pattern, []).append(number)
+            else:
+                outcomes[number] = Outcome(ErrorCode.INVALID_REQUEST, "Failed to create ACL")
+        async with self._lock:
+            for pattern, numbers in by_pattern.items():
+                added = frozenset(bindings[number].entry for number in numbers)
+                try:
+                    await self._change(pattern, lambda entries, added=added: entries | added)  # type: ignore[misc]
+                except (KafkaError, StoreError) as error:
+                    failed = _failure(error)
+                    for number in numbers:
+                        outcomes[number] = failed
+        return outcomes
+
+    async def delete(self, filters: Sequence[AclFilter]) -> list[list[tuple[AclBinding, Outcome]]]:
+        """Remove the rules that each filter finds; one that several find is the first's."""
+        found: list[list[tuple[AclBinding, Outcome]]] = [[] for _ in filters]
+        async with self._lock:
+            # A rule that another broker has just added may not be known here: look for those that a filter names.
+            patterns = dict.fromkeys(pattern for pattern, _ in self.rules)
+            patterns.update(dict.fromkeys(pattern for each in filters for pattern in each.patterns))
+            for done, pattern in enumerate(patterns, 1):
+                if done % _SLICE == 0:
+                    await asyncio.sleep(0)
+                wanted = [(n, each) for n, each in enumerate(filters) if each.finds_pattern(pattern)]
+                if wanted and AclNode.can_have(pattern):
+                    await self._delete_from(pattern, wanted, found)
+        return found
+
+    async def _delete_from(
+        self,
+        pattern: ResourcePattern,
+        wanted: Sequence[tuple[int, AclFilter]],
+        found: list[list[tuple[AclBinding, Outcome]]],
+    ) -> None:
+        removed: dict[AclEntry, int] = {}
+
+        def remaining(entries: frozenset[AclEntry]) -> frozenset[AclEntry]:
+            removed.clear()
+            for entry in entries:
+                for number, each in wanted:
+                    if each.finds_entry(entry):
+                        removed[entry] = number
+                        break
+            return entries - removed.keys()
+
+        outcome = Outcome()
+        try:
+            await self._change(pattern, remaining)
+        except (KafkaError, StoreError) as error:
+            outcome = _failure(error)
+        for entry, number in removed.items():
+            found[number].append((AclBinding(pattern, entry), outcome))
+
+    async def _change(
+        self, pattern: ResourcePattern, change: Callable[[frozenset[AclEntry]], frozenset[AclEntry]]
+    ) -> None:
+        """Change a pattern's entries in the store and here. Raises KafkaError, StoreError."""
+        path = AclNode.path(pattern)
+        for _ in range(_TRIES):
+            node = await self._read(path)
+            try:
+                entries = frozenset() if node is None else AclNode.decode(path, node[0])
+            except BadNodeError as error:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{error}; remove the node") from error
+            after = change(entries)
+            if after == entries:
+                self._put(pattern, entries)
+                return
+            data = AclNode.encode(after)
+            if len(data) > _LONGEST:
+                raise KafkaError(
+                    ErrorCode.POLICY_VIOLATION, f"{pattern} has too many rules: use groups of resources"
+                )
+            try:
+                if node is None:
+                    await self._store.create(path, data)
+                elif after:
+                    await self._store.set(path, data, node[1])
+                else:
+                    await self._store.delete(path, node[1])
+            except (NodeExistsError, NoNodeError, BadVersionError):
+                # Another broker was quicker.
+                await self._clock.sleep(_RETRY_SECONDS)
+                continue
+            self._put(pattern, after)
+            _log.info("ACLs changed", resource=str(pattern), rules=len(after))
+            if self._task is not None:
+                await self._store.create(
+                    AclChangeNode.prefix(pattern.pattern), AclChangeNode.encode(pattern), sequence=True
+                )
+            return
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"Failed to update ACLs for {pattern} after trying a maximum of {_TRIES - 1} times",
+        )
+
+    def _put(self, pattern: ResourcePattern, entries: frozenset[AclEntry]) -> None:
+        if entries != self.rules.entries(pattern):
+            self.rules.put(pattern, entries)
+            self._changed()
+
+    def _changed(self) -> None:
+        for callback in self.on_change:
+            callback()
+
+    async def _read(self, path: str) -> Node:
+        try:
+            return await self._store.get(path)
+        except NoNodeError:
+            return None
+
+    async def _read_each(self, paths: Sequence[str]) -> list[Node]:
+        return [await self._read(path) for path in paths]
+
+    def _on_event(self, event: StoreEvent) -> None:
+        # Nothing changes the data of these nodes: a new session says so, because anything may have changed meanwhile.
+        if event.kind is EventKind.CHANGED:
+            self._all_again = True
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                async with self._lock:
+                    if self._all_again:
+                        await self.load()
+                        self._all_again = False
+                    else:
+                        for kind in AclNode.PARENTS:
+                            await self._read_changes(kind)
+            except StoreError as error:
+                _log.warning("changes of ACLs can't be read, trying again", reason=str(error))
+                await self._clock.sleep(_AGAIN_SECONDS)
+                self._wake.set()
+
+    async def _changes(self, kind: PatternType) -> dict[int, str]:
+        parent = AclChangeNode.PARENTS[kind]
+        found = {}
+        for name in await self._store.children(parent):
+            number = name.removeprefix(AclChangeNode.NAME)
+            if number != name and number.isascii() and number.isdigit():
+                found[int(number)] = f"{parent}/{name}"
+        return found
+
+    async def _read_changes(self, kind: PatternType) -> None:
+        changes = await self._changes(kind)
+        for number in sorted(number for number in changes if number > self._seen[kind]):
+            await self._read_change(changes[number])
+            self._seen[kind] = number
+        for number in sorted(changes)[:-_KEPT]:
+            try:
+                await self._store.delete(changes[number])
+            except NoNodeError:
+                continue
+
+    async def _read_change(self, path: str) -> None:
+        node = await self._read(path)
+        if node is None:
+            return
+        try:
+            pattern = AclChangeNode.decode(path, node[0])
+        except BadNodeError as error:
+            _log.warning("a notification of changed ACLs was ignored", reason=str(error))
+            return
+        if AclNode.can_have(pattern):
+            changed = await self._read(AclNode.path(pattern))
+            self._put(pattern, frozenset() if changed is None else _decode(pattern, changed[0]))
+
+
+def _decode(pattern: ResourcePattern, data: bytes) -> frozenset[AclEntry]:
+    try:
+        return AclNode.decode(AclNode.path(pattern), data)
+    except BadNodeError as error:
+        _log.error(
+            "ACLs can't be read: only super users may use the resource",
+            resource=str(pattern),
+            reason=str(error),
+        )
+        return _UNREADABLE
+
+
+def _failure(error: KafkaError | StoreError) -> Outcome:
+    if isinstance(error, KafkaError):
+        return Outcome(error.code, error.message)
+    return Outcome(ErrorCode.KAFKA_STORAGE_ERROR, str(error))

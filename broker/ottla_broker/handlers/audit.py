@@ -1,0 +1,90 @@
+"""The audit log: who wanted to do what, to which resource, from where, and whether it was allowed.
+
+One event per decision, ``access denied`` or ``access allowed``, in the broker's log of events. A client that repeats a
+request doesn't fill the disk: the same decision is logged again after a while, with the number of repeats.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla_broker.events import get_logger
+from ottla_protocol.acls import title
+
+if TYPE_CHECKING:
+    from ottla_broker.clock import Clock
+    from ottla_broker.network.service import ClientConnection
+    from ottla_protocol.acls import AclOperation, AclResource
+
+_log = get_logger()
+
+OFF: Final = "off"
+DENIED: Final = "denied"
+ALL: Final = "all"
+
+_QUIET_SECONDS: Final = 10.0
+"""For how long a repeated decision isn't logged."""
+_REMEMBERED: Final = 4096
+_LINES_PER_SECOND: Final = 100
+"""More are counted, not written: a client that makes up names can't flood the log."""
+
+
+class AuditLog:
+    """Owned by the loop thread.
+
+    Attributes:
+        allowed: whether decisions that allow are logged too.
+    """
+
+    def __init__(self, clock: Clock, what: str) -> None:
+        """``what``: OFF, DENIED or ALL."""
+        self._clock = clock
+        self._off = what == OFF
+        self.allowed = what == ALL
+        # When each decision was logged, and how often it was repeated since.
+        self._logged: dict[tuple[object, ...], tuple[float, int]] = {}
+        self._second = 0.0
+        self._lines = 0
+        self._suppressed = 0
+
+    def record(
+        self,
+        client: ClientConnection,
+        operation: AclOperation,
+        resource: AclResource,
+        name: str,
+        *,
+        allowed: bool,
+    ) -> None:
+        """Log a decision."""
+        if self._off:
+            return
+        key = (client.principal, client.client_host, operation, resource, name, allowed)
+        now = self._clock.monotonic()
+        since, repeats = self._logged.get(key, (-_QUIET_SECONDS, 0))
+        if now - since < _QUIET_SECONDS:
+            self._logged[key] = (since, repeats + 1)
+            return
+        if now - self._second >= 1.0:
+            self._second, self._lines = now, 0
+        if self._lines >= _LINES_PER_SECOND:
+            self._suppressed += 1
+            return
+        self._lines += 1
+        if len(self._logged) >= _REMEMBERED:
+            self._logged.clear()
+        self._logged[key] = (now, 0)
+        more: dict[str, object] = {"repeats": repeats} if repeats else {}
+        if self._suppressed:
+            more["suppressed"], self._suppressed = self._suppressed, 0
+        _log.info(
+            "access allowed" if allowed else "access denied",
+            principal=str(client.principal),
+            operation=title(operation),
+            resource=f"{title(resource)}:{name}",
+            host=client.client_host,
+            listener=client.listener,
+            connection=client.id,
+            client_id=client.client_id,
+            **more,
+        )

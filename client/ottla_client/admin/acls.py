@@ -1,0 +1,184 @@
+"""Admin's calls for access control lists (KIP-140, KIP-290)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeVar
+
+from ottla_protocol.acls import (
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    AclResource,
+    PatternType,
+    ResourcePattern,
+)
+from ottla_protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from ottla_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from ottla_protocol.messages.describe_acls import DescribeAclsRequest
+
+from ..deadline import Deadline
+from ..errors import ClientError
+from ..requests.driver import Node, ToNodes
+from ..requests.outcomes import error_of, outcome_of
+from .arguments import listed
+from .base import AdminBase
+
+K = TypeVar("K")
+
+_ALL: Final = AclFilter()
+
+
+class AclCalls(AdminBase):
+    """Admin's calls for access control lists."""
+
+    async def describe_acls(
+        self, acl_filter: AclFilter = _ALL, *, timeout: float | None = None
+    ) -> list[AclBinding]:
+        """The ACLs that a filter finds, by default all, sorted.
+
+        Raises BrokerError: SECURITY_DISABLED if the brokers have no access control.
+        """
+
+        async def ask(
+            node: Node, _: list[AclFilter], deadline: Deadline
+        ) -> Mapping[AclFilter, list[AclBinding] | ClientError]:
+            request = DescribeAclsRequest(
+                resource_type_filter=acl_filter.resource,
+                resource_name_filter=acl_filter.name,
+                pattern_type_filter=acl_filter.pattern,
+                principal_filter=acl_filter.principal,
+                host_filter=acl_filter.host,
+                operation=acl_filter.operation,
+                permission_type=acl_filter.permission,
+            )
+            answer = await self._call(node, request, deadline)
+            if answer.error_code:
+                return {acl_filter: error_of(answer.error_code, "ACLs", answer.error_message)}
+            return {
+                acl_filter: [
+                    _binding(
+                        resource.resource_type,
+                        resource.resource_name,
+                        resource.pattern_type,
+                        acl.principal,
+                        acl.host,
+                        acl.operation,
+                        acl.permission_type,
+                    )
+                    for resource in answer.resources
+                    for acl in resource.acls
+                ]
+            }
+
+        found = await self._each("describe ACLs", [acl_filter], self._any(), ask, self._deadline(timeout))
+        return sorted(found[acl_filter])
+
+    async def create_acls(self, acls: Iterable[AclBinding], *, timeout: float | None = None) -> None:
+        """Add ACLs; those that exist already stay.
+
+        Raises BrokerError: SECURITY_DISABLED, INVALID_REQUEST, …; PartialError for several ACLs.
+        """
+
+        async def ask(
+            node: Node, some: list[AclBinding], deadline: Deadline
+        ) -> Mapping[AclBinding, ClientError | None]:
+            request = CreateAclsRequest(
+                creations=[
+                    AclCreation(
+                        resource_type=pattern.resource,
+                        resource_name=pattern.name,
+                        resource_pattern_type=pattern.pattern,
+                        principal=entry.principal,
+                        host=entry.host,
+                        operation=entry.operation,
+                        permission_type=entry.permission,
+                    )
+                    for pattern, entry in some
+                ]
+            )
+            answer = await self._call(node, request, deadline)
+            return {
+                acl: outcome_of(result.error_code, None, str(acl), result.error_message)
+                for acl, result in zip(some, answer.results, strict=True)
+            }
+
+        wanted = listed(acls, AclBinding)
+        await self._each("create ACLs", wanted, self._any(), ask, self._deadline(timeout))
+
+    async def delete_acls(
+        self, filters: Iterable[AclFilter], *, timeout: float | None = None
+    ) -> list[AclBinding]:
+        """Remove the ACLs that the filters find, and return them, sorted.
+
+        Raises BrokerError: SECURITY_DISABLED, …; PartialError for several filters.
+        """
+
+        async def ask(
+            node: Node, some: list[AclFilter], deadline: Deadline
+        ) -> Mapping[AclFilter, list[AclBinding] | ClientError]:
+            request = DeleteAclsRequest(
+                filters=[
+                    DeleteAclsFilter(
+                        resource_type_filter=each.resource,
+                        resource_name_filter=each.name,
+                        pattern_type_filter=each.pattern,
+                        principal_filter=each.principal,
+                        host_filter=each.host,
+                        operation=each.operation,
+                        permission_type=each.permission,
+                    )
+                    for each in some
+                ]
+            )
+            answer = await self._call(node, request, deadline)
+            outcomes: dict[AclFilter, list[AclBinding] | ClientError] = {}
+            for each, result in zip(some, answer.filter_results, strict=True):
+                failed = next((acl for acl in result.matching_acls if acl.error_code), result)
+                outcomes[each] = outcome_of(
+                    failed.error_code,
+                    [
+                        _binding(
+                            acl.resource_type,
+                            acl.resource_name,
+                            acl.pattern_type,
+                            acl.principal,
+                            acl.host,
+                            acl.operation,
+                            acl.permission_type,
+                        )
+                        for acl in result.matching_acls
+                    ],
+                    "ACLs",
+                    failed.error_message,
+                )
+            return outcomes
+
+        wanted = listed(filters, AclFilter)
+        found = await self._each("delete ACLs", wanted, self._any(), ask, self._deadline(timeout))
+        return sorted({acl for some in found.values() for acl in some})
+
+    def _any(self) -> ToNodes[K]:
+        return ToNodes(self._cluster, lambda _: None)
+
+
+def _binding(
+    resource: int, name: str, pattern: int, principal: str, host: str, operation: int, permission: int
+) -> AclBinding:
+    """An ACL in a response; a code that is newer than this client becomes UNKNOWN."""
+    return AclBinding(
+        ResourcePattern(_code(AclResource, resource), name, _code(PatternType, pattern)),
+        AclEntry(principal, host, _code(AclOperation, operation), _code(AclPermission, permission)),
+    )
+
+
+E = TypeVar("E", AclResource, PatternType, AclOperation, AclPermission)
+
+
+def _code(kind: type[E], number: int) -> E:
+    try:
+        return kind(number)
+    except ValueError:
+        return kind(0)

@@ -1,0 +1,120 @@
+"""Admin's calls and ``ottla acls``, against a broker with access control."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from tests.client.commands.ottla_command import Ottla
+from tests.support.processes import BrokerProcess
+
+from ottla_client.admin import (
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    AclResource,
+    PatternType,
+    ResourcePattern,
+)
+from ottla_client.errors import BrokerError
+from ottla_client.sync import Admin
+from ottla_protocol.errors import ErrorCode
+
+pytestmark = pytest.mark.ottla_only
+
+SETTINGS = {
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:ANONYMOUS;User:root",
+}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    running = BrokerProcess(tmp_path_factory.mktemp("guarded") / "data", SETTINGS).start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def ottla(guarded: BrokerProcess) -> Iterator[Ottla]:
+    yield Ottla(guarded.bootstrap)
+    with Admin(guarded.bootstrap) as admin:
+        admin.delete_acls([AclFilter()])
+
+
+def test_calls(guarded: BrokerProcess) -> None:
+    orders = AclBinding(
+        ResourcePattern(AclResource.TOPIC, "orders"),
+        AclEntry("User:alice", "*", AclOperation.READ, AclPermission.ALLOW),
+    )
+    prefix = AclBinding(
+        ResourcePattern(AclResource.GROUP, "b", PatternType.PREFIXED),
+        AclEntry("User:*", "10.0.0.1", AclOperation.ALL, AclPermission.DENY),
+    )
+    with Admin(guarded.bootstrap) as admin:
+        admin.create_acls([orders, prefix])
+        assert admin.describe_acls() == [orders, prefix]
+        assert admin.describe_acls(AclFilter(AclResource.GROUP, "billing", PatternType.MATCH)) == [prefix]
+        bad = orders._replace(pattern=orders.pattern._replace(name="a/b"))
+        with pytest.raises(BrokerError) as refused:
+            admin.create_acls([bad])
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
+        assert admin.delete_acls([AclFilter(principal="User:alice"), AclFilter()]) == [orders, prefix]
+        assert admin.describe_acls() == []
+
+
+def test_without_access_control(broker: BrokerProcess) -> None:
+    assert "No Authorizer is configured" in Ottla(broker.bootstrap).fails("acls", "list")
+
+
+def test_add_list_and_remove(ottla: Ottla) -> None:
+    assert ottla.run("acls", "list").stderr == "no ACLs\n"
+    assert ottla("acls", "add", "alice", "read", "topic:orders") == "User:alice may read topic:orders\n"
+    ottla("acls", "add", "*", "describe-configs", "topic:orders-*", "--deny", "--host", "10.0.0.1")
+    ottla("acls", "add", "Group:ops", "alter", "cluster")
+    lines = ottla("acls", "list").splitlines()
+    assert [line.split() for line in lines[1:]] == [
+        ["Group:ops", "allow", "alter", "cluster", "*"],
+        ["User:*", "deny", "describe-configs", "topic:orders-*", "10.0.0.1"],
+        ["User:alice", "allow", "read", "topic:orders", "*"],
+    ]
+    found = json.loads(ottla("acls", "list", "--resource", "topic:orders-eu", "--json"))
+    assert [acl["resource"] for acl in found] == ["topic:orders-*"]
+    found = json.loads(ottla("acls", "list", "--principal", "alice", "--json"))
+    assert [acl["operation"] for acl in found] == ["read"]
+    assert ottla.run("acls", "remove", "alice", "read", "topic:orders").stderr == "1 ACL removed\n"
+    assert "no such ACL" in ottla.fails("acls", "remove", "alice", "read", "topic:orders")
+
+
+def test_explain(ottla: Ottla) -> None:
+    def explain(*words: str) -> str:
+        return ottla("acls", "explain", *words).strip()
+
+    assert explain("alice", "read", "topic:orders") == "denied: there are no rules for the resource"
+    ottla("acls", "add", "alice", "write", "topic:orders*")
+    assert explain("alice", "describe", "topic:orders") == "allowed: User:alice may write topic:orders*"
+    assert explain("bob", "write", "topic:orders").startswith("denied: there are rules for the resource")
+    ottla("acls", "add", "*", "all", "topic:orders", "--deny", "--host", "10.0.0.1")
+    assert explain("alice", "write", "topic:orders").startswith("allowed")
+    told = explain("alice", "write", "topic:orders", "--host", "10.0.0.1")
+    assert told == "denied: User:* may not all topic:orders from 10.0.0.1"
+    assert explain("root", "delete", "topic:x") == "allowed: User:root is a super user (super.users)"
+    document = json.loads(ottla("acls", "explain", "alice", "write", "topic:orders", "--json"))
+    assert document["allowed"] is True
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("alice", "raed", "topic:t"), "did you mean read?"),
+        (("alice", "read", "topics:t"), "did you mean topic?"),
+        (("alice", "read", "topic:"), "write topic:NAME"),
+        (("alice", "write", "group:g"), "these are: delete, describe, read"),
+        ((":", "read", "topic:t"), "no principal"),
+    ],
+)
+def test_wrong_arguments(ottla: Ottla, words: tuple[str, ...], part: str) -> None:
+    assert part in ottla.fails("acls", "add", *words, code=2)

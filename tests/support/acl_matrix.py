@@ -1,0 +1,580 @@
+"""What each API needs, as requests and rules: the same rows for Ottla (tests/server) and Kafka (tests/interop).
+
+Everyone here is User:ANONYMOUS. Who asks is told by the address: 127.0.0.1 may do all to the cluster, and so makes the
+rules; 127.0.0.2 is the client under test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from tests.support.waiting import wait_for
+from tests.support.wire import Wire
+
+from ottla_protocol.acls import (
+    CLUSTER_NAME,
+    AclBinding,
+    AclEntry,
+    AclOperation,
+    AclPermission,
+    AclResource,
+    PatternType,
+    ResourcePattern,
+    parse_title,
+)
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages import alter_configs, describe_topic_partitions, incremental_alter_configs
+from ottla_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from ottla_protocol.messages.alter_configs import AlterConfigsRequest
+from ottla_protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from ottla_protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from ottla_protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from ottla_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from ottla_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from ottla_protocol.messages.delete_groups import DeleteGroupsRequest
+from ottla_protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from ottla_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla_protocol.messages.describe_acls import DescribeAclsRequest
+from ottla_protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+from ottla_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla_protocol.messages.describe_groups import DescribeGroupsRequest
+from ottla_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from ottla_protocol.messages.describe_transactions import DescribeTransactionsRequest
+from ottla_protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from ottla_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla_protocol.messages.end_txn import EndTxnRequest
+from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla_protocol.messages.heartbeat import HeartbeatRequest
+from ottla_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla_protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from ottla_protocol.messages.list_client_metrics_resources import ListClientMetricsResourcesRequest
+from ottla_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla_protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla_protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from ottla_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from ottla_protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla_protocol.messages.sync_group import SyncGroupRequest
+from ottla_protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from ottla_protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+
+ADMIN, CLIENT = "127.0.0.1", "127.0.0.2"
+ANONYMOUS = "User:ANONYMOUS"
+TOPIC = "orders"
+
+T = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+G = ErrorCode.GROUP_AUTHORIZATION_FAILED
+C = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+X = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+FORBIDDEN = {T, G, C, X}
+
+SETTINGS = {
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+class Row(NamedTuple):
+    """A request; what it is refused with; and rules that allow it, as ``Operation Type:name``.
+
+    ``partial``: what it is refused with under the first rule alone.
+    """
+
+    request: Any
+    version: int
+    refused: ErrorCode
+    rules: tuple[str, ...]
+    partial: ErrorCode | None = None
+    kafka: bool = True
+    """Whether Kafka in ZooKeeper mode serves it."""
+
+
+def _commit() -> list[OffsetCommitRequestTopic]:
+    return [OffsetCommitRequestTopic(name=TOPIC, partitions=[OffsetCommitRequestPartition()])]
+
+
+ROWS: Sequence[Row] = (
+    Row(
+        ProduceRequest(
+            acks=1,
+            topic_data=[TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(records=b"")])],
+        ),
+        9,
+        T,
+        ("Write Topic:orders",),
+    ),
+    Row(
+        FetchRequest(
+            replica_id=-1,
+            max_bytes=1024,
+            session_epoch=-1,
+            topics=[FetchTopic(topic=TOPIC, partitions=[FetchPartition(partition_max_bytes=1024)])],
+        ),
+        12,
+        T,
+        ("Read Topic:orders",),
+    ),
+    Row(
+        ListOffsetsRequest(
+            replica_id=-1,
+            topics=[ListOffsetsTopic(name=TOPIC, partitions=[ListOffsetsPartition(timestamp=-1)])],
+        ),
+        8,
+        T,
+        ("Describe Topic:orders",),
+    ),
+    Row(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), 12, T, ("Describe Topic:orders",)),
+    Row(MetadataRequest(topics=[MetadataRequestTopic(name="gone")]), 4, T, ("Describe Topic:gone",)),
+    Row(
+        OffsetCommitRequest(group_id="billing", topics=_commit()),
+        8,
+        G,
+        ("Read Group:billing", "Read Topic:orders"),
+        T,
+    ),
+    Row(
+        OffsetFetchRequest(
+            groups=[
+                OffsetFetchRequestGroup(
+                    group_id="billing",
+                    topics=[OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])],
+                )
+            ]
+        ),
+        8,
+        G,
+        ("Describe Group:billing", "Describe Topic:orders"),
+        T,
+    ),
+    Row(FindCoordinatorRequest(key="billing", key_type=0), 3, G, ("Describe Group:billing",)),
+    Row(
+        FindCoordinatorRequest(coordinator_keys=["pay"], key_type=1), 4, X, ("Describe TransactionalId:pay",)
+    ),
+    Row(
+        JoinGroupRequest(
+            group_id="billing",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        ),
+        5,
+        G,
+        ("Read Group:billing",),
+    ),
+    Row(HeartbeatRequest(group_id="billing", member_id="m"), 4, G, ("Read Group:billing",)),
+    Row(
+        LeaveGroupRequest(group_id="billing", members=[MemberIdentity(member_id="m")]),
+        4,
+        G,
+        ("Read Group:billing",),
+    ),
+    Row(SyncGroupRequest(group_id="billing", member_id="m"), 4, G, ("Read Group:billing",)),
+    Row(DescribeGroupsRequest(groups=["billing"]), 5, G, ("Describe Group:billing",)),
+    Row(DeleteGroupsRequest(groups_names=["gone"]), 2, G, ("Delete Group:gone",)),
+    Row(
+        OffsetDeleteRequest(
+            group_id="billing",
+            topics=[OffsetDeleteRequestTopic(name=TOPIC, partitions=[OffsetDeleteRequestPartition()])],
+        ),
+        0,
+        G,
+        ("Delete Group:billing", "Read Topic:orders"),
+    ),
+    Row(
+        CreateTopicsRequest(
+            topics=[CreatableTopic(name="new", num_partitions=1, replication_factor=1)], validate_only=True
+        ),
+        7,
+        T,
+        ("Create Topic:new",),
+    ),
+    Row(
+        CreateTopicsRequest(
+            topics=[CreatableTopic(name="new", num_partitions=1, replication_factor=1)], validate_only=True
+        ),
+        4,
+        T,
+        ("Create Cluster:kafka-cluster",),
+    ),
+    Row(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")]), 6, T, ("Delete Topic:gone",)),
+    Row(
+        CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=TOPIC, count=2)], validate_only=True),
+        3,
+        T,
+        ("Alter Topic:orders",),
+    ),
+    Row(
+        DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=TOPIC, partitions=[DeleteRecordsPartition()])]),
+        2,
+        T,
+        ("Delete Topic:orders",),
+    ),
+    Row(InitProducerIdRequest(transactional_id=None), 4, C, ("IdempotentWrite Cluster:kafka-cluster",)),
+    Row(InitProducerIdRequest(transactional_id=None), 4, C, ("Write Topic:orders",)),
+    Row(
+        InitProducerIdRequest(transactional_id="pay", transaction_timeout_ms=1000),
+        4,
+        X,
+        ("Write TransactionalId:pay",),
+    ),
+    Row(
+        OffsetForLeaderEpochRequest(
+            replica_id=-1,
+            topics=[OffsetForLeaderTopic(topic=TOPIC, partitions=[OffsetForLeaderPartition()])],
+        ),
+        4,
+        T,
+        ("Describe Topic:orders",),
+    ),
+    Row(
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="pay",
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])],
+        ),
+        3,
+        X,
+        ("Write TransactionalId:pay", "Write Topic:orders"),
+        T,
+    ),
+    Row(
+        AddOffsetsToTxnRequest(transactional_id="pay", group_id="billing"),
+        3,
+        X,
+        ("Write TransactionalId:pay", "Read Group:billing"),
+        G,
+    ),
+    Row(EndTxnRequest(transactional_id="pay"), 3, X, ("Write TransactionalId:pay",)),
+    Row(
+        TxnOffsetCommitRequest(
+            transactional_id="pay",
+            group_id="billing",
+            topics=[TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[TxnOffsetCommitRequestPartition()])],
+        ),
+        3,
+        X,
+        ("Write TransactionalId:pay", "Read Group:billing", "Read Topic:orders"),
+        G,
+    ),
+    Row(
+        WriteTxnMarkersRequest(
+            markers=[
+                WritableTxnMarker(
+                    producer_id=1, topics=[WritableTxnMarkerTopic(name="gone", partition_indexes=[0])]
+                )
+            ]
+        ),
+        1,
+        C,
+        ("Alter Cluster:kafka-cluster",),
+    ),
+    Row(
+        DescribeAclsRequest(
+            resource_type_filter=1,
+            resource_name_filter=None,
+            pattern_type_filter=1,
+            principal_filter=None,
+            host_filter=None,
+            operation=1,
+            permission_type=1,
+        ),
+        3,
+        C,
+        ("Describe Cluster:kafka-cluster",),
+    ),
+    Row(
+        CreateAclsRequest(
+            creations=[
+                AclCreation(
+                    resource_type=2,
+                    resource_name="",
+                    resource_pattern_type=3,
+                    principal="User:a",
+                    host="*",
+                    operation=3,
+                    permission_type=3,
+                )
+            ]
+        ),
+        3,
+        C,
+        ("Alter Cluster:kafka-cluster",),
+    ),
+    Row(
+        DeleteAclsRequest(
+            filters=[
+                DeleteAclsFilter(
+                    resource_type_filter=2,
+                    resource_name_filter="gone",
+                    pattern_type_filter=3,
+                    principal_filter="User:gone",
+                    host_filter=None,
+                    operation=1,
+                    permission_type=1,
+                )
+            ]
+        ),
+        3,
+        C,
+        ("Alter Cluster:kafka-cluster",),
+    ),
+    Row(
+        DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name=TOPIC)]),
+        4,
+        T,
+        ("DescribeConfigs Topic:orders",),
+    ),
+    Row(
+        DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=4, resource_name="")]),
+        4,
+        C,
+        ("DescribeConfigs Cluster:kafka-cluster",),
+    ),
+    Row(
+        AlterConfigsRequest(
+            resources=[alter_configs.AlterConfigsResource(resource_type=2, resource_name=TOPIC)],
+            validate_only=True,
+        ),
+        2,
+        T,
+        ("AlterConfigs Topic:orders",),
+    ),
+    Row(
+        IncrementalAlterConfigsRequest(
+            resources=[incremental_alter_configs.AlterConfigsResource(resource_type=4, resource_name="")],
+            validate_only=True,
+        ),
+        1,
+        C,
+        ("AlterConfigs Cluster:kafka-cluster",),
+    ),
+    Row(
+        AlterReplicaLogDirsRequest(
+            dirs=[
+                AlterReplicaLogDir(
+                    path="/nowhere", topics=[AlterReplicaLogDirTopic(name="gone", partitions=[0])]
+                )
+            ]
+        ),
+        2,
+        C,
+        ("Alter Cluster:kafka-cluster",),
+    ),
+    Row(DescribeLogDirsRequest(topics=[]), 4, C, ("Describe Cluster:kafka-cluster",)),
+    Row(
+        ElectLeadersRequest(
+            election_type=0, topic_partitions=[TopicPartitions(topic="gone", partitions=[0])], timeout_ms=1000
+        ),
+        2,
+        C,
+        ("Alter Cluster:kafka-cluster",),
+    ),
+    Row(AlterPartitionReassignmentsRequest(), 0, C, ("Alter Cluster:kafka-cluster",)),
+    Row(ListPartitionReassignmentsRequest(topics=None), 0, C, ("Describe Cluster:kafka-cluster",)),
+    Row(DescribeClientQuotasRequest(), 1, C, ("DescribeConfigs Cluster:kafka-cluster",)),
+    Row(DescribeUserScramCredentialsRequest(users=None), 0, C, ("Describe Cluster:kafka-cluster",)),
+    Row(
+        DescribeProducersRequest(topics=[TopicRequest(name=TOPIC, partition_indexes=[0])]),
+        0,
+        T,
+        ("Read Topic:orders",),
+    ),
+    Row(DescribeTransactionsRequest(transactional_ids=["pay"]), 0, X, ("Describe TransactionalId:pay",)),
+    Row(ListClientMetricsResourcesRequest(), 0, C, ("DescribeConfigs Cluster:kafka-cluster",), kafka=False),
+    Row(
+        DescribeTopicPartitionsRequest(
+            topics=[describe_topic_partitions.TopicRequest(name=TOPIC)], response_partition_limit=9
+        ),
+        0,
+        T,
+        ("Describe Topic:orders",),
+        kafka=False,
+    ),
+)
+
+Variant = tuple[str, bool, Sequence[tuple[AclPermission, str, str, PatternType | None, str | None]]]
+
+_ALLOW, _DENY = AclPermission.ALLOW, AclPermission.DENY
+
+VARIANTS: Sequence[Variant] = (
+    # Name, whether it is allowed, and rules: permission, principal, host, and a pattern and operation in place of the
+    # row's own: PREFIXED cuts the name, LITERAL makes it a wildcard.
+    ("exact", True, [(_ALLOW, ANONYMOUS, CLIENT, None, None)]),
+    ("everyone", True, [(_ALLOW, "User:*", "*", None, None)]),
+    ("prefix", True, [(_ALLOW, ANONYMOUS, "*", PatternType.PREFIXED, None)]),
+    ("wildcard", True, [(_ALLOW, ANONYMOUS, "*", PatternType.LITERAL, None)]),
+    ("all operations", True, [(_ALLOW, ANONYMOUS, CLIENT, None, "All")]),
+    ("another user", False, [(_ALLOW, "User:other", "*", None, None)]),
+    ("another type of principal", False, [(_ALLOW, "Group:ANONYMOUS", "*", None, None)]),
+    ("another host", False, [(_ALLOW, ANONYMOUS, "127.0.0.9", None, None)]),
+    ("denied", False, [(_ALLOW, ANONYMOUS, CLIENT, None, None), (_DENY, "User:*", CLIENT, None, None)]),
+    (
+        "denied by a prefix",
+        False,
+        [(_ALLOW, ANONYMOUS, CLIENT, None, None), (_DENY, ANONYMOUS, CLIENT, PatternType.PREFIXED, "All")],
+    ),
+    (
+        "denied to another",
+        True,
+        [(_ALLOW, ANONYMOUS, CLIENT, None, None), (_DENY, "User:x", "*", None, None)],
+    ),
+)
+
+
+def binding(rule: str, principal: str = ANONYMOUS, host: str = CLIENT) -> AclBinding:
+    """``Read Topic:orders`` as a rule that allows it."""
+    operation, _, resource = rule.partition(" ")
+    kind, _, name = resource.partition(":")
+    parsed, of_type = parse_title(AclOperation, operation), parse_title(AclResource, kind)
+    assert parsed is not None
+    assert of_type is not None
+    return AclBinding(ResourcePattern(of_type, name), AclEntry(principal, host, parsed, _ALLOW))
+
+
+def bindings(row: Row, variant: Variant) -> list[AclBinding]:
+    """The rules of a row in a variant."""
+    found = []
+    for rule in row.rules:
+        for permission, principal, host, kind, operation in variant[2]:
+            pattern, entry = binding(rule)
+            if pattern.resource is AclResource.CLUSTER:
+                kind = None  # has only this name
+            if kind is PatternType.PREFIXED:
+                pattern = pattern._replace(name=pattern.name[:2], pattern=kind)
+            elif kind is PatternType.LITERAL:
+                pattern = pattern._replace(name="*")
+            entry = entry._replace(principal=principal, host=host, permission=permission)
+            if operation is not None:
+                entry = entry._replace(operation=AclOperation.ALL)
+            found.append(AclBinding(pattern, entry))
+    return found
+
+
+def create(wire: Wire, rules: Sequence[AclBinding]) -> None:
+    """Add rules."""
+    answer = wire.call(
+        CreateAclsRequest(
+            creations=[
+                AclCreation(
+                    resource_type=pattern.resource,
+                    resource_name=pattern.name,
+                    resource_pattern_type=pattern.pattern,
+                    principal=entry.principal,
+                    host=entry.host,
+                    operation=entry.operation,
+                    permission_type=entry.permission,
+                )
+                for pattern, entry in rules
+            ]
+        ),
+        3,
+    )
+    assert [(result.error_code, result.error_message) for result in answer.results] == [(0, None)] * len(
+        rules
+    )
+
+
+def delete(wire: Wire, rules: Sequence[AclBinding]) -> None:
+    """Remove rules."""
+    answer = wire.call(
+        DeleteAclsRequest(
+            filters=[
+                DeleteAclsFilter(
+                    resource_type_filter=pattern.resource,
+                    resource_name_filter=pattern.name,
+                    pattern_type_filter=pattern.pattern,
+                    principal_filter=entry.principal,
+                    host_filter=entry.host,
+                    operation=entry.operation,
+                    permission_type=entry.permission,
+                )
+                for pattern, entry in rules
+            ]
+        ),
+        3,
+    )
+    assert [result.error_code for result in answer.filter_results] == [0] * len(rules)
+
+
+def prepare(wire: Wire) -> None:
+    """Let 127.0.0.1 administer the cluster; the cluster must be open to it so far."""
+    create(wire, [binding(f"All Cluster:{CLUSTER_NAME}", host=ADMIN)])
+
+
+def prepare_topic(wire: Wire) -> None:
+    """Create the topic, and have coordinators of the group and of the transactional id."""
+    create(wire, [binding("Describe Group:billing", host=ADMIN)])
+    create(wire, [binding("Describe TransactionalId:pay", host=ADMIN)])
+    for kind, key in ((0, "billing"), (1, "pay")):
+        found = FindCoordinatorRequest(key=key, key_type=kind)
+        wait_for(lambda found=found: wire.call(found, 3).error_code == 0, "a coordinator")  # type: ignore[misc]
+    group = OffsetFetchRequest(group_id="billing", topics=[])
+    wait_for(lambda: wire.call(group, 7).error_code == 0, "the group's coordinator to have loaded")
+    answer = wire.call(
+        CreateTopicsRequest(topics=[CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)]), 4
+    )
+    assert [result.error_code for result in answer.topics] == [0]
+
+
+def forbidden(message: Any) -> set[ErrorCode]:
+    """The refusals in a response, those of its items included."""
+    return {ErrorCode(code) for code in _codes(message)} & FORBIDDEN
+
+
+def _codes(message: Any) -> Iterator[int]:
+    for name in (slot for kind in type(message).__mro__ for slot in getattr(kind, "__slots__", ())):
+        value = getattr(message, name, None)
+        if name in {"error_code", "partition_error_code"}:
+            yield int(value or 0)
+        elif isinstance(value, list):
+            for each in value:
+                if not isinstance(each, int | str | bytes):
+                    yield from _codes(each)
