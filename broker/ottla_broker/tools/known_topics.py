@@ -93,7 +93,7 @@ def from_metadata_log(image: MetadataImage, broker_id: int) -> Knowledge:
         if settings := image.configs.get((BROKER_RESOURCE, name)):
             known.broker_configs[name or DEFAULT_ENTITY] = settings
     if image.acls:
-        known.left_out.append(f"{len(image.acls)} ACLs: Ottla has no access control, and lets everyone in")
+        known.left_out.append(f"{len(image.acls)} ACLs: add those that you need with ottla acls add")
     if image.users:
         users = ", ".join(sorted({name for name, _ in image.users}))
         known.left_out.append(f"the passwords of {users}: Ottla has no SASL")
