@@ -15,18 +15,12 @@ from tests.support.handlers import Client, request_context, services, when_answe
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordinator.transaction.coordinator import Listed
 from ottla_broker.handlers import served_apis
-from ottla_broker.handlers.authorization import (
-    CLUSTER_NAME,
-    GATES,
-    RULES,
-    AclOperation,
-    AclResource,
-    Authorizer,
-)
+from ottla_broker.handlers.authorization import GATES, RULES, Authorizer
 from ottla_broker.log.config import LogConfig
 from ottla_broker.metadata.cache import MetadataCache, TopicInfo
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.fetch_session import FetchSessions
+from ottla_protocol.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import alter_configs, describe_topic_partitions, incremental_alter_configs

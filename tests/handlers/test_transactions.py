@@ -18,13 +18,14 @@ from ottla_broker.background import Background
 from ottla_broker.clock import SystemClock
 from ottla_broker.config import BrokerConfig
 from ottla_broker.handlers import describe_producers, fetch, list_offsets, produce, write_txn_markers
-from ottla_broker.handlers.authorization import AclOperation, AclResource, Authorizer
+from ottla_broker.handlers.authorization import Authorizer
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.files import Files
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.txn_markers import TxnMarkers
+from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest

@@ -71,6 +71,8 @@ class AclAuthorizer(Authorizer):
             if len(self._decisions) >= _CACHED:
                 self._decisions.clear()
             allowed = self._decisions[key] = self._decide(*key)
+        elif allowed and operation is not _CLUSTER_ACTION and not self._audit.allowed:
+            return True
         if operation is _CLUSTER_ACTION and client.listener != self._inter_broker_listener:
             allowed = False
         if explicit and (not allowed or self._audit.allowed):

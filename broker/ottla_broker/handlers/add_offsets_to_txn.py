@@ -7,11 +7,12 @@ flexible, 4 has TRANSACTION_ABORTABLE (KIP-890).
 from __future__ import annotations
 
 from ottla_broker.coordinator.transaction.metadata import Producer
-from ottla_broker.handlers.authorization import DENIED, AclResource
+from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.transactions import producer_error, refuse_late
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.network.pending_response import PendingResponse
+from ottla_protocol.acls import AclResource
 from ottla_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 _HAS_FENCED = 2

@@ -13,11 +13,11 @@ from functools import partial
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.transaction.metadata import Producer, TopicPartition
-from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.transactions import producer_error, refuse_late
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.network.pending_response import PendingResponse
+from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

@@ -6,9 +6,9 @@ have yet will be created in the folder, and is answered with an error. Kafka: ``
 
 from __future__ import annotations
 
-from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.names import MAX_FOLDER_NAME, future_folder
+from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,

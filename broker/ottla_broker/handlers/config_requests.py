@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 from ottla_broker.controller.api import Outcome, ResourceType
-from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 TWICE: Final = Outcome(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")

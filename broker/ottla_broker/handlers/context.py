@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla_broker.handlers.authorization import CLUSTER_NAME, DENIED, AclOperation, AclResource, Rules
+from ottla_broker.handlers.authorization import DENIED, Rules
+from ottla_protocol.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 NOT_ASKED: Final = -0x8000_0000

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from ottla_broker.controller.api import Outcome
 from ottla_broker.handlers.acl_requests import NO_AUTHORIZER, code_of
-from ottla_broker.handlers.authorization import CLUSTER_NAME, AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.acls import (
+    CLUSTER_NAME,
     AclBinding,
     AclEntry,
     AclOperation,
     AclPermission,
+    AclResource,
     PatternType,
     ResourcePattern,
 )

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 
 from ottla_broker.controller.api import MorePartitions, Outcome
-from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.create_partitions import (
     CreatePartitionsRequest,

@@ -10,8 +10,8 @@ from collections import Counter
 
 from ottla_broker.config.describe import describe_topic
 from ottla_broker.controller.api import CreatedTopic, NewTopic
-from ottla_broker.handlers.authorization import AclOperation, AclResource
 from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.create_topics import (
     CreatableTopic,

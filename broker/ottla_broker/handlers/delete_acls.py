@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from ottla_broker.controller.api import Outcome
 from ottla_broker.handlers.acl_requests import NO_AUTHORIZER, acl_filter
-from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
-from ottla_protocol.acls import AclBinding
+from ottla_protocol.acls import AclBinding, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.delete_acls import (
     DeleteAclsFilterResult,

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Awaitable
 
 from ottla_broker.controller.api import ZERO_ID, TopicToDelete
-from ottla_broker.handlers.authorization import AclOperation, AclResource
 from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.delete_topics import (
     DeletableTopicResult,

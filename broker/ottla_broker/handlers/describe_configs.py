@@ -17,8 +17,8 @@ from ottla_broker.config.describe import (
 from ottla_broker.controller.api import ResourceType
 from ottla_broker.controller.config_admin import check_own_id
 from ottla_broker.controller.validation import check_topic_name
-from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.describe_configs import (
     DescribeConfigsRequest,

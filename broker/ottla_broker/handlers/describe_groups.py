@@ -6,8 +6,8 @@ flexible. A group that doesn't exist is Dead, without an error.
 
 from __future__ import annotations
 
-from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
+from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.describe_groups import (
     DescribedGroup,

@@ -7,10 +7,10 @@ replicas except those in sync.
 
 from __future__ import annotations
 
-from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
 from ottla_broker.log.names import is_topic_name
 from ottla_broker.metadata.cache import ClientTopic
+from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ottla_broker.handlers.authorization import DENIED, AclResource
+from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.acls import AclResource
 from ottla_protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,

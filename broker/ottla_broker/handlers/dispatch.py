@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla_broker.events import get_logger
 from ottla_broker.handlers import Served
 from ottla_broker.handlers.api_versions import unsupported
-from ottla_broker.handlers.authorization import CLUSTER_NAME, DENIED, GATES, RULES, Authorizer, Gate
+from ottla_broker.handlers.authorization import DENIED, GATES, RULES, Authorizer, Gate
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply
+from ottla_protocol.acls import CLUSTER_NAME
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, ProtocolError
 from ottla_protocol.header import RequestHeader, parse_request_header, response_header_is_flexible

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from ottla_broker.controller.api import Outcome, Partition
-from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext, client_timeout
+from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.elect_leaders import (
     ElectLeadersRequest,

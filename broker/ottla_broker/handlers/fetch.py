@@ -11,12 +11,12 @@ their rack if it has a selector (KIP-392). Aborted transactions aren't built yet
 
 from __future__ import annotations
 
-from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.fetch_request import Fetch
 from ottla_broker.handlers.follower_fetch import FollowerFetch
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.delayed_fetch import DelayedFetch
+from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.fetch import (
     FetchableTopicResponse,

@@ -11,10 +11,11 @@ from collections.abc import Awaitable
 
 from ottla_broker.coordinator.transaction.coordinator import InitResult
 from ottla_broker.coordinator.transaction.metadata import Producer
-from ottla_broker.handlers.authorization import CLUSTER_NAME, DENIED, AclOperation, AclResource
+from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.transactions import producer_error, refuse_late
 from ottla_broker.network.pending_response import PendingResponse
+from ottla_protocol.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 

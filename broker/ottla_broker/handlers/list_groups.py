@@ -6,8 +6,8 @@ loaded ones and COORDINATOR_LOAD_IN_PROGRESS.
 
 from __future__ import annotations
 
-from ottla_broker.handlers.authorization import AclOperation, AclResource
 from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 

@@ -5,8 +5,8 @@ Version 1 selects by the time since a transaction began (KIP-994).
 
 from __future__ import annotations
 
-from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.acls import AclResource
 from ottla_protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,

@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Sequence
 from copy import copy
 
 from ottla_broker.controller.api import ZERO_ID
-from ottla_broker.handlers.authorization import AclOperation, AclResource
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext, cluster_operations
 from ottla_broker.log.names import is_topic_name
 from ottla_broker.metadata.cache import ClientTopic
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
+from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.metadata import (
     MetadataRequest,

@@ -5,9 +5,9 @@ In a group with members, only offsets of topics to which no member is subscribed
 
 from __future__ import annotations
 
-from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.network.pending_response import PendingResponse
+from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.offset_delete import (
     OffsetDeleteRequest,

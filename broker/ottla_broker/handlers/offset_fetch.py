@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ottla_broker.coordinator.group.commits import Fetched
-from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.offset_fetch import (
     OffsetFetchRequest,

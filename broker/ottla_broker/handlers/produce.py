@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.events import get_logger
 from ottla_broker.handlers import slow_produce
-from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.produce_verification import Verified, append_verified, transactional_batches
 from ottla_broker.handlers.slow_produce import FORMAT_2_SINCE, Settled, check_codec
@@ -29,6 +28,7 @@ from ottla_broker.log.verification import UNVERIFIED
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
+from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.produce import (
     BatchIndexAndErrorMessage,

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import CommitItem
 from ottla_broker.coordinator.group.offsets import Committed
-from ottla_broker.handlers.authorization import DENIED, AclResource
+from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.offset_commit import partition_errors
 from ottla_broker.handlers.transactions import late
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.transaction_verifier import Verdicts, Verification
+from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

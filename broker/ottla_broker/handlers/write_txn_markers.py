@@ -6,10 +6,10 @@ It is answered when all in-sync replicas have the markers. It needs ALTER or CLU
 
 from __future__ import annotations
 
-from ottla_broker.handlers.authorization import CLUSTER_NAME, AclOperation, AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.txn_markers import MarkerErrors, TxnMarker
+from ottla_protocol.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,

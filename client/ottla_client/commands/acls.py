@@ -213,7 +213,19 @@ async def remove(
     """
     pattern, entry = _binding(principal, operation, resource, host, deny)
     async with admin_of(console) as admin:
-        removed = await admin.delete_acls([AclFilter(*pattern, *entry)])
+        removed = await admin.delete_acls(
+            [
+                AclFilter(
+                    pattern.resource,
+                    pattern.name,
+                    pattern.pattern,
+                    entry.principal,
+                    entry.host,
+                    entry.operation,
+                    entry.permission,
+                )
+            ]
+        )
     if not removed:
         raise click.ClickException("there is no such ACL; `ottla acls list` shows all")
     if console.as_json:
