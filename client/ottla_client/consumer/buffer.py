@@ -190,6 +190,7 @@ class Buffer:
         are processed, too.
         """
         state = chunk.state
+        state.unsettled |= handed_out
         if handed_out or state in self._unprocessed:
             self._unprocessed.add(state)
         else:
@@ -223,6 +224,7 @@ class Buffer:
         state = chunk.state
         if chunk.version == state.version and chunk.position != state.position:
             state.position = chunk.position
+            state.unsettled = True
             self._unprocessed.add(state)
             if chunk.epoch is not None:
                 state.epoch = chunk.epoch

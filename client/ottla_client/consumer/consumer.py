@@ -329,7 +329,9 @@ class Consumer:
         ``auto_offset_reset`` says. Raises the errors of ``committed``.
         """
         states = self._states(partitions)
-        found = await self._commits().stable([state.partition for state in states], self._deadline())
+        commits = self._commits()
+        found = await commits.stable([state.partition for state in states], self._deadline())
+        commits.settle()
         for state in states:
             committed = found.get(state.partition)
             if self._engine.positions.get(state.partition) is not state:
@@ -412,8 +414,11 @@ class Consumer:
     def transaction_offsets(self) -> tuple[ConsumerGroupMetadata, dict[TopicPartition, OffsetAndMetadata]]:
         """What ``send_offsets`` of a transaction needs: ``group_metadata()``, and the offsets of ``commit()``.
 
-        Raises the errors of ``group_metadata``, and ConfigurationError with ``enable_auto_commit``, which would commit
-        the offsets whether or not the transaction is committed.
+        While nothing is assigned, as before the group's first rebalance has ended, there are no offsets.
+
+        Raises the errors of ``group_metadata``, CommitFailedError if the group took partitions away after their records
+        were handed out, and ConfigurationError with ``enable_auto_commit``, which would commit the offsets whether or
+        not the transaction is committed.
         """
         commits = self._commits()
         if self._settings.enable_auto_commit:
@@ -421,7 +426,7 @@ class Consumer:
                 "a transaction can't commit the offsets of a consumer that commits them itself: set"
                 " enable_auto_commit=False"
             )
-        return commits.group_metadata(), commits.handed_out()
+        return commits.transaction_offsets()
 
     def _commits(self) -> OffsetCommits:
         self._engine.check()

@@ -149,6 +149,7 @@ class Membership:
                 if self.listener is not None:
                     await self._call(self.listener.on_partitions_revoked, partitions)
             finally:
+                self._commits.taken_away(partitions)
                 self._removed(partitions)
 
     async def on_assigned(self, partitions: Set[TopicPartition]) -> None:
@@ -167,6 +168,7 @@ class Membership:
 
     async def on_lost(self, partitions: Set[TopicPartition]) -> None:
         """Drop the partitions at once: other members may be reading them."""
+        self._commits.taken_away(partitions)
         self._removed(partitions)
         if self.listener is not None:
             await self._call(self.listener.on_partitions_lost, partitions)

@@ -12,8 +12,10 @@ import logging
 from collections.abc import Collection, Mapping
 from time import monotonic
 
+from ottla_protocol.errors import ErrorCode
+
 from ..deadline import Deadline
-from ..errors import ClientError
+from ..errors import ClientError, CommitFailedError
 from ..group.member import GroupMember
 from ..group.offsets import OffsetsClient
 from ..types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -41,6 +43,8 @@ class OffsetCommits:
         self._automatic = settings.enable_auto_commit
         self._running: asyncio.Task[None] | None = None
         self._due_at = 0.0
+        self._overtaken = False
+        """Whether ``transaction_offsets`` lacks records: the group took their partitions away before it was called."""
 
     def processed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The offsets of an automatic commit, without those already committed and those of deleted partitions."""
@@ -71,6 +75,40 @@ class OffsetCommits:
         if self.member is None:
             return ConsumerGroupMetadata(self.client.group_id)
         return self.member.joined_metadata()
+
+    def taken_away(self, partitions: Collection[TopicPartition]) -> None:
+        """The group takes partitions away; call it before they are removed."""
+        self._buffer.sync()
+        states = [state for partition in partitions if (state := self._positions.get(partition)) is not None]
+        self._overtaken |= any(state.unsettled for state in states)
+
+    def settle(self) -> None:
+        """The application begins again at the committed offsets: it has given up what was taken away."""
+        self._overtaken = False
+
+    def transaction_offsets(self) -> tuple[ConsumerGroupMetadata, dict[TopicPartition, OffsetAndMetadata]]:
+        """The member, and the positions of all partitions; without a position, the group alone.
+
+        Raises CommitFailedError once if the group took partitions away since the last call, after records of theirs
+        were handed out: their transaction must not be committed without their offsets. Raises GroupError while the
+        member is not joined.
+        """
+        offsets = self.handed_out()
+        if self._overtaken:
+            self._overtaken = False
+            raise CommitFailedError(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"group {self.client.group_id!r}: nothing was committed: the group has taken partitions away after"
+                " records of theirs were handed out, and other members read these again; abort the transaction",
+            )
+        if not offsets:
+            return ConsumerGroupMetadata(self.client.group_id), {}
+        member = self.group_metadata()
+        for partition in offsets:
+            state = self._positions.get(partition)
+            assert state is not None
+            state.unsettled = False
+        return member, offsets
 
     async def commit(
         self,

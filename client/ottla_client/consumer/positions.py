@@ -97,6 +97,7 @@ class PartitionState:
         "retry_at",
         "stage",
         "topic_id",
+        "unsettled",
         "version",
         "withheld",
     )
@@ -110,6 +111,8 @@ class PartitionState:
         self.processed_offset: int | None = None
         self.committed: int | None = None
         """The group's committed offset, as far as known; it need not be committed again."""
+        self.unsettled = False
+        """Whether records were handed out whose offsets are in no transaction; for ``transaction_offsets`` alone."""
         self.epoch: int | None = None
         """The leader epoch of the record before the position, if known."""
         self.fetch_offset = 0
@@ -154,11 +157,13 @@ class PartitionState:
     def seek(self, offset: int, epoch: int | None = None) -> None:
         """Continue at ``offset``; ``epoch`` is the leader epoch of the record before it, if known."""
         self.happen(Event.SOUGHT)
+        self.unsettled = False
         self._move(offset, epoch)
 
     def reset(self, to: int) -> None:
         """Continue at a timestamp, or at an end of the log (``OffsetSpec``)."""
         self.happen(Event.RESET)
+        self.unsettled = False
         self.reset_to = to
         self.forget_buffered()
         self.calm()

@@ -11,6 +11,7 @@ import pytest
 from tests.support.processes import BrokerProcess
 
 from ottla_client import Admin, Consumer, Producer, TopicPartition
+from ottla_client.errors import CommitFailedError
 
 NewTopic = Callable[..., str]
 NewName = Callable[..., str]
@@ -194,3 +195,50 @@ async def test_a_seek_into_the_middle_of_transactions(
             while len(found) < len(records) - place:
                 found += await consumer.poll()
             assert [each.offset for each in found] == [each.offset for each in records[place:]]
+
+
+async def test_offsets_of_a_consumer_without_an_assignment(
+    broker: BrokerProcess, new_topic: NewTopic, new_name: NewName
+) -> None:
+    """An application that gets nothing while its group rebalances ends its transaction as any other."""
+    topic = new_topic()
+    async with (
+        Producer(broker.bootstrap, transactional_id=new_name("txn"), linger_ms=0) as producer,
+        reader(
+            broker, topic, "read_committed", group_id=new_name("group"), enable_auto_commit=False
+        ) as consumer,
+    ):
+        assert not consumer.assignment()
+        assert await consumer.poll(0) == []
+        async with producer.transaction() as transaction:
+            await transaction.send_offsets(consumer)
+
+
+async def test_partitions_that_go_amid_a_transaction(
+    broker: BrokerProcess, new_topic: NewTopic, new_name: NewName
+) -> None:
+    """Their new owner reads the records again, so a transaction without their offsets would double them."""
+    topic, group = new_topic(partitions=2), new_name("group")
+    options = {"group_id": group, "enable_auto_commit": False}
+    async with (
+        Producer(broker.bootstrap, linger_ms=0) as plain,
+        Producer(broker.bootstrap, transactional_id=new_name("txn"), linger_ms=0) as producer,
+        reader(broker, topic, "read_committed", **options) as first,
+    ):
+        for partition in (0, 1):
+            await plain.send_and_wait(topic, b"record", partition=partition)
+        await producer.begin_transaction()
+        assert len(await take(first, "poll", 2)) == 2
+        async with reader(broker, topic, "read_committed", **options) as second:
+            reading = asyncio.create_task(take(second, "poll", 1))
+            async with asyncio.timeout(60):
+                while len(first.assignment()) != 1:
+                    await first.poll(100)
+            with pytest.raises(CommitFailedError, match="taken partitions away"):
+                await producer.send_offsets_to_transaction(None, first)
+            await producer.abort_transaction()
+            assert await reading == [b"record"]
+        await first.seek_to_committed()
+        async with producer.transaction() as transaction:
+            assert set(await take(first, "poll", 1)) == {b"record"}
+            await transaction.send_offsets(first)
