@@ -95,7 +95,7 @@ def broken() -> list[Any]:
             add(f"{codec} without a value", put(none, 17, codec, 1), INVALID)
             add(f"{codec} of nothing", wrapped(b""), INVALID)
             add(f"{codec} of a part", wrapped(one[:-1]), INVALID)
-            add(f"{codec} inner crc", wrapped(put(many, 13, 1, 1, crc=False)), CORRUPT)
+            add(f"{codec} inner crc", wrapped(put(many, 13, ~many[13], 1, crc=False)), CORRUPT)
             add(f"{codec} inner size", wrapped(put(many, 8, 13, 4, crc=False)), CORRUPT)
             add(f"{codec} another format within", wrapped(other), INVALID)
             add(f"{codec} nested", wrapped(encode_messages(ROWS, magic, codec=GZIP)), INVALID)
