@@ -25,8 +25,6 @@ PACKAGES = ("broker", "protocol", "client", "pipeline")
 
 # The commands that end, the longest first: arguments, and the files that they make.
 END: Mapping[str, tuple[tuple[str, ...], str]] = {
-    "pipeline": (("ARGS=--quick",), "bench/results/pipeline.png"),
-    "demo": (("ARGS=--quick --only aiokafka",), ""),
     "bench": (("ARGS=--quick --only start --brokers ottla",), "bench/results/*.json"),
     "faults": (("MINUTES=1", "ARGS=--collect-only -q"), ""),
     "test": (("ARGS=tests/config/test_properties.py -q",), ""),
@@ -34,7 +32,7 @@ END: Mapping[str, tuple[tuple[str, ...], str]] = {
     "help": ((), ""),
 }
 SERVE = {"run", "cluster"}
-# The gate runs these in full, in its own fresh clone.
+# The gate runs these itself, in its own fresh clone.
 IN_GATE = set(re.findall(r"^ *step ([a-z-]+)", (ROOT / ".ci/run").read_text(), re.MULTILINE))
 
 
@@ -109,8 +107,6 @@ def without_java() -> str | None:
 
 @pytest.mark.parametrize("target", END)
 def test_it_ends_well(target: str, clone: Path, make: Callable[..., subprocess.Popen[str]]) -> None:
-    if target == "pipeline" and (lack := without_java()):
-        pytest.skip(lack)
     arguments, made = END[target]
     process = make(target, *arguments)
     output = output_of(process, 300)
