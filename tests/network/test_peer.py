@@ -225,3 +225,24 @@ async def test_a_new_address_ends_the_old_connections(broker: BrokerProcess, pee
     peers.set_address(1, "localhost", broker.port)
     assert connection.closed
     assert await peers.request(1, MetadataRequest(topics=[]), timeout=60)
+
+
+async def test_requests_for_a_purpose_are_given_up(
+    own_broker: Callable[..., BrokerProcess], peers: Peers
+) -> None:
+    broker = own_broker()
+    peers.set_address(1, "127.0.0.1", broker.port)
+    kept = await peers.connection(1, Purpose.CONTROL, 60)
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        asked = asyncio.ensure_future(
+            peers.request(1, MetadataRequest(topics=[]), timeout=60, purpose=Purpose.MARKERS)
+        )
+        await asyncio.sleep(0)
+        peers.hang_up(1, (Purpose.MARKERS, Purpose.VERIFICATION))
+        with pytest.raises(PeerError):
+            await asked
+        assert not kept.closed
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+    assert await peers.request(1, MetadataRequest(topics=[]), timeout=60, purpose=Purpose.MARKERS)

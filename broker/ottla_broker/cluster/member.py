@@ -104,6 +104,8 @@ class ClusterMember:
         self._registration: BrokerRegistration | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._transports: list[MarkerTransport | VerificationTransport] = []
+        # The brokers that the last metadata has.
+        self._alive: frozenset[int] = frozenset()
         self._log_configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
 
     async def open(self, cluster_id: str | None, broker_id: int | None) -> None:
@@ -384,10 +386,15 @@ class ClusterMember:
         return "PLAINTEXT" if "PLAINTEXT" in names else names[0]
 
     def _update_addresses(self) -> None:
-        """Use the brokers' addresses in the metadata."""
-        for broker in self._metadata.brokers.values():
+        """Use the brokers' addresses in the metadata, and stop waiting for brokers that aren't alive."""
+        brokers = self._metadata.brokers
+        for broker in brokers.values():
             host, port = broker.listeners.get(self.listener, (broker.host, broker.port))
             self._peers.set_address(broker.id, host, port)
+        for broker_id in self._alive - brokers.keys():
+            # One that is frozen or cut off answers nothing, and holds up what other brokers can do by now.
+            self._peers.hang_up(broker_id, (Purpose.MARKERS, Purpose.VERIFICATION))
+        self._alive = frozenset(brokers)
         self._watch_others()
 
     def _update_addresses_early(self, context: Context) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import errno
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -328,6 +328,13 @@ class Peers:
         self._vanished.pop(broker_id, None)
         for key in [key for key in self._links if key[0] == broker_id]:
             self._drop(self._links.pop(key))
+
+    def hang_up(self, broker_id: int, purposes: Iterable[Purpose]) -> None:
+        """Close the connections to a broker for these purposes: requests under way fail, and the next ones connect."""
+        for purpose in purposes:
+            link = self._links.pop((broker_id, purpose), None)
+            if link is not None:
+                self._drop(link)
 
     def address(self, broker_id: int) -> tuple[str, int] | None:
         return self._addresses.get(broker_id)
