@@ -286,3 +286,31 @@ def test_a_broker_that_starts_has_only_new_connections(open_log: OpenLog) -> Non
     assert again.producers.hear(7, 0, 0.0)
     again.producers.hear_from_now()
     assert again.producers.hear(7, 0, again.environment.monotonic())
+
+
+def test_markers_of_a_coordinator_are_heard_on_its_newest_connection(open_log: OpenLog) -> None:
+    log = open_log()
+    now = 10.0
+    log.producers.monotonic = lambda: now
+    hear = log.producers.hear_marker
+    assert hear(7, 0, 6)  # Nothing is known of it.
+    end_transaction(log, commit=True)
+    assert hear(7, 0, 6)
+    assert hear(7, 0, 7)
+    assert not hear(7, 0, 6)
+    # Other coordinators have other connections; earlier ones are refused for their epoch.
+    assert hear(7, 1, 5)
+    assert hear(7, -1, 1)
+    assert not hear(7, 0, 4)
+
+
+def test_a_marker_that_another_leader_has_written_makes_connections_old(open_log: OpenLog) -> None:
+    log = open_log()
+    log.producers.monotonic = lambda: 10.0
+    end_transaction(log, commit=True)
+    marker = encode_transaction_marker(
+        producer_id=7, producer_epoch=0, commit=True, coordinator_epoch=0, timestamp_ms=NOW_MS, base_offset=1
+    )
+    log.append_as_follower(marker)
+    assert not log.producers.hear_marker(7, 0, 9)
+    assert log.producers.hear_marker(7, 0, 11)

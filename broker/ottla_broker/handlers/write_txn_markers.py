@@ -7,6 +7,7 @@ It is answered when all in-sync replicas have the markers. It needs ALTER or CLU
 from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.transactions import late
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.txn_markers import MarkerErrors, TxnMarker
 from ottla_protocol.acls import CLUSTER_NAME, AclOperation, AclResource
@@ -37,12 +38,28 @@ def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> PendingRespo
         pending.complete(_response(markers, errors))
 
     if _is_authorized(ctx):
+        _refuse_late(ctx, markers)
         # The markers are in effect even if the coordinator doesn't wait: nothing abandons this.
         ctx.services.txn_markers.write(markers, answer)
     else:
         refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         answer([dict.fromkeys(marker.partitions, refused) for marker in markers])
     return pending
+
+
+def _refuse_late(ctx: RequestContext, markers: list[TxnMarker]) -> None:
+    """Refuse markers that would end a later transaction than theirs (decision 9).
+
+    Raises CloseConnection: a coordinator sends again on a new connection what is still missing.
+    """
+    connected_at = ctx.connection.connected_at
+    for marker in markers:
+        for topic, index in marker.partitions:
+            partition = ctx.services.replicas.partition(topic, index)
+            if partition is not None and not partition.hear_marker(
+                marker.producer_id, marker.coordinator_epoch, connected_at
+            ):
+                raise late(f"the coordinator of producer {marker.producer_id}")
 
 
 def _is_authorized(ctx: RequestContext) -> bool:

@@ -438,6 +438,9 @@ class Log:
         if not headers:
             return AppendInfo(self.log_end_offset, self.log_end_offset - 1, -1, self.log_start_offset, 0)
         self._write_as_follower(view[:end], headers)
+        for header in headers:
+            if header.is_control:
+                self.producers.marked_elsewhere(header.producer_id)
         return self._stored(headers, -1)
 
     def _write_as_follower(self, view: memoryview, headers: list[BatchHeader]) -> None:

@@ -90,8 +90,8 @@ class EndedTransaction(NamedTuple):
 class ProducerEntry:
     """One producer: its epoch, its last batches (oldest first), and its open transaction, if any.
 
-    ``heard_since``: requests on connections that were accepted earlier are late. Only memory knows it: when a broker
-    starts, all connections are new.
+    ``heard_since``: requests on connections that were accepted earlier are late; ``marked_since``: the same for markers
+    of its coordinator. Only memory knows them: when a broker starts, all connections are new.
     """
 
     producer_id: int
@@ -100,6 +100,7 @@ class ProducerEntry:
     last_timestamp: int = -1
     txn_first_offset: int = -1
     heard_since: float = 0.0
+    marked_since: float = 0.0
     batches: list[SentBatch] = field(default_factory=list)
 
     @property
@@ -215,18 +216,37 @@ class ProducerStates:
         entry.heard_since = max(entry.heard_since, connected_at)
         return True
 
+    def hear_marker(self, producer_id: int, coordinator_epoch: int, connected_at: float) -> bool:
+        """A coordinator sends a marker on a connection accepted at ``connected_at``: False if it is late.
+
+        The coordinator has sent it again then, and the producer may have gone on: it would end the next transaction.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None or coordinator_epoch < entry.coordinator_epoch:
+            return True  # Nothing is known of it, or it is refused for its epoch.
+        if coordinator_epoch == entry.coordinator_epoch and connected_at < entry.marked_since:
+            return False
+        entry.marked_since = connected_at
+        return True
+
+    def marked_elsewhere(self, producer_id: int) -> None:
+        """A coordinator has sent a marker to another leader: what comes here by an older connection is late."""
+        entry = self.producers.get(producer_id)
+        if entry is not None:
+            entry.marked_since = self.monotonic()
+
     def hear_from_now(self) -> None:
         """Another broker may have heard the producers until now: whatever comes by a connection from before is late."""
         now = self.monotonic()
         for entry in self.producers.values():
-            entry.heard_since = now
+            entry.heard_since = entry.marked_since = now
 
     def hear_as(self, other: ProducerStates) -> None:
         """Take over from the states of an identical log since when its producers are heard."""
         for producer_id, entry in self.producers.items():
             known = other.producers.get(producer_id)
             if known is not None:
-                entry.heard_since = known.heard_since
+                entry.heard_since, entry.marked_since = known.heard_since, known.marked_since
 
     def check(
         self,
@@ -488,7 +508,7 @@ class ProducerStates:
             oldest = now_ms - self._environment.producer_id_expiration_ms
             for entry in entries:
                 # After a truncation nothing is known of the connections any more.
-                entry.heard_since = self.monotonic()
+                entry.heard_since = entry.marked_since = self.monotonic()
                 if entry.last_timestamp > oldest or entry.txn_first_offset >= 0:
                     self.producers[entry.producer_id] = entry
             self.unstable.restore(

@@ -357,6 +357,15 @@ class Partition:
             return True  # It is refused for that.
         return producers.hear(producer_id, epoch, connected_at)
 
+    def hear_marker(self, producer_id: int, coordinator_epoch: int, connected_at: float) -> bool:
+        """Whether a coordinator's marker isn't late; see :meth:`.ProducerStates.hear_marker`."""
+        try:
+            self.check_leader()
+            producers = self.log.producers
+        except KafkaError:
+            return True  # It is refused for that.
+        return producers.hear_marker(producer_id, coordinator_epoch, connected_at)
+
     def hear_from_now(self) -> None:
         """Take all connections that exist now for old ones. Raises KafkaError: KAFKA_STORAGE_ERROR."""
         self.log.producers.hear_from_now()
