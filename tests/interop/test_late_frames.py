@@ -1,58 +1,24 @@
-"""Java's producer when a network holds its requests back: tests/clients/test_late_frames.py with another client."""
+"""Java's producer when a network holds its requests back.
+
+tests/clients/test_late_frames.py and tests/cluster/test_late_frames.py with another client.
+"""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from harness.ports import free_port
 from tests.interop.conftest import KIND
+from tests.interop.stepped_producer import JavaDriver
 from tests.interop.support import PROGRAMS, Java, needed, run
 from tests.support import late_scenarios as late
+from tests.support.late_cluster import LateCluster, MovingNetwork
 from tests.support.late_frames import LateFrames
+from tests.support.zookeeper import ZooKeeperProcess
 
 IS_KAFKA = KIND.__name__ == "Kafka"
-
-
-class JavaDriver:
-    """programs/TransactionalProducer.java, step by step."""
-
-    def __init__(self, command: list[str]) -> None:
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._step("init")
-
-    def _step(self, step: str) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(step + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline().strip()
-        if answer != "ok":
-            raise late.StepFailed(f"{step}: {answer}")
-
-    def begin(self) -> None:
-        self._step("begin")
-
-    def send(self, value: str) -> None:
-        self._step(f"send {value}")
-
-    def flush(self) -> None:
-        self._step("flush")
-
-    def offsets(self, offset: int) -> None:
-        self._step(f"offsets {late.GROUP} {offset}")
-
-    def commit(self) -> None:
-        self._step("commit")
-
-    def abort(self) -> None:
-        self._step("abort")
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +57,7 @@ def producer(address: str, java: Java, compiled: Path, network: LateFrames) -> I
     driver.close()
 
 
-CASES: list[tuple[Callable[[late.Driver, LateFrames], None], list[str]]] = [
+CASES: list[tuple[Callable[[late.Driver, late.Network], None], list[str]]] = [
     (late.late_commit, ["a", "c"]),
     (late.late_abort, ["b", "c"]),
     (late.late_records, ["b"]),
@@ -100,7 +66,7 @@ CASES: list[tuple[Callable[[late.Driver, LateFrames], None], list[str]]] = [
 
 @pytest.mark.parametrize(("case", "right"), CASES, ids=[case.__name__ for case, _ in CASES])
 def test_late(
-    case: Callable[[late.Driver, LateFrames], None],
+    case: Callable[[late.Driver, late.Network], None],
     right: list[str],
     producer: late.Driver,
     network: LateFrames,
@@ -120,3 +86,39 @@ def test_late(
 def test_late_offsets(producer: late.Driver, network: LateFrames, address: str) -> None:
     late.late_offsets(producer, network)
     assert late.committed_offset(address) == (1 if IS_KAFKA else 2)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LateCluster]:
+    if IS_KAFKA:
+        pytest.skip("the cluster is of Ottla's brokers")
+    folder = tmp_path_factory.mktemp("late")
+    zookeeper = ZooKeeperProcess(folder / "zookeeper")
+    made = LateCluster(folder, zookeeper.start())
+    try:
+        made.start()
+        yield made
+        assert not made.cluster.complaints()
+    finally:
+        made.close()
+        zookeeper.kill()
+
+
+@pytest.mark.parametrize(("case", "right"), CASES, ids=[case.__name__ for case, _ in CASES])
+def test_late_after_a_move(
+    case: Callable[[late.Driver, late.Network], None],
+    right: list[str],
+    cluster: LateCluster,
+    java: Java,
+    compiled: Path,
+) -> None:
+    topic = case.__name__
+    cluster.create(topic)
+    driver = JavaDriver(
+        java.command("TransactionalProducer", cluster.address, topic, topic, classes=compiled)
+    )
+    try:
+        case(driver, MovingNetwork(cluster))
+    finally:
+        driver.close()
+    assert late.read_committed(cluster.cluster.bootstrap, topic) == right

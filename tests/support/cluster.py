@@ -50,6 +50,7 @@ class Cluster:
         self.brokers: dict[int, BrokerProcess] = {}
         self.leftovers: list[Callable[[], object]] = []
         """Cleanups for processes that a test may leave behind."""
+        self.frozen: set[int] = set()
         names = list(racks)
         for number in range(1, brokers + 1):
             own: dict[str, object] = {
@@ -92,9 +93,9 @@ class Cluster:
             return {broker.broker_id for broker in answer.brokers}
 
     def metadata(self, number: int | None = None, topics: list[str] | None = None) -> MetadataResponse:
-        """Return the metadata from a broker, by default any running one."""
+        """Return the metadata from a broker, by default any that can answer."""
         if number is None:
-            number = next(n for n, broker in self.brokers.items() if broker.running)
+            number = next(n for n, b in self.brokers.items() if b.running and n not in self.frozen)
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         with Wire(self.brokers[number].port) as connection:
@@ -137,10 +138,19 @@ class Cluster:
         wait_for(complete, f"{count} replicas of {topic} in sync", timeout)
 
     def freeze(self, number: int) -> None:
+        self.frozen.add(number)
         self.brokers[number].send_signal(signal.SIGSTOP)
 
     def thaw(self, number: int) -> None:
         self.brokers[number].send_signal(signal.SIGCONT)
+        self.frozen.discard(number)
+
+    def thaw_all(self) -> None:
+        """Thaw every frozen broker, also those that a failed test has left."""
+        for number in list(self.frozen):
+            if self.brokers[number].running:
+                self.thaw(number)
+        self.frozen.clear()
 
     def clear(self) -> None:
         """Run the cleanups."""

@@ -23,6 +23,7 @@ _DEADLINE = 60.0
 
 PRODUCE = 0
 ADD_PARTITIONS_TO_TXN = 24
+ADD_OFFSETS_TO_TXN = 25
 END_TXN = 26
 TXN_OFFSET_COMMIT = 28
 
@@ -49,7 +50,7 @@ class Held:
         """Wait until a client has sent it."""
         assert self._arrived.wait(_DEADLINE), f"no request with key {self.api_key} was sent"
 
-    def deliver(self) -> bytes | None:
+    def deliver(self, timeout: float = _DEADLINE) -> bytes | None:
         """Give it to the broker now; its answer from the correlation id on, None if the broker closes instead."""
         self.wait()
         assert self._broker is not None
@@ -57,7 +58,7 @@ class Held:
             self._broker.sendall(self._frame)
         except ConnectionError:
             return None
-        assert self._answered.wait(_DEADLINE), "the broker neither answered nor closed the connection"
+        assert self._answered.wait(timeout), "the broker neither answered nor closed the connection"
         return self._answer
 
     def release(self) -> None:
@@ -113,13 +114,29 @@ class LateFrames:
             self._wanted.append(held)
         return held
 
+    def forget(self, held: Held) -> bool:
+        """Hold it no longer if it hasn't come; whether it hasn't."""
+        with self._lock:
+            if held in self._wanted:
+                self._wanted.remove(held)
+                return True
+        return False
+
     def __enter__(self) -> LateFrames:
-        self._start(self._accept)
+        self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Accept connections from now on."""
+        self._start(self._accept)
+
+    def close(self) -> None:
+        """End all connections and threads."""
         _end(self._socket)
         with self._lock:
             sockets = list(self._open)
@@ -131,8 +148,9 @@ class LateFrames:
 
     def _start(self, what: object, *args: object) -> None:
         thread = threading.Thread(target=what, args=args, daemon=True)  # type: ignore[arg-type]
-        self._threads.append(thread)
-        thread.start()
+        with self._lock:
+            self._threads = [*(each for each in self._threads if each.is_alive()), thread]
+            thread.start()
 
     def _accept(self) -> None:
         while True:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import confluent_kafka as ck
-from tests.support.late_frames import END_TXN, PRODUCE, TXN_OFFSET_COMMIT, LateFrames
+from tests.support.late_frames import END_TXN, PRODUCE, TXN_OFFSET_COMMIT
 from tests.support.topics import create_topic
 
 TOPIC = "t"
@@ -45,14 +45,29 @@ class Driver(Protocol):
     def close(self) -> None: ...
 
 
+class HeldRequest(Protocol):
+    """See :class:`tests.support.late_frames.Held`."""
+
+    def wait(self) -> None: ...
+    def release(self) -> None: ...
+    def deliver(self) -> bytes | None: ...
+
+
+class Network(Protocol):
+    """See :class:`tests.support.late_frames.LateFrames`."""
+
+    def hold(self, api_key: int, *, cut: bool = True) -> HeldRequest: ...
+
+
 class ConfluentDriver:
     """confluent-kafka's producer."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, topic: str = TOPIC) -> None:
+        self._topic = topic
         self._producer = ck.Producer(
             {
                 "bootstrap.servers": address,
-                "transactional.id": "late",
+                "transactional.id": f"late-{topic}",
                 "reconnect.backoff.ms": 10,
                 "retry.backoff.ms": 10,
                 "socket.timeout.ms": 6000,
@@ -72,14 +87,14 @@ class ConfluentDriver:
         self._step(self._producer.begin_transaction)
 
     def send(self, value: str) -> None:
-        self._producer.produce(TOPIC, value)
+        self._producer.produce(self._topic, value)
         self._producer.poll(0)
 
     def flush(self) -> None:
         self._producer.flush(60)
 
     def offsets(self, offset: int) -> None:
-        offsets = [ck.TopicPartition(TOPIC, 0, offset)]
+        offsets = [ck.TopicPartition(self._topic, 0, offset)]
         metadata = self._group.consumer_group_metadata()
         self._step(lambda: self._producer.send_offsets_to_transaction(offsets, metadata, 60))
 
@@ -93,8 +108,8 @@ class ConfluentDriver:
         self._group.close()
 
 
-def read_committed(address: str) -> list[str]:
-    """The committed values of TOPIC, once no transaction is open."""
+def read_committed(address: str, topic: str = TOPIC) -> list[str]:
+    """The committed values of a topic, once no transaction is open."""
     consumer = ck.Consumer(
         {
             "bootstrap.servers": address,
@@ -104,7 +119,7 @@ def read_committed(address: str) -> list[str]:
             "enable.auto.commit": False,
         }
     )
-    consumer.assign([ck.TopicPartition(TOPIC, 0, 0)])
+    consumer.assign([ck.TopicPartition(topic, 0, 0)])
     values: list[str] = []
     deadline = time.monotonic() + 60
     try:
@@ -122,17 +137,17 @@ def read_committed(address: str) -> list[str]:
         consumer.close()
 
 
-def committed_offset(address: str) -> int:
+def committed_offset(address: str, topic: str = TOPIC) -> int:
     """The offset that GROUP has committed."""
     consumer = ck.Consumer({"bootstrap.servers": address, "group.id": GROUP})
     try:
-        [position] = consumer.committed([ck.TopicPartition(TOPIC, 0)], 60)
+        [position] = consumer.committed([ck.TopicPartition(topic, 0)], 60)
         return int(position.offset)
     finally:
         consumer.close()
 
 
-def late_commit(producer: Driver, network: LateFrames) -> None:
+def late_commit(producer: Driver, network: Network) -> None:
     """The commit of one transaction comes in the middle of the next, which is aborted. Right: a, c."""
     producer.begin()
     producer.send("a")
@@ -149,7 +164,7 @@ def late_commit(producer: Driver, network: LateFrames) -> None:
     producer.commit()
 
 
-def late_abort(producer: Driver, network: LateFrames) -> None:
+def late_abort(producer: Driver, network: Network) -> None:
     """The abort of one transaction comes in the middle of the next, which is committed. Right: b, c."""
     producer.begin()
     producer.send("a")
@@ -164,7 +179,7 @@ def late_abort(producer: Driver, network: LateFrames) -> None:
     producer.commit()
 
 
-def late_records(producer: Driver, network: LateFrames) -> None:
+def late_records(producer: Driver, network: Network) -> None:
     """A record of an aborted transaction comes in the middle of the next. Right: b."""
     producer.begin()
     late = network.hold(PRODUCE)
@@ -180,7 +195,7 @@ def late_records(producer: Driver, network: LateFrames) -> None:
     producer.commit()
 
 
-def late_offsets(producer: Driver, network: LateFrames) -> None:
+def late_offsets(producer: Driver, network: Network) -> None:
     """A commit of offsets comes after the next transaction's, and before its end. Right: 2."""
     producer.begin()
     late = network.hold(TXN_OFFSET_COMMIT)
