@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import aiokafka
@@ -121,7 +123,7 @@ class KafkaPython(TransactionalProducer):
     def _call(call: Any, *arguments: Any) -> Any:
         errors = kafka.errors
         try:
-            return call(*arguments)
+            return _in_time(lambda: call(*arguments))
         except (errors.ProducerFencedError, errors.InvalidProducerEpochError) as error:
             raise Fenced(str(error)) from error
 
@@ -149,6 +151,20 @@ class KafkaPython(TransactionalProducer):
 
     def close(self) -> None:
         self._producer.close(timeout=5)
+
+
+def _in_time(call: Callable[[], Any]) -> Any:
+    """Call it with a deadline: kafka-python's producer waits without one for the end of a transaction."""
+    result: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return result.result(DEADLINE_S)
 
 
 class Aiokafka(TransactionalProducer):
@@ -249,7 +265,9 @@ def read_kafka_python(bootstrap: str, topic: str, partitions: int = 1, committed
     consumer.assign(places)
     ends = consumer.end_offsets(places)
     values: list[bytes] = []
+    deadline = time.monotonic() + DEADLINE_S
     while any(consumer.position(place) < ends[place] for place in places):
+        assert time.monotonic() < deadline, f"{len(values)} records, but not the end, in time"
         for records in consumer.poll(1000).values():
             values += [record.value for record in records]
     consumer.close()
@@ -277,7 +295,7 @@ def read_aiokafka(bootstrap: str, topic: str, partitions: int = 1, committed: bo
         finally:
             await consumer.stop()
 
-    return asyncio.run(read())
+    return asyncio.run(asyncio.wait_for(read(), DEADLINE_S))
 
 
 READERS = {"confluent": read_confluent, "kafka-python": read_kafka_python, "aiokafka": read_aiokafka}
