@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness.ports import free_port
 from tests.support import late_scenarios as late
 from tests.support.cluster import Cluster
 from tests.support.late_frames import Held, LateFrames
-from tests.support.processes import free_port
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import ZooKeeperProcess
 
