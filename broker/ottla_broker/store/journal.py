@@ -117,7 +117,8 @@ def load(path: Path) -> Loaded:
     Raises StoreDamagedError: not a journal, or damaged before its last frame.
     """
     data = path.read_bytes() if path.exists() else b""
-    if len(data) < len(MAGIC) and MAGIC.startswith(data):
+    if len(data) <= len(MAGIC) and data != MAGIC and MAGIC.startswith(data.rstrip(b"\0")):
+        # A power failure may keep a file's size and lose its bytes.
         return Loaded([], 0, 0, len(data))
     if not data.startswith(MAGIC):
         raise StoreDamagedError(f"{path}: is not a store's journal; move it away or restore it from a backup")
