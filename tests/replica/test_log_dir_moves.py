@@ -72,9 +72,9 @@ class MortalFiles(Files):
         self.step()
         super().unlink(path)
 
-    def make_folder(self, path: str) -> None:
+    def make_folder(self, path: str, *, sync: bool = False) -> None:
         self.step()
-        super().make_folder(path)
+        super().make_folder(path, sync=sync)
 
     def remove_folder(self, path: str) -> None:
         self.step()

@@ -89,9 +89,12 @@ def decode_topic_id(data: bytes, path: str) -> bytes:
 
 
 def read_topic_id(files: Files, path: str) -> bytes:
-    """The topic id of a folder; zeros without a file, or with an empty one. Raises CorruptFileError, OSError."""
+    """The topic id of a folder; zeros without a file, or with one that a power failure emptied.
+
+    Raises CorruptFileError, OSError.
+    """
     try:
         data = files.read_all(path)
     except FileNotFoundError:
         return bytes(_UUID_BYTES)
-    return decode_topic_id(data, path) if data else bytes(_UUID_BYTES)
+    return decode_topic_id(data, path) if data.strip(b"\0") else bytes(_UUID_BYTES)

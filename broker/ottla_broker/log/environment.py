@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from ottla_broker.log.files import Files
 
 if TYPE_CHECKING:
-    from ottla_broker.log.flush import Flusher
+    from asyncio import Future
+
+    from ottla_broker.log.flush import Flushable, Flusher
 
 _DAY_MS = 24 * 60 * 60 * 1000
 
@@ -34,6 +36,8 @@ class LogEnvironment:
         later: ``later(delay_ms, function)`` runs a function on a thread after a delay; it may touch only files.
         verifies_transactions: ``transaction.partition.verification.enable``: a producer's first batch in a transaction
             needs the coordinator's word.
+        on_removal: calls a function on a thread for a log whose end was removed, and then, where the last argument is
+            true, writes the recovery points; the future is done afterwards.
         on_failure: called with the data folder of a log whose disk refuses, on the thread that used it.
     """
 
@@ -45,4 +49,5 @@ class LogEnvironment:
     flusher: Flusher | None = None
     monotonic: Callable[[], float] = no_time
     later: Callable[[int, Callable[[], None]], None] = _run_now
+    on_removal: Callable[[Callable[[], None], Flushable, bool], Future[None]] | None = None
     on_failure: Callable[[str], None] | None = None

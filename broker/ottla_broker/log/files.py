@@ -286,9 +286,18 @@ class Files:
         with suppress(FileNotFoundError):
             os.unlink(path)
 
-    def make_folder(self, path: str) -> None:
-        """Create a folder with its parents; one that exists is fine. Raises OSError."""
-        os.makedirs(path, exist_ok=True)
+    def make_folder(self, path: str, *, sync: bool = False) -> None:
+        """Create a folder with its parents; one that exists is fine. Raises OSError.
+
+        ``sync`` waits until the device has the names of those that were made.
+        """
+        parents = []
+        while sync and path and not os.path.exists(path):
+            parents.append(path)
+            path = os.path.dirname(path)
+        os.makedirs(parents[0] if parents else path, exist_ok=True)
+        for made in parents:
+            self.sync_folder(os.path.dirname(made) or ".")
 
     def remove_folder(self, path: str) -> None:
         """Remove a folder with its contents. Raises OSError."""

@@ -27,10 +27,13 @@ class FlushJob:
     end_offset: int
     # How often the log had been truncated: a flush from before a truncation says nothing about records after it.
     truncations: int
+    # Of segments that were made shorter.
+    truncated: list[Descriptor] = field(default_factory=list)
     descriptors: list[Descriptor] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     replacements: list[tuple[str, bytes]] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
+    renames: list[tuple[str, str]] = field(default_factory=list)
 
     def only_data(self) -> None:
         """Leave out names and small files: they are on the device already."""
@@ -39,15 +42,21 @@ class FlushJob:
         self.folders.clear()
 
     def run(self) -> None:
-        """Block until the device has everything. Raises OSError."""
-        for descriptor in self.descriptors:
+        """Block until the device has everything. Raises OSError.
+
+        Removals first, with the names of files: a segment may not become shorter before those behind it are gone, nor
+        may new records be there before those that they replace are gone.
+        """
+        for folder in self.folders:
+            self.files.sync_folder(folder)
+        for descriptor in (*self.truncated, *self.descriptors):
             self.files.sync_descriptor(descriptor)
         for path in self.paths:
             self.files.sync_path(path)
         for path, data in self.replacements:
             self.files.replace(path, data)
-        for folder in self.folders:
-            self.files.sync_folder(folder)
+        for old, new in self.renames:
+            self.files.rename(old, new)
 
 
 class Flushable(Protocol):

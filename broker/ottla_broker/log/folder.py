@@ -65,7 +65,7 @@ class DataFolder:
         self._writing = threading.Lock()
         self._generations: dict[str, int] = {}
         try:
-            files.make_folder(path)
+            files.make_folder(path, sync=True)
             self._lock: FileLock = files.lock(f"{path}/{names.LOCK}")
         except LockedError:
             raise LogDirError(
@@ -152,8 +152,13 @@ class DataFolder:
                 raise LogDirError(f"{path} cannot be written: {error}") from None
 
     def forget_clean_stop(self) -> None:
-        """Remove the marker of a clean stop, so that a crash from now on counts as one. Raises OSError."""
-        self.files.unlink(self._path(names.CLEAN_SHUTDOWN))
+        """Remove the marker of a clean stop, so that a crash from now on counts as one. Raises OSError.
+
+        It must not come back after a power failure, so this waits for the device.
+        """
+        if self.was_clean:
+            self.files.unlink(self._path(names.CLEAN_SHUTDOWN))
+            self.files.sync_folder(self.path)
 
     def mark_clean_stop(self) -> None:
         """Record that everything is on the device, so the next start needn't recover. Raises OSError."""

@@ -72,6 +72,23 @@ class LeaderEpochs:
         self.latest = epoch
         self.dirty = True
 
+    def confirm(self, epoch: int, offset: int, last: int) -> None:
+        """Take the epoch of a batch from ``offset`` to ``last`` in the log, and remove entries that contradict it."""
+        if epoch < 0 or (epoch == self.latest and offset >= self.starts[-1]):
+            return
+        later = bisect_right(self.epochs, epoch)
+        if later < len(self.epochs) and self.starts[later] <= last:
+            self.truncate_from_end(self.starts[later])
+        if later and self.epochs[later - 1] == epoch:
+            if self.starts[later - 1] <= offset:
+                return
+            later -= 1
+            del self.epochs[later], self.starts[later]
+        first = bisect_left(self.starts, offset, 0, later)
+        self.epochs[first:later], self.starts[first:later] = [epoch], [offset]
+        self.latest = self.epochs[-1]
+        self.dirty = True
+
     def truncate_from_end(self, end: int) -> None:
         """Remove the entries that begin at ``end`` or after: the log ends there now."""
         keep = bisect_left(self.starts, end)

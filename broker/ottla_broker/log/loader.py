@@ -14,12 +14,18 @@ After a clean stop that is all. After any other, every segment that reaches abov
 checksums and offsets are checked, its indexes and the producer state rebuilt. At the first batch that is short, isn't a
 batch, or doesn't match its checksum, the log is truncated and every later segment removed: nothing above it was ever
 acknowledged as flushed.
+
+A power failure may leave a later segment and lose the end of an earlier one, at a batch's end. So recovery also removes
+a segment that doesn't begin where the one before it ends, with every later one. Kafka keeps it, and has a gap that no
+follower notices. Compaction leaves gaps that aren't damage: a gap is accepted in a topic that is compacted, in a
+partition that the cleaner's checkpoint names, in a topic without a known config, after a gap inside a segment, and if
+offsets are too far apart for one segment. A segment that begins before the end of the one before it is always damage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ottla_broker.events import get_logger
 from ottla_broker.log import names
@@ -46,7 +52,12 @@ class Loaded:
     log_start_offset: int = 0
     log_end_offset: int = 0
     recovery_point: int = 0
+    # Whether the folder has names, or lacks some, that are not on the device yet.
     new_files: bool = False
+    # Segments that recovery made shorter.
+    truncated: list[LogSegment] = field(default_factory=list)
+    # Whether recovery removed anything from the log's end.
+    was_cut: bool = False
 
 
 def load(
@@ -58,6 +69,7 @@ def load(
     log_start_offset: int,
     recovery_point: int,
     clean: bool,
+    may_have_gaps: bool = False,
 ) -> Loaded:
     """Open a partition's folder; the offsets are what the checkpoints say. Raises OSError, CorruptRecordError."""
     files = environment.files
@@ -72,7 +84,10 @@ def load(
 
     segments = _open_segments(files, path, name, found, now_ms)
     loaded = Loaded(segments, epochs, producers)
-    recovery = _Recovery(name, config, segments, epochs, producers, log_start_offset, now_ms)
+    recovery = _Recovery(
+        name, config, segments, epochs, producers, log_start_offset, now_ms, config.compact or may_have_gaps
+    )
+    loaded.truncated = recovery.truncated
     replayed = False
     if clean:
         recovery.rebuild_damaged_indexes(found)
@@ -98,6 +113,8 @@ def load(
         segments.append(LogSegment.create(files, path, log_start_offset, config, now_ms=now_ms))
         end = log_start_offset
         loaded.new_files = True
+    loaded.new_files |= recovery.has_removed
+    loaded.was_cut = recovery.has_removed or bool(recovery.truncated)
     epochs.truncate_from_end(end)
     loaded.log_start_offset = max(log_start_offset, segments[0].base_offset)
     epochs.truncate_from_start(loaded.log_start_offset)
@@ -189,6 +206,10 @@ class _Recovery:
     producers: ProducerStates
     log_start_offset: int
     now_ms: int
+    # Compaction leaves offsets out; in other logs, one that is missing was lost.
+    may_have_gaps: bool
+    truncated: list[LogSegment] = field(default_factory=list)
+    has_removed: bool = False
 
     def rebuild_damaged_indexes(self, found: set[str], below: int | None = None) -> None:
         """Rebuild missing or wrong indexes; ``below``: only of segments that end before that offset."""
@@ -240,7 +261,11 @@ class _Recovery:
         self.producers.end_offset = start
         for number in range(first, len(segments)):
             segment = segments[number]
-            self.producers.end_offset = max(self.producers.end_offset, segment.base_offset)
+            end = self.producers.end_offset
+            if number > first and self._is_elsewhere(segment, end):
+                self._remove_from(number, f"it begins at {segment.base_offset} where {end} is next")
+                break
+            self.producers.end_offset = max(end, segment.base_offset)
             if number > first:
                 self.producers.write_snapshot()
             damage = self._scan(segment, replay=True)
@@ -253,11 +278,39 @@ class _Recovery:
                 segment.write_indexes()
         return True
 
+    def _is_elsewhere(self, segment: LogSegment, end: int) -> bool:
+        """Whether records before a segment are missing, or it has others in their place; see the module."""
+        distance = segment.base_offset - end
+        return distance < 0 or (0 < distance <= MAX_RELATIVE and not self.may_have_gaps)
+
+    def _remove_from(self, number: int, why: str) -> None:
+        """Remove the segments from ``number`` on: what was written before them is lost."""
+        later = self._remove(number)
+        _log.warning(
+            "segments removed, records before them are missing",
+            partition=self.name,
+            end_offset=self.producers.end_offset,
+            segments=[one.base_offset for one in later],
+            bytes_cut=sum(one.size for one in later),
+            why=why,
+        )
+
+    def _remove(self, number: int) -> list[LogSegment]:
+        """Remove the segments from ``number`` on, the last one first, so that no power failure leaves a gap."""
+        later = self.segments[number:]
+        for one in reversed(later):
+            self.producers.remove_snapshot(one.base_offset)
+            one.unlink()
+        del self.segments[number:]
+        self.has_removed |= bool(later)
+        return later
+
     def _truncate(self, number: int, position: int, why: str) -> None:
         segment = self.segments[number]
-        later = self.segments[number + 1 :]
+        later = self._remove(number + 1)
         lost = segment.size - position
         segment.cut(position)
+        self.truncated.append(segment)
         segment.write_indexes()
         _log.warning(
             "log truncated at the first damaged batch",
@@ -269,10 +322,6 @@ class _Recovery:
             later_segments_removed=[one.base_offset for one in later],
             why=why,
         )
-        for one in later:
-            self.producers.remove_snapshot(one.base_offset)
-            one.unlink()
-        del self.segments[number + 1 :]
 
     def _scan(self, segment: LogSegment, *, replay: bool) -> tuple[int, str] | None:
         """Check every batch and index it; with ``replay``, update producers and epochs from it too.
@@ -304,8 +353,8 @@ class _Recovery:
                     segment.index_batch(last, position)
                     indexed = position
                 if replay:
-                    if header.partition_leader_epoch > self.epochs.latest:
-                        self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+                    self.may_have_gaps |= header.base_offset > next_offset
+                    self.epochs.confirm(header.partition_leader_epoch, header.base_offset, last)
                     ended = self.producers.replay(header, batch)
                     if ended is not None and ended.aborted:
                         segment.txn_index.add(self.producers.aborted_entry(ended))

@@ -27,6 +27,7 @@ from ottla_broker.log.config import LogConfig
 from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import CorruptFileError
 from ottla_broker.log.flush import FlushJob
+from ottla_broker.log.index import MAX_RELATIVE
 from ottla_broker.log.leader_epoch import LeaderEpochs
 from ottla_broker.log.old_formats import check_stored_batch
 from ottla_broker.log.producer_state import ProducerStates, read_marker
@@ -71,10 +72,15 @@ class Log:
 
     __slots__ = (
         "_has_new_files",
+        "_has_new_id",
         "_initial_recovery_point",
         "_initial_start",
+        "_is_recorded",
+        "_lowered",
+        "_may_have_gaps",
         "_segments",
         "_topic_id",
+        "_truncated",
         "_truncations",
         "_was_clean",
         "config",
@@ -116,10 +122,12 @@ class Log:
         log_start_offset: int = 0,
         recovery_point: int = 0,
         clean: bool = False,
+        may_have_gaps: bool = False,
     ) -> None:
         """A closed log in the folder ``path``, which exists.
 
         ``log_start_offset`` and ``recovery_point`` come from the checkpoints; ``clean``: the last stop was.
+        ``may_have_gaps``: it was compacted at some time.
         """
         self.path = path
         self.topic = topic
@@ -136,9 +144,17 @@ class Log:
         self._initial_start = log_start_offset
         self._initial_recovery_point = recovery_point
         self._was_clean = clean
-        # Whether the folder has names that are not on the device yet.
+        self._may_have_gaps = may_have_gaps
+        # Whether the folder has names that are not on the device yet, and whether partition.metadata isn't.
         self._has_new_files = False
+        self._has_new_id = topic_id is not None
         self._truncations = 0
+        # Segments that a truncation made shorter, until that is on the device.
+        self._truncated: list[LogSegment] = []
+        # Whether what was removed from the log's end stays removed, whatever happens.
+        self._is_recorded = True
+        # Whether the recovery point in the checkpoint may be above this one.
+        self._lowered = False
 
     def open(self) -> Log:
         """Read the folder, recovering from an unclean stop; an open log stays as it is. Returns the log.
@@ -160,6 +176,7 @@ class Log:
                 log_start_offset=self._initial_start,
                 recovery_point=self._initial_recovery_point,
                 clean=self._was_clean,
+                may_have_gaps=self._may_have_gaps,
             )
         except (OSError, CorruptRecordError) as error:
             raise KafkaError(
@@ -172,6 +189,9 @@ class Log:
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
         self._has_new_files = loaded.new_files
+        self._truncated = loaded.truncated
+        self._lowered = loaded.recovery_point < self._initial_recovery_point
+        self._is_recorded = not loaded.was_cut and not self._lowered
         self.last_flush_ms = self.environment.now_ms()
         self._segments = SegmentList(self.environment, self.path, loaded.segments)
         self.reader = LogReader(self, self._segments)
@@ -209,7 +229,7 @@ class Log:
         except OSError as error:
             raise self.storage_error("cannot store the topic id", error) from error
         self._topic_id = topic_id
-        self._has_new_files = True
+        self._has_new_files = self._has_new_id = True
 
     def rename_folder(self, path: str) -> None:
         """Give the folder of an open log another name; what was read of it before stays readable. Raises OSError.
@@ -475,10 +495,11 @@ class Log:
 
     def _write_batches(self, view: memoryview, headers: list[BatchHeader], now_ms: int) -> None:
         newest = max(headers, key=lambda header: header.max_timestamp)
-        first, last = headers[0].base_offset, headers[-1].last_offset
-        if headers[0].magic != MAGIC:
-            # Where a message of an old format begins is inside it, maybe compressed.
-            first = self.log_end_offset
+        first, last = self.log_end_offset, headers[-1].last_offset
+        if headers[0].magic == MAGIC and last - first > MAX_RELATIVE:
+            # Otherwise a segment begins where the last one ends, even if compaction has left a gap here: after a power
+            # failure, a gap between segments shows that records are missing.
+            first = headers[0].base_offset
         self._write(view, first, last, newest.max_timestamp, newest.last_offset, now_ms)
         for header in headers:
             if header.partition_leader_epoch != self.epochs.latest:
@@ -532,7 +553,10 @@ class Log:
         return segment
 
     def truncate_to(self, offset: int) -> bool:
-        """Truncate the log to end at ``offset``; True when that removed anything. Raises KafkaError."""
+        """Truncate the log to end at ``offset``; True when that removed anything.
+
+        Before more is appended, wait for :meth:`truncation_recorded`. Raises KafkaError.
+        """
         if offset >= self.log_end_offset:
             # No records to remove, but maybe an epoch in which this broker led and wrote nothing.
             self.epochs.truncate_from_end(self.log_end_offset)
@@ -547,9 +571,12 @@ class Log:
         try:
             self.reader.forget_positions()
             self._truncations += 1
-            self._remove_files(self._segments.truncate_to(offset, now_ms))
+            self._is_recorded = False
+            removed = self._segments.truncate_to(offset, now_ms, self.config.file_delete_delay_ms)
+            self._truncated.append(self.active)
+            self._remove_snapshots(removed)
             self.log_end_offset = offset
-            self.recovery_point = min(self.recovery_point, offset)
+            self._lower_recovery_point(offset)
             self.log_start_offset = min(self.log_start_offset, offset)
             self.epochs.truncate_from_end(offset)
             self.producers.load(self.log_start_offset, offset, now_ms)
@@ -559,16 +586,40 @@ class Log:
         _log.info("log truncated", topic=self.topic, partition=self.partition, end_offset=offset)
         return True
 
+    def _lower_recovery_point(self, offset: int) -> None:
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            self._lowered = True
+
+    def truncation_recorded(self) -> asyncio.Future[None] | None:
+        """A future that is done when the removal and the lower recovery point are on the device; None: they are.
+
+        Otherwise removed records could come back with a power failure, behind others that have taken the place of some,
+        and below the recovery point nothing is checked. It raises KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        on_removal = self.environment.on_removal
+        if self._is_recorded or on_removal is None:
+            return None
+        lowered, self._lowered = self._lowered, False
+        self._is_recorded = True
+        job = FlushJob(self.environment.files, self.log_end_offset, self._truncations)
+        job.truncated += [each.file.descriptor() for each in self._truncated if each in self.segments]
+        job.folders.append(self.path)
+        return on_removal(job.run, self, lowered)
+
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove all records and begin at ``offset``. Raises KafkaError: KAFKA_STORAGE_ERROR."""
         self.lowest_truncation = min(self.lowest_truncation, offset)
         try:
             self.reader.forget_positions()
             self._truncations += 1
+            self._is_recorded = False
             self._remove_files(self.segments)
             self._segments.restart_at(offset, self.config, self.environment.now_ms())
             self._has_new_files = True
-            self.log_start_offset = self.log_end_offset = self.recovery_point = offset
+            self.log_start_offset = self.log_end_offset = offset
+            # Not higher: the old segments may come back with a power failure, and must be checked then.
+            self._lower_recovery_point(offset)
             self.epochs.clear()
             self.producers.clear(offset)
         except OSError as error:
@@ -639,7 +690,6 @@ class Log:
             raise self.storage_error("segments could not be removed", error) from error
         first = self._segments.base_offsets[0]
         start = max(self.log_start_offset, first)
-        self.recovery_point = max(self.recovery_point, first)
         if start > self.log_start_offset:
             self.log_start_offset = start
             self.epochs.truncate_from_start(start)
@@ -657,6 +707,10 @@ class Log:
     def _remove_files(self, segments: Sequence[LogSegment]) -> None:
         """Remove segments' files and snapshots. Raises OSError."""
         self._segments.remove_files(segments, self.config.file_delete_delay_ms)
+        self._remove_snapshots(segments)
+
+    def _remove_snapshots(self, segments: Sequence[LogSegment]) -> None:
+        """Remove the snapshots of segments that were removed. Raises OSError."""
         for segment in segments:
             self.producers.remove_snapshot(segment.base_offset)
         if segments:
@@ -679,6 +733,8 @@ class Log:
         job = FlushJob(self.environment.files, self.log_end_offset, self._truncations)
         active = self.active
         try:
+            job.truncated += [each.file.descriptor() for each in self._truncated if each in self.segments]
+            self._truncated = []
             for segment in self.segments[self._segments.index_of(self.recovery_point) :]:
                 job.descriptors.append(segment.file.descriptor())
                 if segment is not active:
@@ -689,6 +745,9 @@ class Log:
         if self.epochs.dirty:
             job.replacements.append((self._epochs_path, self.epochs.encode()))
             self.epochs.dirty = False
+        if self._has_new_id:
+            job.paths.append(f"{self.path}/{names.PARTITION_METADATA}")
+            self._has_new_id = False
         if self._has_new_files:
             job.folders += (self.path, self.path.rpartition("/")[0])
             self._has_new_files = False
@@ -723,45 +782,44 @@ class Log:
             raise RuntimeError("this log has no flusher: call flush()")
         return flusher.request(self, end_offset)
 
-    def write_out(self) -> None:
-        """Write what is only in memory, without waiting for the device: indexes, producers, epochs.
+    def write_out(self, *, beside: bool = False) -> None:
+        """Write what is only in memory, without waiting for the device: indexes and producers.
 
-        May run on another thread once the log isn't used any longer; a closed log has nothing to write. Raises
-        KafkaError: KAFKA_STORAGE_ERROR.
+        ``beside`` also writes the epochs, next to their file, whose place they take when ``close(synced=True)`` knows
+        that they are on the device. May run on another thread once the log isn't used any longer; a closed log has
+        nothing to write. Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         if not self.is_open or self.failure is not None:
             return
         try:
             self.producers.end_offset = self.log_end_offset
-            if self.producers.producers or self.producers.snapshots:
-                self.producers.write_snapshot()
-            self.active.close()
-            if self.epochs.dirty:
-                self.environment.files.replace(self._epochs_path, self.epochs.encode(), sync=False)
-                self.epochs.dirty = False
+            if (self.producers.producers or self.producers.snapshots) and self.producers.write_snapshot():
                 self._has_new_files = True
+            self.active.close()
+            if beside and self.epochs.dirty:
+                self.environment.files.write_all(self._epochs_path + ".tmp", self.epochs.encode())
         except OSError as error:
             raise self.storage_error("the log could not be closed", error) from error
 
     def close(self, *, synced: bool = False) -> None:
         """Bring everything to the device and close the files; a closed log has nothing to bring.
 
-        ``synced``: all of the machine's disks were synced after :meth:`write_out`, so only the data is checked. May run
-        on another thread once the log isn't used any longer. Raises KafkaError: KAFKA_STORAGE_ERROR.
+        ``synced``: all of the machine's disks were synced after :meth:`write_out`, so only the data is checked; they
+        have to be synced once more, for names. May run on another thread once the log isn't used any longer. Raises
+        KafkaError: KAFKA_STORAGE_ERROR.
         """
         if not self.is_open or self.failure is not None:
             return
         self.write_out()
-        if self.recovery_point < self.log_end_offset or self._has_new_files:
+        if self.recovery_point < self.log_end_offset or self._has_new_files or self.epochs.dirty:
+            is_beside = synced and self.epochs.dirty
             job = self.prepare_flush()
             if synced:
                 job.only_data()
+                if is_beside:
+                    job.renames.append((self._epochs_path + ".tmp", self._epochs_path))
             else:
-                job.paths += (
-                    *self.active.sync_paths(),
-                    self._epochs_path,
-                    self.producers.path(self.log_end_offset),
-                )
+                job.paths += (*self.active.sync_paths(), self.producers.path(self.log_end_offset))
             self._run(job)
         for segment in self.segments:
             segment.file.close()

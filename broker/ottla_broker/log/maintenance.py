@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ottla_broker.background import Background
     from ottla_broker.clock import Clock
     from ottla_broker.log.files import Files
-    from ottla_broker.log.flush import Flusher
+    from ottla_broker.log.flush import Flushable, Flusher
     from ottla_broker.log.folder import DataFolder
     from ottla_broker.log.log import Log
     from ottla_broker.log.user_retention import UserRetention
@@ -77,6 +77,11 @@ class LogMaintenance:
         self._logs = logs
         self._intervals = intervals
         self._clock = logs.clock
+        # One writer at a time for each checkpoint, so that offsets are on the device when a write returns.
+        self._writing: dict[str, asyncio.Lock] = {}
+        # Removals from logs' ends that wait for the next write of the recovery points, and the task that writes them.
+        self._removals: list[tuple[Callable[[], None], Flushable, bool, asyncio.Future[None]]] = []
+        self._recorder: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Maintain the logs until cancelled."""
@@ -178,12 +183,59 @@ class LogMaintenance:
         """Write recovery-point-offset-checkpoint of every data folder."""
         await self.checkpoint(names.RECOVERY_POINTS, lambda log: log.checkpoint_recovery_point)
 
+    def removal_recorded(
+        self, removal: Callable[[], None], log: Flushable, lowered: bool
+    ) -> asyncio.Future[None]:
+        """Call ``removal`` on a thread, and write the recovery points where the log's is ``lowered``.
+
+        The future is done afterwards; callers share a write. When the device refuses, the log is out of use, and the
+        future raises KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(_retrieve)
+        self._removals.append((removal, log, lowered, future))
+        if self._recorder is None:
+            self._recorder = asyncio.ensure_future(self._record())
+        return future
+
+    async def _record(self) -> None:
+        run = self._logs.background.run
+        try:
+            while self._removals:
+                removals, self._removals = self._removals, []
+                done = await asyncio.gather(*(run(each[0]) for each in removals), return_exceptions=True)
+                failure: BaseException | None = None
+                try:
+                    if any(lowered for _, _, lowered, _ in removals):
+                        await self.checkpoint_recovery_points()
+                except OSError as error:
+                    failure = error
+                for (_, log, lowered, future), refused in zip(removals, done, strict=True):
+                    cause = refused or (failure if lowered else None)
+                    if cause is not None:
+                        failed = log.fail(f"a truncation can't be brought to the device: {cause}")
+                        if not future.done():
+                            future.set_exception(failed)
+                    elif not future.done():
+                        future.set_result(None)
+        finally:
+            self._recorder = None
+
+    async def idle(self) -> None:
+        """Wait until all removals are recorded."""
+        if self._recorder is not None:
+            await asyncio.wait([self._recorder])
+
     async def checkpoint_log_starts(self) -> None:
         """Write log-start-offset-checkpoint of every data folder."""
         await self.checkpoint(names.LOG_STARTS, lambda log: log.checkpoint_start_offset or None)
 
     async def checkpoint(self, name: str, offset_of: Callable[[Log], int | None]) -> None:
         """Write the checkpoint ``name`` of every data folder, on a thread; None leaves a log out. Raises OSError."""
+        async with self._writing.setdefault(name, asyncio.Lock()):
+            await self._checkpoint(name, offset_of)
+
+    async def _checkpoint(self, name: str, offset_of: Callable[[Log], int | None]) -> None:
         for folder in self._logs.folders:
             if folder.failed:
                 continue
@@ -211,6 +263,12 @@ class LogMaintenance:
                     if clock.monotonic() - began > _SLICE_SECONDS:
                         await clock.sleep(_PAUSE_SECONDS)
                         began = clock.monotonic()
+
+
+def _retrieve(future: asyncio.Future[None]) -> None:
+    """Retrieve an error that no caller waits for, so that asyncio doesn't log it."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _complain(log: Log, error: Exception) -> None:

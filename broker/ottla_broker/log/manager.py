@@ -80,6 +80,7 @@ class LogManager:
             flusher=self.flusher,
             monotonic=clock.monotonic,
             later=self._later,
+            on_removal=lambda *removal: self.maintenance.removal_recorded(*removal),
         )
         self.folders: list[DataFolder] = []
         self.future = FutureLogs(self._logs, self.folders, self.environment)
@@ -140,6 +141,7 @@ class LogManager:
         to_recover = [log for log in to_recover if self.has_stored(log)]
         if to_recover:
             await self._recover(to_recover)
+            await self._record_removals([log for log in to_recover if log.is_open])
         if self._logs:
             _log.info(
                 "logs loaded",
@@ -154,6 +156,7 @@ class LogManager:
             recovery_points = folder.read_offsets(names.RECOVERY_POINTS)
             starts = folder.read_offsets(names.LOG_STARTS)
             high_watermarks = folder.read_offsets(names.HIGH_WATERMARKS)
+            compacted = {} if folder.was_clean else folder.read_offsets(names.CLEANER_OFFSETS)
             folder.forget_clean_stop()
             for name in self.files.folders(folder.path):
                 if name == names.CLUSTER_METADATA:
@@ -166,7 +169,8 @@ class LogManager:
                     if name.endswith((names.FUTURE_FOLDER, names.STRAY_FOLDER)):
                         _log.warning("folder ignored", folder=f"{folder.path}/{name}")
                     continue
-                config = (configs and configs(key[0])) or self._default_config
+                known = configs and configs(key[0])
+                config = known or self._default_config
                 log = Log(
                     f"{folder.path}/{name}",
                     *key,
@@ -175,6 +179,7 @@ class LogManager:
                     log_start_offset=starts.get(key, 0),
                     recovery_point=recovery_points.get(key, 0),
                     clean=folder.was_clean,
+                    may_have_gaps=key in compacted or known is None,
                 )
                 is_future = name.endswith(names.FUTURE_FOLDER)
                 if self._found(log, is_future):
@@ -244,6 +249,13 @@ class LogManager:
             # One future per log would cost more than opening most of them.
             shares = [logs[number::workers] for number in range(workers)]
             await asyncio.gather(*(loop.run_in_executor(pool, recover, share) for share in shares))
+
+    async def _record_removals(self, logs: list[Log]) -> None:
+        """Bring to the device what recovery removed from logs, before records take its place."""
+        recorded = [future for log in logs if (future := log.truncation_recorded()) is not None]
+        if recorded:
+            # A log for which it fails is out of use.
+            await asyncio.wait(recorded)
 
     def get(self, topic: str, partition: int) -> Log | None:
         """The log of a partition, open or not; None when this broker has none."""
@@ -468,12 +480,15 @@ class LogManager:
             timer.cancel()
         self._timers.clear()
         await self.flusher.idle()
+        await self.maintenance.idle()
         used = [log for log in self.stored_logs() if log.is_open]
         many = sum(log.recovery_point < log.log_end_offset for log in used) > _SYNC_ALL_ABOVE
         if many:
-            await self._in_shares(Log.write_out, used)
+            await self._in_shares(lambda log: log.write_out(beside=True), used)
             await self.background.run(self.files.sync_all)
         await self._in_shares(lambda log: log.close(synced=many), used)
+        if many:
+            await self.background.run(self.files.sync_all)
         failed = {log.path.rpartition("/")[0] for log in self.stored_logs() if log.failure is not None}
         await self.background.run(self._close_folders, failed)
         self.files.close()

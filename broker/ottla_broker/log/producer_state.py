@@ -448,16 +448,17 @@ class ProducerStates:
         """Path of the snapshot at ``offset``."""
         return f"{self._folder}/{names.segment_name(offset)}{names.SNAPSHOT}"
 
-    def write_snapshot(self) -> None:
-        """Write the state to ``<end offset>.snapshot`` unless the last one is as new. Raises OSError."""
+    def write_snapshot(self) -> bool:
+        """Write the state to ``<end offset>.snapshot``; False if the last one is as new. Raises OSError."""
         if self.end_offset <= self.last_snapshot and self.snapshots:
-            return
+            return False
         self._files.replace(
             self.path(self.end_offset), encode_snapshot(list(self.producers.values())), sync=False
         )
         if self.end_offset not in self.snapshots:
             insort(self.snapshots, self.end_offset)
         self.last_snapshot = self.end_offset
+        return True
 
     def remove_snapshot(self, offset: int) -> None:
         """Remove the snapshot at ``offset``, if it exists. Raises OSError."""

@@ -89,13 +89,15 @@ class SegmentList:
         self._set((*kept, segment))
         return segment
 
-    def truncate_to(self, offset: int, now_ms: int) -> Sequence[LogSegment]:
-        """Remove all batches from ``offset`` on, which isn't below all; returns the segments that are left over.
+    def truncate_to(self, offset: int, now_ms: int, delay_ms: int) -> Sequence[LogSegment]:
+        """Remove all batches from ``offset`` on, which isn't below all; returns the segments that were removed.
 
+        The last segment goes first and the others stay whole until then, so that no power failure leaves a gap.
         Raises CorruptRecordError, CorruptFileError too.
         """
         count = bisect_right(self.base_offsets, offset)
         kept, removed = self.all[:count], self.all[count:]
+        self.remove_files(removed[::-1], delay_ms)
         kept[-1].truncate_to(offset, now_ms)
         kept[-1].txn_index.truncate_to(offset)
         self._set(kept)

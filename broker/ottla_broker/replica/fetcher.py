@@ -301,7 +301,7 @@ class Fetcher:
                 appended = 0
                 await asyncio.sleep(0)
         for followed, flushed in flushes:
-            # The next fetch acknowledges the records, so they must be on the device.
+            # The next fetch acknowledges the records, so they must be on the device, and truncations too.
             try:
                 await flushed
             except KafkaError as error:
@@ -406,20 +406,18 @@ class Fetcher:
                 followed.next_pause = _FIRST_PAUSE_SECONDS
                 if data.diverging_epoch.end_offset >= 0:
                     self._truncate(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
-                else:
-                    records = memoryview(b"") if data.records is None else data.records
-                    quota, key = self._quota, (partition.topic, partition.partition)
-                    if len(records) and quota is not None and quota.is_throttled(*key):
-                        quota.record(len(records))
-                    flushed = partition.append_from_leader(
-                        records, data.high_watermark, data.log_start_offset
-                    )
-                    followed.in_sync = partition.log.log_end_offset >= data.high_watermark
-                    return flushed
-            elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    return partition.log.truncation_recorded()
+                records = memoryview(b"") if data.records is None else data.records
+                quota, key = self._quota, (partition.topic, partition.partition)
+                if len(records) and quota is not None and quota.is_throttled(*key):
+                    quota.record(len(records))
+                flushed = partition.append_from_leader(records, data.high_watermark, data.log_start_offset)
+                followed.in_sync = partition.log.log_end_offset >= data.high_watermark
+                return flushed
+            if code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 await self._find_range(connection, followed)
-            else:
-                self._failed(followed, code)
+                return partition.log.truncation_recorded()
+            self._failed(followed, code)
         except KafkaError as error:
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
                 self._disk_error(partition, error)

@@ -237,6 +237,8 @@ class _Move:
         while self._quota.exceeded:
             await self._clock.sleep(_QUOTA_PAUSE_SECONDS)
         found = self._next(self._chunk)
+        if recorded := self._future.truncation_recorded():
+            await recorded
         if found is None:
             return False
         is_full = 2 * found.size > self._chunk

@@ -7,9 +7,10 @@ thread; the file is written on a background thread from bytes that the loop thre
 from __future__ import annotations
 
 import os.path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ottla_broker.events import get_logger
+from ottla_broker.log import names
 from ottla_broker.log.checkpoints import decode_offsets, encode_offsets
 from ottla_broker.log.files import CorruptFileError
 from ottla_broker.log.log import NOT_TRUNCATED
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from ottla_broker.background import Background
     from ottla_broker.log.files import Files
     from ottla_broker.log.log import Log
-
-FILE_NAME: Final = "cleaner-offset-checkpoint"
 
 _log = get_logger()
 
@@ -75,7 +74,7 @@ class CleanerCheckpoints:
     async def write(self, log: Log, background: Background) -> None:
         """Write the file of the log's data folder. A failure is logged: the next cleaning writes it again."""
         folder = os.path.dirname(log.path)
-        path = f"{folder}/{FILE_NAME}"
+        path = f"{folder}/{names.CLEANER_OFFSETS}"
         data = encode_offsets(sorted(self._of_folder(folder).items()))
         try:
             await background.run(self._files.replace, path, data)
@@ -85,7 +84,7 @@ class CleanerCheckpoints:
     def _of_folder(self, folder: str) -> dict[tuple[str, int], int]:
         offsets = self._offsets.get(folder)
         if offsets is None:
-            offsets = self._offsets[folder] = self._read(f"{folder}/{FILE_NAME}")
+            offsets = self._offsets[folder] = self._read(f"{folder}/{names.CLEANER_OFFSETS}")
         return offsets
 
     def _read(self, path: str) -> dict[tuple[str, int], int]:

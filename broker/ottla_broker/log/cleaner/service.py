@@ -204,6 +204,8 @@ class LogCleaner:
         self._in_progress.add(key)
         try:
             end, stats = await self._run(chosen)
+            # The checkpoint may not be on the device before the swaps: tombstones would go, and old values stay.
+            await self._background.run(self._logs.files.sync_folder, log.path)
             self._checkpoints.advance(log, end)
             await self._checkpoints.write(log, self._background)
         except CleaningAbortedError as why:
