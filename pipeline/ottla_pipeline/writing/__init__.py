@@ -6,7 +6,10 @@ identity    the header that each record carries: writer, batch and task
 marks       where a batch began and ended in its topics, kept as offsets of a group
 replay      finds what an earlier try of the same batch has written
 large       records that are too large: refused, left out, or split for another topic
+lookback    finds out what earlier tries have written, before a topic's first row is sent
 task        writes one task's rows
+packing     rows on their way from a task to the driver
+transaction writes a whole batch in one transaction, on the driver
 writers     the classes that Spark calls
 """
 

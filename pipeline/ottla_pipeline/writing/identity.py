@@ -48,6 +48,13 @@ class Identity:
         """The group whose offsets are this writer's marks."""
         return f"ottla-{'write' if self.kind is Kind.ONCE else 'sink'}-{self.writer}"
 
+    def transactional_id(self, topic: str | None) -> str:
+        """The transactional id of this writer by default; ``topic`` is the one that all rows go to, if any.
+
+        Writes with the same name to several topics are several writes.
+        """
+        return f"{self.group}-{topic}" if self.kind is Kind.NAMED and topic is not None else self.group
+
     @property
     def lasting(self) -> bool:
         """Whether its marks are needed after the write."""

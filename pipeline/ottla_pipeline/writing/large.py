@@ -16,11 +16,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from .rows import Header, Headers, Rows, header_size
+from .errors import RecordTooLarge
+from .rows import BATCH_OVERHEAD, Header, Headers, Rows, header_size
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from .options import WriteOptions
 
 PART: Final = 512 * 1024
 """Most bytes of a value in a part: below the brokers' default limit (1 MiB), with room for key and headers."""
@@ -85,3 +92,42 @@ def dead_letters(record: TooLarge, topic: str, part: int = PART) -> Rows:
         None if key is None else pa.array([key] * len(pieces), pa.binary()),
         pa.array([[{"key": name, "value": content} for name, content in each] for each in pairs], _PAIRS),
     )
+
+
+class LargeRecords:
+    """Recognises records that are too large for the producer, and does with them what ``onTooLarge`` says."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        arguments = options.producer()
+        buffer: int = arguments.get("buffer_memory", 33_554_432)
+        self._limit: int = min(arguments.get("max_request_size", 1_048_576), buffer)
+        self._setting = "kafka.max.request.size" if self._limit < buffer else "kafka.buffer.memory"
+        self._what = options.on_too_large
+        self._target = options.dead_letter_topic
+
+    def among(self, rows: Rows, own: Header | None) -> NDArray[np.bool_]:
+        """Which rows are too large; ``own`` is a header that all of them get."""
+        large: NDArray[np.bool_] = rows.sizes(header_size(own) if own else 0) + BATCH_OVERHEAD > self._limit
+        return large
+
+    def set_aside(self, rows: Rows, errors: list[str] | None = None) -> list[Rows]:
+        """The dead letters for ``rows``, which are too large: for the broker, with its errors, or for the producer.
+
+        They are none if the rows are to be left out. Raises RecordTooLarge if that ends the write.
+        """
+        if errors is None:
+            errors = [
+                f"a record for topic {rows.topic} is about {size} bytes, more than {self._setting} ({self._limit}): "
+                "raise that and, if it is lower, the topic's max.message.bytes"
+                for size in rows.sizes(0).tolist()
+            ]
+        if self._what == "fail":
+            raise RecordTooLarge(f"{errors[0]}; or set onTooLarge to skip or deadletter")
+        if self._target is None:
+            return []
+        if rows.topic == self._target:
+            raise RecordTooLarge(
+                f"a part of a dead letter is too large for topic {self._target}: {errors[0]}"
+            )
+        part = max(1, min(PART, self._limit // 2))
+        return [dead_letters(record, self._target, part) for record in records_of(rows, errors)]

@@ -71,8 +71,8 @@ class Marks:
         return {partition: listed.offset for partition, listed in found.items()}
 
     def read(self) -> dict[TopicPartition, Mark]:
-        """All marks."""
-        committed = self._admin.list_group_offsets(self._group, timeout=self._timeout)
+        """All marks. Waits for a transaction that is about to set some (KIP-447)."""
+        committed = self._admin.list_group_offsets(self._group, require_stable=True, timeout=self._timeout)
         marks = {partition: Mark.of(each) for partition, each in committed.items()}
         return {partition: mark for partition, mark in marks.items() if mark is not None}
 
@@ -83,11 +83,15 @@ class Marks:
 
     def done(self, topics: Collection[str], batch: int, run: str) -> None:
         """Mark batch ``batch`` as written to ``topics`` and acknowledged."""
+        self.set(self.when_done(topics, batch, run))
+
+    def when_done(self, topics: Collection[str], batch: int, run: str) -> dict[TopicPartition, Mark]:
+        """The marks for a batch whose records are all acknowledged."""
         described = self._admin.describe_topics(list(topics), timeout=self._timeout)
         every = [
             TopicPartition(name, number) for name, topic in described.items() for number in topic.partitions
         ]
-        self.set({partition: Mark(end, DONE, batch, run) for partition, end in self.ends(every).items()})
+        return {partition: Mark(end, DONE, batch, run) for partition, end in self.ends(every).items()}
 
     def forget(self) -> None:
         """Delete the group. Raises GroupError if it doesn't exist."""

@@ -1,7 +1,7 @@
 """The options for writing, with the names and meanings of Spark's Kafka connector and of Kafka's producer.
 
-Additional ones are ``skipReplayed``, ``onTooLarge``, ``deadLetterTopic``, ``lookBackRecords``, and Delta Lake's
-``txnAppId`` and ``txnVersion``.
+Additional ones are ``transactional``, ``skipReplayed``, ``onTooLarge``, ``deadLetterTopic``, ``lookBackRecords``, and
+Delta Lake's ``txnAppId`` and ``txnVersion``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ OnTooLarge: TypeAlias = Literal["fail", "skip", "deadletter"]
 _OWN: Final = (
     "topic",
     "includeHeaders",
+    "transactional",
     "skipReplayed",
     "lookBackRecords",
     "onTooLarge",
@@ -44,6 +45,7 @@ _NUMBERS: Final = {
     "max.block.ms": 0,
     "delivery.timeout.ms": 1,
     "max.in.flight.requests.per.connection": 1,
+    "transaction.timeout.ms": 1,
 }
 """The producer's settings that are whole numbers, with their minimum."""
 _LEVELS: Final = ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
@@ -54,6 +56,7 @@ _PRODUCER: Final = (
     "bootstrap.servers",
     "compression.type",
     "enable.idempotence",
+    "transactional.id",
     *kafka.CONNECTING,
 )
 _WITHOUT_EFFECT: Final = kafka.JAVA_ALONE | {
@@ -63,7 +66,6 @@ _WITHOUT_EFFECT: Final = kafka.JAVA_ALONE | {
     "partitioner.adaptive.partitioning.enable",
     "partitioner.availability.timeout.ms",
     "retries",
-    "transaction.timeout.ms",
 }
 """Settings of Java's producer without effect here."""
 _REFUSED: Final[Mapping[str, str]] = {
@@ -71,7 +73,6 @@ _REFUSED: Final[Mapping[str, str]] = {
     "key.serializer": "keys are written as they are; cast them to string or binary in the DataFrame",
     "partitioner.class": "partitioners are Java classes; a column partition says where a row goes",
     "partitioner.ignore.keys": "rows without a key, or with a partition of their own, go where their key doesn't say",
-    "transactional.id": "rows are not written in transactions; skipReplayed recognises what was written before",
     "value.serializer": "values are written as they are; cast them to string or binary in the DataFrame",
 }
 _NAMES: Final = names.OptionNames(
@@ -93,6 +94,10 @@ class WriteOptions:
     dead_letter_topic: str | None = None
     transaction: tuple[str, int] | None = None
     """The program's name for a batch write: a writer, and a number that rises with each write."""
+    transactional: bool = False
+    """Whether each batch is written in one transaction."""
+    transactional_id: str | None = None
+    """None: the writer's name."""
 
     def producer(self) -> dict[str, Any]:
         """Keyword arguments for ``ottla_client``'s Producer. Raises OptionError."""
@@ -163,9 +168,40 @@ def resolve(options: Mapping[str, str]) -> WriteOptions:
         cast("OnTooLarge", what),
         dead,
         _transaction(given, skip),
+        *_transactional(given, client),
     )
     made.producer()
     return made
+
+
+_FOR_TRANSACTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "acks": ("all", "-1"),
+    "enable.idempotence": ("true",),
+    "max.in.flight.requests.per.connection": ("1", "2", "3", "4", "5"),
+}
+"""The settings that transactions need, with the values that are right."""
+
+
+def _transactional(given: Mapping[str, str], client: dict[str, str]) -> tuple[bool, str | None]:
+    """Whether to write in transactions, and the transactional id if one is set; ``client`` loses it."""
+    name = client.pop("transactional.id", None)
+    if not truth("transactional", given.get("transactional", "false")):
+        if name is not None:
+            raise OptionError(
+                "kafka.transactional.id is set, and transactional is not: set transactional=true, or leave it out"
+            )
+        if client.pop("transaction.timeout.ms", None) is not None:
+            log.warning("the option kafka.transaction.timeout.ms has no effect without transactional=true")
+        return False, None
+    if name is not None and not name.strip():
+        raise OptionError("kafka.transactional.id is empty; leave it out, and the writer's name is used")
+    for setting, right in _FOR_TRANSACTIONS.items():
+        value = client.get(setting, right[0]).strip().lower()
+        if value not in right:
+            raise OptionError(
+                f"kafka.{setting} is {value}, and transactional=true needs {right[0] if len(right) < 3 else '1 to 5'}"
+            )
+    return True, name
 
 
 def _transaction(given: Mapping[str, str], skip: SkipReplayed) -> tuple[str, int] | None:

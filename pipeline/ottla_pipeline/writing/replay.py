@@ -41,6 +41,12 @@ class Already:
     def __len__(self) -> int:
         return int(self._left.sum())
 
+    def copy(self) -> Already:
+        """The same records with the same counts, to be matched by themselves."""
+        made = Already()
+        made._known, made._left = self._known, self._left.copy()
+        return made
+
     def take(self, digests: Sequence[bytes]) -> NDArray[np.bool_]:
         """Which of these rows are in the topic already; of equal rows, the first ones."""
         if not len(self._known) or not digests:

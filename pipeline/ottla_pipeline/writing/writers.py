@@ -6,7 +6,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from .marks import Marks
+    from .packing import PackedRows
     from .task import Tally
 
 log = logging.getLogger("ottla_pipeline")
@@ -48,6 +49,8 @@ class Written(WriterCommitMessage):
 
     identity: Identity
     tally: Tally
+    rows: list[PackedRows] = field(default_factory=list)
+    """Those that the driver is to write, in a transaction."""
 
 
 class _Writer:
@@ -58,6 +61,12 @@ class _Writer:
         self._layout = Layout.of(schema, self._options.topic)
 
     def _write(self, batches: Iterator[pa.RecordBatch], identity: Identity) -> Written:
+        if self._options.transactional:
+            from .transaction import RowCollector
+
+            collector = RowCollector(self._options, self._layout)
+            collector.collect(batches)
+            return Written(identity, collector.tally, collector.rows)
         from .task import TaskWriter
 
         return Written(identity, TaskWriter(self._options, self._layout, identity).write(batches))
@@ -72,6 +81,16 @@ class _Writer:
             identity.group,
             kafka.call_timeout(client),
         )
+
+    def _transact(self, reports: Sequence[Written], what: str) -> None:
+        """Write the rows of all tasks in one transaction."""
+        from .transaction import BatchTransaction
+
+        if not any(each.rows for each in reports):
+            return
+        identity = replace(reports[0].identity, task=0, attempt=0)
+        rows = [each for report in reports for each in report.rows]
+        self._log([BatchTransaction(self._options, identity).write(rows)], what)
 
     def _mark(self, reports: Sequence[Written]) -> None:
         """Mark the batch as done: all its tasks' records are acknowledged."""
@@ -89,7 +108,8 @@ class _Writer:
         context = TaskContext.get()
         if context is None:
             raise WriteError("rows can be written in a task of Spark only")
-        if self._skipping and context.getLocalProperty("spark.speculation") == "true":
+        sends = self._skipping and not self._options.transactional
+        if sends and context.getLocalProperty("spark.speculation") == "true":
             raise WriteError(
                 "spark.speculation is on, and two tries of a task at once would write its rows twice: turn it off, or "
                 "set skipReplayed=never"
@@ -99,6 +119,11 @@ class _Writer:
     def _report(self, messages: Sequence[WriterCommitMessage | None], what: str) -> list[Written]:
         """The tasks' reports; logs what a user should know."""
         reports = [each for each in messages if isinstance(each, Written)]
+        self._log([each.tally for each in reports], what)
+        return reports
+
+    def _log(self, tallies: Sequence[Tally], what: str) -> None:
+        """Log what a user should know."""
         for attribute, level, text in (
             ("already", logging.INFO, "%d rows for topic %s had been written by an earlier try of %s"),
             ("too_large", logging.WARNING, f"%d records for topic %s were too large, in %s: {self._aside()}"),
@@ -110,12 +135,11 @@ class _Writer:
             ),
         ):
             total: Counter[str] = Counter()
-            for each in reports:
-                total.update(getattr(each.tally, attribute))
+            for each in tallies:
+                total.update(getattr(each, attribute))
             for topic, count in sorted(total.items()):
                 if count:
                     log.log(level, text, count, topic, what)
-        return reports
 
     def _aside(self) -> str:
         dead = self._options.dead_letter_topic
@@ -159,7 +183,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     @one_line_errors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         reports = self._report(messages, "this write")
-        if reports and reports[0].identity.lasting:
+        if self._options.transactional:
+            self._transact(reports, "this write")
+        elif reports and reports[0].identity.lasting:
             self._mark(reports)
         elif any(each.tally.topics for each in reports):
             self._forget()
@@ -167,6 +193,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     @one_line_errors()
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         reports = self._report(messages, "this write")
+        if self._options.transactional:
+            log.warning("a write failed; its transaction was not committed, unless the error says otherwise")
+            return
         writer = reports[0].identity.writer if reports else self._id
         log.warning(
             "a write failed; %d records of the tasks that were through, and some of others, stay in their topics with "
@@ -214,11 +243,20 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     @one_line_errors()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._mark(self._report(messages, f"batch {batchId}"))
+        reports = self._report(messages, f"batch {batchId}")
+        if self._options.transactional:
+            self._transact(reports, f"batch {batchId}")
+        else:
+            self._mark(reports)
 
     @one_line_errors()
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         reports = self._report(messages, f"batch {batchId}")
+        if self._options.transactional:
+            log.warning(
+                "batch %d failed; its transaction was not committed, unless the error says otherwise", batchId
+            )
+            return
         log.warning(
             "batch %d failed; %d records of the tasks that were through, and some of others, are in their topics%s",
             batchId,

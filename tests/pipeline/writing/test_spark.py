@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.processes import BrokerProcess
 
 from ottla_client.admin import NewTopic
+from ottla_client.errors import ProducerFencedError
 from ottla_client.producer.partitioner import partition_for_key
-from ottla_client.sync import Admin, Consumer
+from ottla_client.sync import Admin, Consumer, Producer
 from ottla_client.types import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:
@@ -30,8 +31,12 @@ def topic(broker: BrokerProcess) -> str:
     return name
 
 
-def records(broker: BrokerProcess, topic: str) -> list[ConsumerRecord[bytes, bytes]]:
-    with Consumer(bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
+def records(
+    broker: BrokerProcess, topic: str, isolation: Any = "read_uncommitted"
+) -> list[ConsumerRecord[bytes, bytes]]:
+    with Consumer(
+        bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest", isolation_level=isolation
+    ) as consumer:
         partitions = [TopicPartition(topic, number) for number in consumer.partitions_for(topic)]
         consumer.assign(partitions)
         ends = consumer.end_offsets(partitions)
@@ -141,6 +146,42 @@ def test_a_stream_that_starts_again_does_not_double(
     assert Counter(record.value for record in found) == Counter(expected)
     batches = {(dict(record.headers)["ottla.write"] or b"").split(b"/")[1] for record in found}
     assert batches == {b"0", b"1", b"2"}
+
+
+def test_a_stream_in_transactions(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    """A batch that fails, and one that comes again after its commit: readers of committed records see each once."""
+    from pyspark.errors import StreamingQueryException
+
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    expected = put(folder, "a", range(20_000)) | put(folder, "b", range(20_000, 40_000))
+    put(folder, "c", range(40_000, 40_001))
+    rows = lines(spark, folder)
+    own = f"own-{topic}"
+    options = {"transactional": "true", "kafka.transactional.id": own}
+
+    def values(isolation: Any = "read_committed") -> Counter[bytes | None]:
+        return Counter(record.value for record in records(broker, topic, isolation))
+
+    breaking = rows.selectExpr("if(value = '40000', raise_error('on purpose'), value) AS value")
+    with pytest.raises(StreamingQueryException, match="on purpose"):
+        run(sink(breaking, broker, topic, checkpoint).options(**options))
+    assert values() == values("read_uncommitted") == Counter(expected)
+    # The driver is killed in the transaction of the last batch.
+    with Producer(broker.bootstrap, transactional_id=own) as killed:
+        killed.begin_transaction()
+        killed.send(topic, b"40000").result(60)
+        run(sink(rows, broker, topic, checkpoint).options(**options))
+        with pytest.raises(ProducerFencedError):
+            killed.commit_transaction()
+    expected.add(b"40000")
+    assert values() == Counter(expected)
+    forget_last(checkpoint)
+    expected |= put(folder, "d", range(50_000, 50_010))
+    run(sink(rows, broker, topic, checkpoint).options(**options))
+    assert values() == Counter(expected)
+    assert values("read_uncommitted") == Counter(expected) + Counter([b"40000"])
 
 
 def test_a_batch_that_broke_in_the_middle_is_finished_later(

@@ -283,7 +283,7 @@ def test_within_a_run_nothing_is_looked_for(
     def looked(*_: object) -> object:
         raise AssertionError("it looked")
 
-    monkeypatch.setattr("ottla_pipeline.writing.task.find", looked)
+    monkeypatch.setattr("ottla_pipeline.writing.lookback.find", looked)
     for number in range(3):
         for task in range(2):
             sink.write(number, task, batch(f"{number}"))
