@@ -25,6 +25,7 @@ from ottla_broker.coordinator.transaction.coordinator import TransactionCoordina
 from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.coordinator.transaction.producer_id_source import ProducerIdSource
 from ottla_broker.coordinator.transaction.settings import TransactionSettings
+from ottla_broker.coordinator.zookeeper_offsets import ZooKeeperOffsets
 from ottla_broker.events import get_logger
 from ottla_broker.handlers import served_apis
 from ottla_broker.handlers.authorization import Authorizer
@@ -142,6 +143,7 @@ class Broker:
             config.use_broker_id(broker_id)
         store = EmbeddedStore.open(config.data_dirs, self.background)
         self._stopping.append(store.close)
+        self.zookeeper_offsets = ZooKeeperOffsets(store)
         self.replicas = ReplicaManager(ReplicaEnvironment(config.broker_id, self.logs, self.clock))
         self._stopping.append(self.replicas.checkpoint_high_watermarks)
         controller = StandaloneController(
@@ -168,6 +170,7 @@ class Broker:
         config = self.config
         member = self.member = ClusterMember(config, self.logs, self.metadata, self.clock, self.random)
         self._stopping.append(member.close)
+        self.zookeeper_offsets = ZooKeeperOffsets(member.store)
         await member.open(*self.logs.identity())
         await self._load_acls(member.store, member.store.get_many)
         if self.acls is not None:
@@ -356,6 +359,7 @@ class Broker:
             logs=self.logs,
             fetch_sessions=self.fetch_sessions,
             transactions=self.transactions,
+            zookeeper_offsets=self.zookeeper_offsets,
             txn_markers=self.txn_markers,
             transaction_verifier=self.transaction_verifier,
             joined=None if member is None else member.controller_requests.joined,

@@ -1,16 +1,16 @@
-"""OffsetCommit (key 8), versions 1-9: store a consumer group's positions.
+"""OffsetCommit (key 8), versions 0-9: store a consumer group's positions.
 
 Version 1 has a timestamp per partition, 2-4 a retention time for all, 6 adds leader epochs (KIP-320), 7 static members
-(KIP-345), 8 is flexible, 9 has errors of server-side groups (KIP-848). Version 0 commits to ZooKeeper and isn't served.
-A partition that doesn't exist is refused alone; the others are committed.
+(KIP-345), 8 is flexible, 9 has errors of server-side groups (KIP-848). Version 0 stores the positions in ZooKeeper, or
+in the embedded store. A partition that doesn't exist is refused alone; the others are committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from ottla_broker.coordinator import codes
-from ottla_broker.coordinator.group.commits import CommitItem
+from ottla_broker.coordinator.group.commits import CommitItem, java_length
 from ottla_broker.coordinator.group.offsets import NO_EXPIRY, Committed
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.network.pending_response import PendingResponse
@@ -42,7 +42,11 @@ def partition_errors(ctx: RequestContext, topic: str, forbidden: int) -> Callabl
     return lambda index: codes.NONE if index in known else unknown
 
 
-def handle(ctx: RequestContext, request: OffsetCommitRequest) -> PendingResponse | OffsetCommitResponse:
+def handle(
+    ctx: RequestContext, request: OffsetCommitRequest
+) -> PendingResponse | OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+    if ctx.version == 0:
+        return _to_zookeeper(ctx, request)
     services = ctx.services
     now_ms = services.clock.now_ms()
     expire_ms = NO_EXPIRY if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
@@ -90,3 +94,39 @@ def handle(ctx: RequestContext, request: OffsetCommitRequest) -> PendingResponse
         reply,
     )
     return pending
+
+
+async def _to_zookeeper(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    """Version 0: the group has no members that the broker knows, so nothing but the partitions is checked."""
+    services = ctx.services
+    limit = services.config.offset_metadata_max_bytes
+    forbidden = 0
+    if not ctx.authorize(AclResource.GROUP, request.group_id):
+        forbidden = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    answers: dict[tuple[str, int], int] = {}
+    offsets: dict[tuple[str, int], int] = {}
+    for topic in request.topics:
+        error_of = partition_errors(ctx, topic.name, forbidden)
+        for each in topic.partitions:
+            key = (topic.name, each.partition_index)
+            answers[key] = error_of(each.partition_index)
+            if not answers[key] and java_length(each.committed_metadata or "") > limit:
+                answers[key] = codes.OFFSET_METADATA_TOO_LARGE
+            if not answers[key]:
+                offsets[key] = each.committed_offset
+    answers.update(await services.zookeeper_offsets.commit(request.group_id, offsets))
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=answers[topic.name, each.partition_index],
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

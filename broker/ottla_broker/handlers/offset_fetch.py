@@ -1,14 +1,14 @@
-"""OffsetFetch (key 9), versions 1-9: a group's committed offsets, from memory.
+"""OffsetFetch (key 9), versions 0-9: a group's committed offsets, from memory.
 
 From version 2 null asks for all topics, and the whole response has an error code. Version 5 adds leader epochs
 (KIP-320), 6 is flexible, 7 can ask for stable offsets only (KIP-447), 8 asks for several groups (KIP-709). Version 9
 names a member and its epoch for server-side groups (KIP-848); classic groups ignore both, as in Kafka. Version 0 reads
-from ZooKeeper and isn't served.
+from ZooKeeper, or from the embedded store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from ottla_broker.coordinator.group.commits import Fetched
@@ -32,7 +32,11 @@ T = TypeVar("T")
 _NONE = int(ErrorCode.NONE)
 
 
-def handle(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def handle(
+    ctx: RequestContext, request: OffsetFetchRequest
+) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
+    if ctx.version == 0:
+        return _from_zookeeper(ctx, request)
     if ctx.version >= 8:
         return _several(ctx, request)
     topics = None if request.topics is None else _asked(request.topics)
@@ -103,3 +107,41 @@ def _answers(
         )
         for name, partitions in found
     ]
+
+
+async def _from_zookeeper(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Version 0, which has error codes for partitions only."""
+    services = ctx.services
+    asked = [(topic.name, index) for topic in request.topics or () for index in topic.partition_indexes]
+    answers: dict[tuple[str, int], tuple[int, int]] = {}
+    wanted: list[tuple[str, int]] = []
+    group_allowed = ctx.authorize(AclResource.GROUP, request.group_id)
+    for key in dict.fromkeys(asked):
+        name, index = key
+        info = services.metadata.topic(name)
+        if not group_allowed:
+            answers[key] = (-1, int(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        elif not ctx.authorize(AclResource.TOPIC, name):
+            answers[key] = (-1, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        elif info is None or index not in info.partitions:
+            answers[key] = (-1, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        else:
+            wanted.append(key)
+    answers.update(await services.zookeeper_offsets.fetch(request.group_id, wanted))
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=index,
+                        committed_offset=answers[topic.name, index][0],
+                        metadata="",
+                        error_code=answers[topic.name, index][1],
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+    )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ottla_broker.controller.api import BrokerRequests, Controller
     from ottla_broker.coordinator.group.coordinator import GroupCoordinator
     from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
+    from ottla_broker.coordinator.zookeeper_offsets import ZooKeeperOffsets
     from ottla_broker.handlers import Served
     from ottla_broker.handlers.authorization import Authorizer
     from ottla_broker.log.manager import LogManager
@@ -58,6 +59,7 @@ class Services:
 
     Attributes:
         served: the APIs that this broker serves, by key.
+        zookeeper_offsets: of consumers that coordinate in ZooKeeper; in the embedded store without one.
         joined: in a cluster, set once the controller has described it to this broker.
         conversions: between the formats of records, for old clients.
         acls: the access control lists; None if nothing decides by them.
@@ -73,6 +75,7 @@ class Services:
     replicas: ReplicaManager
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    zookeeper_offsets: ZooKeeperOffsets
     logs: LogManager
     fetch_sessions: FetchSessions
     txn_markers: TxnMarkers

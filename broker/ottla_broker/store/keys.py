@@ -105,6 +105,25 @@ class ClusterIdNode:
         return found
 
 
+class ConsumerOffsetNode:
+    """``/consumers/GROUP/offsets/TOPIC/PARTITION``: a group's offset in ZooKeeper, as decimal digits.
+
+    Consumers of Kafka 0.8 to 1.1 keep their offsets here, and so do OffsetCommit and OffsetFetch 0.
+    """
+
+    @staticmethod
+    def path(group_id: str, topic: str, partition: int) -> str:
+        return f"/consumers/{group_id}/offsets/{topic}/{partition}"
+
+    @staticmethod
+    def encode(offset: int) -> bytes:
+        return str(offset).encode()
+
+    @staticmethod
+    def decode(path: str, data: bytes) -> int:
+        return _read_number(path, data)
+
+
 class BrokerRegistration(NamedTuple):
     """A broker's addresses and rack.
 

@@ -95,7 +95,7 @@ class Commits:
 
     def _fitting(self, items: Sequence[CommitItem]) -> list[CommitItem]:
         limit = self._settings.offset_metadata_max_bytes
-        return [item for item in items if _java_length(item[2].metadata) <= limit]
+        return [item for item in items if java_length(item[2].metadata) <= limit]
 
     def _answers(self, items: Sequence[CommitItem], fitting: Sequence[CommitItem], error: int) -> list[int]:
         """The codes of all items: that of the log for those that were written."""
@@ -104,7 +104,7 @@ class Commits:
             return [answer] * len(items)
         limit = self._settings.offset_metadata_max_bytes
         return [
-            answer if _java_length(item[2].metadata) <= limit else codes.OFFSET_METADATA_TOO_LARGE
+            answer if java_length(item[2].metadata) <= limit else codes.OFFSET_METADATA_TOO_LARGE
             for item in items
         ]
 
@@ -340,6 +340,6 @@ def _commit_time(committed: Committed) -> int:
     return committed.commit_ms
 
 
-def _java_length(text: str) -> int:
+def java_length(text: str) -> int:
     """Length in UTF-16 code units, which Kafka compares with ``offset.metadata.max.bytes``."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
