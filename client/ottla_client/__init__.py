@@ -1,4 +1,6 @@
-"""A Kafka client on asyncio: Producer, Consumer and Admin. ``ottla_client.sync`` has the same without asyncio.
+"""A Kafka client on asyncio: Producer, Consumer and Admin, and the consumers of Kafka 0.8.
+
+``ottla_client.sync`` has the same without asyncio.
 
 The public modules are this one, ``sync``, ``admin`` (the values that Admin takes and returns), ``errors`` and
 ``group.assignors``. Packages that build on the client have two more: ``lowlevel`` and ``commands``.
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from .producer import Delivery as Delivery
     from .producer import Producer as Producer
     from .producer import Transaction as Transaction
+    from .simple_consumer import Fetched as Fetched
+    from .simple_consumer import SimpleConsumer as SimpleConsumer
     from .types import ConsumerGroupMetadata as ConsumerGroupMetadata
     from .types import ConsumerRecord as ConsumerRecord
     from .types import Node as Node
@@ -41,6 +45,11 @@ if TYPE_CHECKING:
     from .types import TimestampType as TimestampType
     from .types import TopicMetadata as TopicMetadata
     from .types import TopicPartition as TopicPartition
+    from .zookeeper_consumer import Blacklist as Blacklist
+    from .zookeeper_consumer import Stream as Stream
+    from .zookeeper_consumer import TopicFilter as TopicFilter
+    from .zookeeper_consumer import Whitelist as Whitelist
+    from .zookeeper_consumer import ZookeeperConsumer as ZookeeperConsumer
 
 _HOME = {
     ".admin": (
@@ -62,6 +71,7 @@ _HOME = {
         "Producer",
         "Transaction",
     ),
+    ".simple_consumer": ("Fetched", "SimpleConsumer"),
     ".types": (
         "ConsumerGroupMetadata",
         "ConsumerRecord",
@@ -75,5 +85,6 @@ _HOME = {
         "TopicMetadata",
         "TopicPartition",
     ),
+    ".zookeeper_consumer": ("Blacklist", "Stream", "TopicFilter", "Whitelist", "ZookeeperConsumer"),
 }
 __getattr__, __dir__, __all__ = lazy_names(__name__, _HOME)

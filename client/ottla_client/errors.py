@@ -26,6 +26,9 @@ ClientError
   LogTruncatedError           records that were read have gone from the log (KIP-320)
   CorruptBatchError           a batch whose checksum is wrong or that can't be decoded
   PollIntervalExceededError   the consumer stalled past max_poll_interval_ms and lost its partitions
+  ZooKeeperError              ZooKeeper can't be reached, or refuses a request
+    BadNodeError                a node in ZooKeeper that can't be read
+  RebalanceFailedError        a ZooKeeper consumer can't take its partitions
 """
 
 from __future__ import annotations
@@ -197,6 +200,27 @@ class CorruptBatchError(ClientError):
 
 class PollIntervalExceededError(ClientError):
     """The application didn't poll for max_poll_interval_ms, so the member left its group."""
+
+
+class ZooKeeperError(ClientError):
+    """ZooKeeper can't be reached, or refuses a request; the message names the path."""
+
+    retriable = True
+
+
+class BadNodeError(ZooKeeperError):
+    """A node in ZooKeeper that this client can't read; the message names its path."""
+
+    retriable = False
+
+
+class RebalanceFailedError(ClientError):
+    """A ZooKeeper consumer can't take its partitions, usually because another one doesn't release them.
+
+    It keeps trying, and goes on reading the partitions that it has.
+    """
+
+    retriable = True
 
 
 def is_retriable(error: BaseException) -> bool:

@@ -10,6 +10,7 @@ from .nodes import NodeCalls
 from .placement import PlacementCalls
 from .topics import TopicCalls
 from .transactions import TransactionCalls
+from .zookeeper_offsets import ZooKeeperOffsetCalls
 
 
 class Admin(
@@ -17,6 +18,7 @@ class Admin(
     ConfigCalls,
     GroupCalls,
     GroupOffsetCalls,
+    ZooKeeperOffsetCalls,
     NodeCalls,
     PlacementCalls,
     TransactionCalls,

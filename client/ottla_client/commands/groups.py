@@ -1,4 +1,7 @@
-"""``ottla groups``: list, describe, delete, remove-member; ``reset-offsets`` is in `reset_offsets`."""
+"""``ottla groups``: list, describe, delete, remove-member.
+
+``reset-offsets`` and ``migrate-offsets`` have modules of their own.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,12 @@ from .admin_common import (
 )
 from .completion import complete_groups
 from .console import Console, options, unknown
+from .migrate_offsets import migrate_offsets
 from .reset_offsets import reset_offsets
 from .tables import Column
 
 if TYPE_CHECKING:
-    from ..admin import Admin, GroupDescription, PartitionLag
+    from ..admin import Admin, GroupDescription, GroupListing, PartitionLag
 
 
 @click.group()
@@ -40,6 +44,7 @@ def groups() -> None:
 
 
 groups.add_command(reset_offsets)
+groups.add_command(migrate_offsets)
 
 
 @groups.command("list", short_help="List groups with state and members.")
@@ -50,15 +55,23 @@ groups.add_command(reset_offsets)
     multiple=True,
     help="List only groups in this state, such as Stable or Empty. Repeat it for several.",
 )
+@click.option(
+    "--zookeeper", metavar="HOST:PORT/CHROOT", help="Also list the groups that coordinate in this ZooKeeper."
+)
 @options
-async def list_groups(console: Console, pattern: str | None, states: tuple[str, ...]) -> None:
+async def list_groups(
+    console: Console, pattern: str | None, states: tuple[str, ...], zookeeper: str | None
+) -> None:
     """List groups, or those whose names match PATTERN (* and ? as in a shell).
 
-    The protocol is the assignor in use. A group without members is Empty.
+    The generation says how a group coordinates: simple (offsets without members), zookeeper (Kafka 0.8's consumers),
+    classic (0.9 and later), consumer (the broker assigns, KIP-848). The protocol is the assignor in use. A group
+    without members is Empty.
 
     \b
     ottla groups list
     ottla groups list 'billing-*' --state Stable --json
+    ottla groups list --zookeeper 127.0.0.1:2181
     """
     async with admin_of(console) as admin:
         listed = {
@@ -67,7 +80,7 @@ async def list_groups(console: Console, pattern: str | None, states: tuple[str, 
             if pattern is None or fnmatchcase(name, pattern)
         }
         described = await _described(admin, listed)
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for name, group in listed.items():
         known = described.get(name)
         rows.append(
@@ -75,13 +88,43 @@ async def list_groups(console: Console, pattern: str | None, states: tuple[str, 
                 name,
                 group.state or (known.state if known else None),
                 group.type or "classic",
+                _generation(group),
                 known.protocol or None if known else None,
                 len(known.members) if known else None,
                 group.coordinator,
             )
         )
-    columns = ["Group", "State", "Type", "Protocol", "Members", "Coordinator"]
-    console.table(columns, rows, empty="no groups" if pattern is None else f"no group matches {pattern}")
+    if zookeeper is not None:
+        rows += await _in_zookeeper(console, zookeeper, pattern, states)
+    columns = ["Group", "State", "Type", "Generation", "Protocol", "Members", "Coordinator"]
+    console.table(
+        columns,
+        sorted(rows, key=lambda row: row[0]),
+        empty="no groups" if pattern is None else f"no group matches {pattern}",
+    )
+
+
+def _generation(group: GroupListing) -> str:
+    """How the group coordinates; one that never had members only has offsets."""
+    if group.type in ("", "classic"):
+        return "classic" if group.protocol_type else "simple"
+    return group.type
+
+
+async def _in_zookeeper(
+    console: Console, address: str, pattern: str | None, states: tuple[str, ...]
+) -> list[tuple[Any, ...]]:
+    """The rows of the groups in ZooKeeper."""
+    from ..zookeeper_consumer.groups import connected, groups_in
+
+    async with connected(address, console.timeout) as registry:
+        found = await groups_in(registry)
+    rows = []
+    for name, members in found.items():
+        state = "Stable" if members else "Empty"
+        if (pattern is None or fnmatchcase(name, pattern)) and (not states or state in states):
+            rows.append((name, state, None, "zookeeper", None, len(members), None))
+    return rows
 
 
 async def _described(admin: Admin, names: Collection[str]) -> dict[str, GroupDescription]:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic
 from typing import TypeVar
 
@@ -91,7 +91,7 @@ class Engine:
             arrived=self.gate.signal,
             out_of_range=self._out_of_range,
             fail=self._fail,
-            report=self._report,
+            report=self.report,
         )
         self._monitor = MetadataMonitor(
             cluster,
@@ -99,7 +99,7 @@ class Engine:
             self.positions,
             self.buffer,
             fail=self._fail,
-            report=self._report,
+            report=self.report,
             wake=self.wake,
         )
         self.names: frozenset[str] = frozenset()
@@ -107,6 +107,8 @@ class Engine:
         self.pattern: re.Pattern[str] | None = None
         self._matched = False
         """Whether the pattern has been matched with the cluster's topics."""
+        self.managed = False
+        """Whether the owner of the engine assigns partitions as they come, so that having none is no mistake."""
         self.started = False
         self.closed = False
         """Whether a close has begun; ``_ended`` when it is over."""
@@ -208,11 +210,15 @@ class Engine:
             self.membership.leave()
         self._remove(self.positions.partitions)
 
-    def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Read exactly these partitions."""
+    def assign(
+        self, partitions: Collection[TopicPartition], offsets: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        """Read exactly these partitions; ``offsets`` says where to start with some of them."""
         wanted = frozenset(partitions)
         self._remove(self.positions.partitions - wanted)
         self._add(wanted)
+        for partition, offset in (offsets or {}).items():
+            self.state(partition).seek(offset)
         self.wake()
 
     def _subscribed(self) -> None:
@@ -341,7 +347,7 @@ class Engine:
     def _check_not_stuck(self) -> None:
         """Raise instead of waiting for records that can't come."""
         if not len(self.positions):
-            if not self.names and self.pattern is None and self.membership is None:
+            if not self.names and self.pattern is None and self.membership is None and not self.managed:
                 raise ConfigurationError(
                     "there is nothing to read: subscribe to topics or assign partitions first"
                 )
@@ -354,7 +360,8 @@ class Engine:
         if first is not None:
             raise first
 
-    def _report(self, error: ClientError) -> None:
+    def report(self, error: ClientError) -> None:
+        """Raise an error in the next poll."""
         if not self._problems or str(self._problems[-1]) != str(error):
             self._problems.append(error)
         self.gate.signal()
@@ -456,7 +463,7 @@ class Engine:
                 if self.commits is not None:
                     self.commits.commit_if_due()
             except ClientError as error:
-                self._report(error)
+                self.report(error)
             self.resolver.wake()
             self.fetcher.wake()
 

@@ -1,4 +1,4 @@
-"""The client for code without asyncio: Producer, Consumer and Admin with the methods of the async classes.
+"""The client for code without asyncio: Producer, the consumers and Admin with the methods of the async classes.
 
 ::
 
@@ -16,3 +16,6 @@ from .producer import BatchDelivery as BatchDelivery
 from .producer import Producer as Producer
 from .producer import Transaction as Transaction
 from .send_queue import Delivery as Delivery
+from .simple_consumer import SimpleConsumer as SimpleConsumer
+from .zookeeper_consumer import Stream as Stream
+from .zookeeper_consumer import ZookeeperConsumer as ZookeeperConsumer

@@ -44,6 +44,8 @@ class Admin(SyncClient[AsyncAdmin]):
     list_group_offsets = blocking(AsyncAdmin.list_group_offsets)
     alter_group_offsets = blocking(AsyncAdmin.alter_group_offsets)
     delete_group_offsets = blocking(AsyncAdmin.delete_group_offsets)
+    list_zookeeper_offsets = blocking(AsyncAdmin.list_zookeeper_offsets)
+    alter_zookeeper_offsets = blocking(AsyncAdmin.alter_zookeeper_offsets)
     group_lag = blocking(AsyncAdmin.group_lag)
     list_offsets = blocking(AsyncAdmin.list_offsets)
     timestamps_of = blocking(AsyncAdmin.timestamps_of)

@@ -9,12 +9,15 @@ import pytest
 
 PUBLIC = {
     "ottla_client": """
-        Admin AlterConfig AlterOperation AppendedRange BatchDelivery BatchDeliveryError ClientError ConfigResource
-        Consumer ConsumerGroupMetadata ConsumerRecord Delivery KafkaError NewPartitions NewTopic Node OffsetAndMetadata
-        OffsetAndTimestamp OffsetSpec PartialError PartitionMetadata Producer RebalanceListener RecordMetadata
-        TimestampType TopicMetadata TopicPartition Transaction
+        Admin AlterConfig AlterOperation AppendedRange BatchDelivery BatchDeliveryError Blacklist ClientError
+        ConfigResource Consumer ConsumerGroupMetadata ConsumerRecord Delivery Fetched KafkaError NewPartitions NewTopic
+        Node OffsetAndMetadata OffsetAndTimestamp OffsetSpec PartialError PartitionMetadata Producer RebalanceListener
+        RecordMetadata SimpleConsumer Stream TimestampType TopicFilter TopicMetadata TopicPartition Transaction
+        Whitelist ZookeeperConsumer
     """,
-    "ottla_client.sync": "Admin BatchDelivery Consumer Delivery Producer Transaction",
+    "ottla_client.sync": """
+        Admin BatchDelivery Consumer Delivery Producer SimpleConsumer Stream Transaction ZookeeperConsumer
+    """,
     "ottla_client.admin": """
         Admin AlterConfig AlterOperation ClusterDescription ConfigEntry ConfigResource ConfigSource ConfigSynonym
         CreatedTopic ElectionType GroupDescription GroupListing HangingTransaction ListedOffset LogDir
@@ -23,11 +26,12 @@ PUBLIC = {
         TransactionDescription TransactionListing VersionRange is_unknown_group
     """,
     "ottla_client.errors": """
-        BootstrapError BrokerError BufferFullError ClientError ClosedError CommitFailedError ConfigurationError
-        ConnectError ConnectionLostError CorruptBatchError DeliveryTimeoutError DeserializationError FencedInstanceError
-        GroupError KafkaError LogTruncatedError NotABrokerError OffsetOutOfRangeError PollIntervalExceededError
-        ProducerFencedError RecordTooLargeError RequestTimeoutError SerializationError TransactionAbortedError
-        TransactionStateError UnknownTopicError UnsupportedApiError is_retriable
+        BadNodeError BootstrapError BrokerError BufferFullError ClientError ClosedError CommitFailedError
+        ConfigurationError ConnectError ConnectionLostError CorruptBatchError DeliveryTimeoutError
+        DeserializationError FencedInstanceError GroupError KafkaError LogTruncatedError NotABrokerError
+        OffsetOutOfRangeError PollIntervalExceededError ProducerFencedError RebalanceFailedError RecordTooLargeError
+        RequestTimeoutError SerializationError TransactionAbortedError TransactionStateError UnknownTopicError
+        UnsupportedApiError ZooKeeperError is_retriable
     """,
     "ottla_client.group.assignors": """
         Assignment Assignor CooperativeStickyAssignor NO_GENERATION RangeAssignor RebalanceProtocol RoundRobinAssignor

@@ -70,6 +70,7 @@ def test_listing(ottla: Ottla, filled: tuple[str, int], new_group: Callable[[str
     name = new_group(filled[0])
     (group,) = ottla.json("groups", "list", name)
     assert (group["state"], group["members"], group["type"]) == ("Empty", 0, "classic")
+    assert group["generation"] == "simple"
     assert name in ottla("groups", "list", "--state", "Empty")
     assert name not in ottla("groups", "list", "--state", "Stable")
     assert "no group matches" in ottla.run("groups", "list", "no-such-*").stderr
@@ -243,3 +244,42 @@ def test_usage(ottla: Ottla) -> None:
     ottla.fails("groups", "remove-member", "g", code=2)
     for command in ("list", "describe", "reset-offsets", "delete", "remove-member"):
         assert "ottla groups" in ottla("groups", command, "--help")
+
+
+def test_generation_of_a_group_with_members(
+    ottla: Ottla, filled: tuple[str, int], new_name: Name, joined: Callable[..., ConfluentMember]
+) -> None:
+    name = new_name("group")
+    joined(name, filled[0])
+    (group,) = ottla.json("groups", "list", name)
+    assert (group["generation"], group["members"]) == ("classic", 1)
+
+
+@pytest.mark.ottla_only
+def test_offsets_migrate_to_zookeeper_and_back(
+    ottla: Ottla,
+    filled: tuple[str, int],
+    new_group: Callable[[str], str],
+    joined: Callable[..., ConfluentMember],
+) -> None:
+    """The embedded store stands for ZooKeeper here."""
+    topic = filled[0]
+    name = new_group(topic)
+
+    def migrate(to: str, *arguments: str) -> list[tuple[int, int | None, int]]:
+        rows = ottla.json("groups", "migrate-offsets", name, "--to", to, *arguments)
+        return [(row["partition"], row["old_offset"], row["new_offset"]) for row in rows]
+
+    assert "has no offsets in ZooKeeper" in ottla.fails("groups", "migrate-offsets", name, "--to", "kafka")
+    assert migrate("zookeeper") == [(0, None, 2)]
+    assert "add --execute" in ottla.run("groups", "migrate-offsets", name, "--to", "zookeeper").stderr
+    assert "has no offsets in ZooKeeper" in ottla.fails("groups", "migrate-offsets", name, "--to", "kafka")
+    assert migrate("zookeeper", "--execute") == [(0, None, 2)]
+    reset(ottla, name, "--topic", f"{topic}:0", "--to-offset", "4", "--execute")
+    shown = ottla.run("groups", "migrate-offsets", name, "--to", "kafka")
+    assert "1 partition of group" in shown.stderr
+    assert "would go back" in shown.stderr
+    assert migrate("zookeeper", "--execute") == [(0, 2, 4)]
+    assert migrate("kafka", "--execute") == [(0, 4, 4)]
+    joined(name, topic)
+    assert "has 1 member" in ottla.fails("groups", "migrate-offsets", name, "--to", "kafka", "--execute")
