@@ -18,6 +18,7 @@ from ottla_broker import events
 from ottla_broker.background import Background
 from ottla_broker.clock import Clock
 from ottla_broker.config.topics import log_config
+from ottla_broker.controller.client_quotas import LocalConfigs, QuotaAdmin
 from ottla_broker.controller.standalone import StandaloneController
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.settings import GroupSettings
@@ -35,9 +36,11 @@ from ottla_broker.log.folder import LogDirError
 from ottla_broker.log.maintenance import Intervals
 from ottla_broker.log.manager import LogManager
 from ottla_broker.metadata.cache import NO_LEADER, MetadataCache
+from ottla_broker.metadata.client_quotas import ClientQuotas, Windows
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla_broker.network.acceptor import Acceptor, ListenError, open_listener
 from ottla_broker.network.connection_quotas import ConnectionQuotas
+from ottla_broker.network.connection_rates import ConnectionRates
 from ottla_broker.network.processor import SocketSettings
 from ottla_broker.network.request_memory import RequestMemory, request_memory_bound
 from ottla_broker.replica.environment import ReplicaEnvironment
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig, Endpoint
     from ottla_broker.controller.acls import Acls, ReadMany
     from ottla_broker.controller.api import Controller
+    from ottla_broker.controller.client_quotas import Configs
     from ottla_broker.coordinator.transaction.markers import DeliverMarkers, Written
     from ottla_broker.replica.transaction_verifier import Verification
     from ottla_broker.replica.txn_markers import TxnMarker
@@ -84,6 +88,11 @@ class Broker:
         self.controller: Controller
         self.member: ClusterMember | None = None
         self.acls: Acls | None = None
+        self.quotas = ClientQuotas(
+            Windows(config.quota_window_num, config.quota_window_size_seconds * 1000),
+            Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000),
+        )
+        self.quota_admin: QuotaAdmin
         self.replicas: ReplicaManager
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock, random)
         self.logs = LogManager(
@@ -101,6 +110,11 @@ class Broker:
         self._loaded = False
         self._quotas = ConnectionQuotas(
             config.max_connections, config.max_connections_per_ip, config.connection_limits
+        )
+        self._quotas.rates = ConnectionRates(
+            clock,
+            config.max_connection_creation_rate,
+            Windows(config.quota_window_num, config.quota_window_size_seconds * 1000),
         )
 
     async def start(self) -> None:
@@ -152,6 +166,7 @@ class Broker:
         self.controller = controller
         await controller.load(cluster_id)
         await self._load_acls(store)
+        await self._load_quotas(store, LocalConfigs(store))
         self.logs.claim(self.metadata.cluster_id, config.broker_id)
         await self.logs.load(self.metadata.log_config)
         self._loaded = True
@@ -173,6 +188,8 @@ class Broker:
         self.zookeeper_offsets = ZooKeeperOffsets(member.store)
         await member.open(*self.logs.identity())
         await self._load_acls(member.store, member.store.get_many)
+        member.configs.on_others = self._quotas_changed
+        await self._load_quotas(member.store, member.configs)
         if self.acls is not None:
             self.acls.start()
             self._stopping.append(self.acls.close)
@@ -199,6 +216,16 @@ class Broker:
 
             self.acls = Acls(store, self.clock, read_many)
             await self.acls.load()
+
+    async def _load_quotas(self, store: Store, configs: Configs) -> None:
+        """Read the quotas of clients. Raises StoreError."""
+        self.quota_admin = QuotaAdmin(store, configs, self.quotas)
+        assert self._quotas.rates is not None
+        self.quota_admin.on_ip = self._quotas.rates.set_ip
+        await self.quota_admin.load()
+
+    async def _quotas_changed(self, kind: str, name: str) -> None:
+        await self.quota_admin.changed(kind, name)
 
     def _authorizer(self) -> Authorizer:
         config = self.config
@@ -363,6 +390,8 @@ class Broker:
             txn_markers=self.txn_markers,
             transaction_verifier=self.transaction_verifier,
             joined=None if member is None else member.controller_requests.joined,
+            quotas=self.quotas,
+            quota_admin=self.quota_admin,
             acls=self.acls,
             cluster_member=member,
         )
@@ -440,6 +469,8 @@ class Broker:
     def _update_connection_limits(self) -> None:
         config = self.config
         self._quotas.update(config.max_connections, config.max_connections_per_ip, config.connection_limits)
+        assert self._quotas.rates is not None
+        self._quotas.rates.total = config.max_connection_creation_rate
 
     async def stop(self) -> None:
         """Stop cleanly, undoing every step of the start that was reached."""

@@ -26,6 +26,7 @@ from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import alter_configs, describe_topic_partitions, incremental_alter_configs
 from ottla_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from ottla_protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntryData
 from ottla_protocol.messages.alter_configs import AlterConfigsRequest
 from ottla_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -305,6 +306,7 @@ REQUESTS: list[tuple[Any, int, ErrorCode | None]] = [
         TOPIC,
     ),
     (ElectLeadersRequest(topic_partitions=None), 2, CLUSTER),
+    (AlterClientQuotasRequest(entries=[EntryData()]), 1, CLUSTER),
     (CreateAclsRequest(creations=[AclCreation()]), 3, CLUSTER),
     (DeleteAclsRequest(filters=[DeleteAclsFilter()]), 3, CLUSTER),
     (

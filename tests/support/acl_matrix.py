@@ -27,6 +27,7 @@ from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import alter_configs, describe_topic_partitions, incremental_alter_configs
 from ottla_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from ottla_protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntryData
 from ottla_protocol.messages.alter_configs import AlterConfigsRequest
 from ottla_protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from ottla_protocol.messages.alter_replica_log_dirs import (
@@ -420,6 +421,12 @@ ROWS: Sequence[Row] = (
     Row(AlterPartitionReassignmentsRequest(), 0, C, ("Alter Cluster:kafka-cluster",)),
     Row(ListPartitionReassignmentsRequest(topics=None), 0, C, ("Describe Cluster:kafka-cluster",)),
     Row(DescribeClientQuotasRequest(), 1, C, ("DescribeConfigs Cluster:kafka-cluster",)),
+    Row(
+        AlterClientQuotasRequest(entries=[EntryData()], validate_only=True),
+        1,
+        C,
+        ("AlterConfigs Cluster:kafka-cluster",),
+    ),
     Row(DescribeUserScramCredentialsRequest(users=None), 0, C, ("Describe Cluster:kafka-cluster",)),
     Row(
         DescribeProducersRequest(topics=[TopicRequest(name=TOPIC, partition_indexes=[0])]),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, cast
 
+from ottla_broker.controller.client_quotas import QuotaAdmin
 from ottla_broker.handlers.authorization import RULES, Authorizer
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.conversions import Conversions
 from ottla_broker.handlers.services import Services
+from ottla_broker.metadata.client_quotas import ClientQuotas
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.network.service import ANONYMOUS, Principal
 
@@ -28,13 +30,21 @@ class Client:
     principal: Principal = ANONYMOUS
     connected_at: float = inf
 
+    def throttle(self, seconds: float) -> None:
+        raise AssertionError(f"throttled for {seconds} s")
+
 
 def services(**given: Any) -> Services:
-    """Only the services that are given; the others are None."""
+    """Only the services that are given; the others are None, or have nothing to say."""
     every: dict[str, Any] = dict.fromkeys(Services.__dataclass_fields__)
-    return Services(
-        **{**every, "authorizer": Authorizer(INTER_BROKER), "conversions": Conversions(), **given}
-    )
+    quotas, nothing = ClientQuotas(), cast("Any", None)
+    silent: dict[str, Any] = {
+        "authorizer": Authorizer(INTER_BROKER),
+        "conversions": Conversions(),
+        "quotas": quotas,
+        "quota_admin": QuotaAdmin(nothing, nothing, quotas),
+    }
+    return Services(**{**every, **silent, **given})
 
 
 def request_context(

@@ -34,6 +34,8 @@ Check = Callable[[str, str, str], None]
 class ClusterConfigs:
     """Owned by the loop thread. ``changed`` is called for every change, in order.
 
+    ``on_others`` is called with the kind and name of any other entity that has changed, a user for example.
+
     Only settings that pass ``check`` come into force: a broker of any version may have written them, and Kafka's have
     settings that Ottla doesn't have, or can't change at runtime.
     """
@@ -42,6 +44,7 @@ class ClusterConfigs:
         self._store = store
         self._changed = changed
         self._check = check
+        self.on_others: Callable[[str, str], Awaitable[None]] | None = None
         self._topics: dict[str, Settings] = {}
         self._seen = -1
         self._watch: Watch | None = None
@@ -156,7 +159,9 @@ class ClusterConfigs:
             return
         kind, _, name = ConfigChangeNode.decode(path, data).partition("/")
         if kind not in (ConfigNode.TOPICS, ConfigNode.BROKERS):
-            return  # settings of users, clients and more, for Kafka's brokers in this cluster
+            if self.on_others is not None:
+                await self.on_others(kind, name)
+            return
         settings = await self.in_force(kind, name)
         if kind == ConfigNode.TOPICS:
             self._topics[name] = settings

@@ -26,6 +26,7 @@ from ottla_broker.config.model import (
     nearest,
 )
 from ottla_broker.config.properties import read_properties
+from ottla_broker.config.quota_keys import QuotaKeys
 from ottla_broker.config.server_keys import NetworkKeys, ServerKeys
 from ottla_broker.config.transaction_keys import TransactionKeys
 
@@ -52,6 +53,7 @@ class BrokerConfig(
     GroupKeys,
     TransactionKeys,
     AuthorizationKeys,
+    QuotaKeys,
     ClusterKeys,
 ):
     """The values in force, with one attribute per supported key: ``config.num_network_threads``.

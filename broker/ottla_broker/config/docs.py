@@ -11,6 +11,7 @@ from ottla_broker.config import (
     cluster_keys,
     group_keys,
     log_keys,
+    quota_keys,
     server_keys,
     transaction_keys,
 )
@@ -26,6 +27,7 @@ _SECTIONS: tuple[tuple[str, type], ...] = (
     ("Groups and offsets", group_keys.GroupKeys),
     ("Transactions", transaction_keys.TransactionKeys),
     ("Access control", authorization_keys.AuthorizationKeys),
+    ("Quotas of clients", quota_keys.QuotaKeys),
     ("In a cluster", cluster_keys.ClusterKeys),
 )
 

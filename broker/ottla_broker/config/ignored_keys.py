@@ -150,12 +150,7 @@ METERS: Final[tuple[Row, ...]] = (
     ("metrics.num.samples", INT, 2, "Windows over which a metric is measured."),
     ("metrics.recording.level", STRING, "INFO", "The level of detail of metrics."),
     ("metrics.sample.window.ms", LONG, 30000, "The length of such a window."),
-    ("controller.quota.window.num", INT, 11, "Windows over which topic changes are measured."),
-    ("controller.quota.window.size.seconds", INT, 1, "The length of such a window."),
-    ("quota.window.num", INT, 11, "Windows over which client quotas are measured."),
-    ("quota.window.size.seconds", INT, 1, "The length of such a window."),
     ("telemetry.max.bytes", INT, 1048576, "The most bytes of metrics that a client may push."),
-    ("max.connection.creation.rate", INT, INT_MAX, "The most new connections per second."),
 )
 
 # Internal parts of Apache Kafka.

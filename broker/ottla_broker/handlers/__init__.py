@@ -56,6 +56,7 @@ SERVED: dict[int, Served] = {
     46: Served("list_partition_reassignments", 0, 0),
     47: Served("offset_delete", 0, 0),
     48: Served("describe_client_quotas", 0, 1),
+    49: Served("alter_client_quotas", 0, 1),
     50: Served("describe_user_scram_credentials", 0, 0),
     60: Served("describe_cluster", 0, 1),
     61: Served("describe_producers", 0, 0),

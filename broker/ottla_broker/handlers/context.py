@@ -20,14 +20,30 @@ if TYPE_CHECKING:
 _TOPIC: Final = AclResource.TOPIC
 
 
+THROTTLED: Final = "The throttling quota has been exceeded."
+
+
 class RequestContext:
     """One request's client, version, and the services that its handler may use.
 
     Attributes:
         rules: the operations that the API needs and that are checked; see :mod:`.authorization`.
+        busy_seconds: how long the event loop has worked for the request, if quotas are measured.
+        exempt: whether no quota applies, as to requests between brokers.
+        throttle_ms: what the handler wants the client to wait after the response.
     """
 
-    __slots__ = ("client_id", "connection", "correlation_id", "rules", "services", "version")
+    __slots__ = (
+        "busy_seconds",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "exempt",
+        "rules",
+        "services",
+        "throttle_ms",
+        "version",
+    )
 
     def __init__(
         self,
@@ -44,6 +60,9 @@ class RequestContext:
         self.client_id = client_id
         self.connection = connection
         self.correlation_id = correlation_id
+        self.busy_seconds = 0.0
+        self.exempt = False
+        self.throttle_ms = 0
 
     def authorize(self, resource: AclResource, name: str = CLUSTER_NAME) -> bool:
         """Whether the client may do this API's operation on the resource called ``name``."""
@@ -69,6 +88,22 @@ class RequestContext:
     def operations(self, resource: AclResource, name: str = CLUSTER_NAME) -> int:
         """The operations that the client may do to a resource, as a bit field (KIP-430)."""
         return self.services.authorizer.operations(self.connection, resource, name)
+
+    def accepts_mutation(self, partitions: int, *, strict_since: int) -> bool:
+        """Whether the client's quota lets it create or delete so many partitions now (KIP-599).
+
+        Versions before ``strict_since`` can't be refused: their clients wait after the response instead.
+        """
+        services = self.services
+        if not services.quotas.enabled:
+            return True
+        quota = services.quotas.mutations(self.connection.principal.name, self.client_id or "")
+        if quota is None:
+            return True
+        now_ms = int(services.clock.monotonic() * 1000)
+        accepted = quota.accept(partitions, now_ms, strict=self.version >= strict_since)
+        self.throttle_ms = max(self.throttle_ms, quota.throttle_ms)
+        return accepted
 
     def check(self, resource: AclResource, name: str = CLUSTER_NAME) -> None:
         """Raise KafkaError, e.g. TOPIC_AUTHORIZATION_FAILED, unless :meth:`authorize` allows it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ottla_broker.controller.api import MorePartitions, Outcome
-from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.context import THROTTLED, RequestContext
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.create_partitions import (
@@ -19,6 +19,7 @@ from ottla_protocol.messages.create_partitions import (
 
 _TWICE = Outcome(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
 _FORBIDDEN = Outcome(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic authorization is failed.")
+_THROTTLED = Outcome(ErrorCode.THROTTLING_QUOTA_EXCEEDED, THROTTLED)
 
 
 async def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
@@ -33,8 +34,11 @@ async def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> Creat
         for topic in asked.values()
         if counts[topic.name] == 1 and ctx.authorize(AclResource.TOPIC, topic.name)
     ]
+    refused = {topic.name for topic in wanted if not ctx.accepts_mutation(_added(ctx, topic), strict_since=3)}
+    wanted = [topic for topic in wanted if topic.name not in refused]
     done = await ctx.services.controller.create_partitions(wanted, request.validate_only)
     outcomes = {topic.name: outcome for topic, outcome in zip(wanted, done, strict=True)}
+    outcomes.update(dict.fromkeys(refused, _THROTTLED))
     results = []
     for name in asked:
         outcome = outcomes.get(name, _TWICE if counts[name] > 1 else _FORBIDDEN)
@@ -42,3 +46,9 @@ async def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> Creat
             CreatePartitionsTopicResult(name=name, error_code=outcome.error, error_message=outcome.message)
         )
     return CreatePartitionsResponse(results=results)
+
+
+def _added(ctx: RequestContext, topic: MorePartitions) -> int:
+    """How many partitions a topic gets."""
+    known = ctx.services.metadata.topic(topic.name)
+    return max(0, topic.count - (0 if known is None else len(known.partitions)))

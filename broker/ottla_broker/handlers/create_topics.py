@@ -10,7 +10,7 @@ from collections import Counter
 
 from ottla_broker.config.describe import describe_topic
 from ottla_broker.controller.api import CreatedTopic, NewTopic
-from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.context import THROTTLED, RequestContext
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.create_topics import (
@@ -32,7 +32,12 @@ async def handle(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTop
         for topic in asked.values()
         if counts[topic.name] == 1 and (every or ctx.authorize(AclResource.TOPIC, topic.name))
     ]
+    refused = [topic for topic in wanted if not ctx.accepts_mutation(_partitions(ctx, topic), strict_since=6)]
+    throttled = {topic.name for topic in refused}
+    wanted = [topic for topic in wanted if topic.name not in throttled]
     outcomes = {o.name: o for o in await ctx.services.controller.create_topics(wanted, request.validate_only)}
+    for name in throttled:
+        outcomes[name] = CreatedTopic(ErrorCode.THROTTLING_QUOTA_EXCEEDED, THROTTLED, name=name)
     results = []
     for name in asked:
         outcome = outcomes.get(name)
@@ -44,6 +49,13 @@ async def handle(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTop
             outcome = CreatedTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.", name=name)
         results.append(_result(ctx, outcome))
     return CreateTopicsResponse(topics=results)
+
+
+def _partitions(ctx: RequestContext, topic: NewTopic) -> int:
+    """How many partitions a topic asks for."""
+    if topic.assignments:
+        return len(topic.assignments)
+    return topic.num_partitions if topic.num_partitions > 0 else ctx.services.config.num_partitions
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable
 
 from ottla_broker.controller.api import ZERO_ID, TopicToDelete
-from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.context import THROTTLED, RequestContext
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.delete_topics import (
@@ -50,6 +50,8 @@ async def _delete(ctx: RequestContext, wanted: list[DeleteTopicState]) -> Delete
             known = ctx.may(AclOperation.DESCRIBE, AclResource.TOPIC, name)
             shown = DeleteTopicState(name=name, topic_id=topic.topic_id) if known else topic
             refused.append(_failed(shown, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))
+        elif not ctx.accepts_mutation(_partitions(ctx, topic), strict_since=5):
+            refused.append(_failed(topic, ErrorCode.THROTTLING_QUOTA_EXCEEDED, THROTTLED))
         else:
             accepted.append(TopicToDelete(topic.name, topic.topic_id))
     outcomes = await ctx.services.controller.delete_topics(accepted)
@@ -68,6 +70,12 @@ def _meaning(ctx: RequestContext, topic: DeleteTopicState) -> str | bytes:
         return topic.name
     info = ctx.services.metadata.topic_by_id(topic.topic_id)
     return topic.topic_id if info is None else info.name
+
+
+def _partitions(ctx: RequestContext, topic: DeleteTopicState) -> int:
+    name = _meaning(ctx, topic)
+    info = ctx.services.metadata.topic(name) if isinstance(name, str) else None
+    return 0 if info is None else len(info.partitions)
 
 
 def _failed(topic: DeleteTopicState, code: ErrorCode, message: str | None) -> DeletableTopicResult:

@@ -1,50 +1,49 @@
-"""DescribeClientQuotas (key 48), versions 0-1: empty, since no quotas can be set (KIP-546).
+"""DescribeClientQuotas (key 48), versions 0-1: the quotas of users, client ids and addresses (KIP-546).
 
 A filter that makes no sense is refused in Kafka's words (``ZkAdminManager.describeClientQuotas``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
+from ottla_broker.controller.client_quotas import Component
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
 )
 
-_IP: Final = "ip"
-_KINDS: Final = {"user": "user", "client-id": "client", _IP: "ip"}
-"""Entity types, and Kafka's names for them in messages."""
+_EXACT: Final = 0
+_DEFAULT: Final = 1
+_ANY: Final = 2
 
 
 def handle(ctx: RequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     try:
-        _check(request.components)
+        found = ctx.services.quota_admin.describe(list(map(_component, request.components)), request.strict)
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
-    return DescribeClientQuotasResponse(error_message=None)
-
-
-def _check(components: Sequence[ComponentData]) -> None:
-    """Raises KafkaError."""
-    seen: set[str] = set()
-    for kind in (component.entity_type for component in components):
-        if not kind:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Unexpected empty filter component entity type")
-        if kind not in _KINDS:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{kind}' not supported")
-        if kind in seen:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Duplicate {_KINDS[kind]} filter component entity type"
+    return DescribeClientQuotasResponse(
+        error_message=None,
+        entries=[
+            EntryData(
+                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in parts],
+                values=[ValueData(key=key, value=value) for key, value in sorted(values.items())],
             )
-        seen.add(kind)
-    if _IP in seen and len(seen) > 1:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            "Invalid entity filter component combination, IP filter component should not be used with user or"
-            " clientId filter component.",
-        )
+            for parts, values in found
+        ],
+    )
+
+
+def _component(component: ComponentData) -> Component:
+    """Raises KafkaError."""
+    if component.match_type not in (_EXACT, _DEFAULT, _ANY):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected match type: {component.match_type}")
+    name = component.match if component.match_type == _EXACT else None
+    return Component(component.entity_type, name, component.match_type == _ANY)

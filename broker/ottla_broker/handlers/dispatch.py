@@ -14,6 +14,7 @@ from ottla_broker.handlers import Served
 from ottla_broker.handlers.api_versions import unsupported
 from ottla_broker.handlers.authorization import DENIED, GATES, RULES, Authorizer, Gate
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply
 from ottla_protocol.acls import CLUSTER_NAME
@@ -28,7 +29,23 @@ if TYPE_CHECKING:
 _log = get_logger()
 
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
+_PRODUCE = int(ApiKey.PRODUCE)
 _FETCH = int(ApiKey.FETCH)
+_BETWEEN_BROKERS = frozenset(
+    map(
+        int,
+        (
+            ApiKey.LEADER_AND_ISR,
+            ApiKey.STOP_REPLICA,
+            ApiKey.UPDATE_METADATA,
+            ApiKey.CONTROLLED_SHUTDOWN,
+            ApiKey.WRITE_TXN_MARKERS,
+            ApiKey.ALTER_PARTITION,
+            ApiKey.ALLOCATE_PRODUCER_IDS,
+        ),
+    )
+)
+"""Requests that no quota slows down (Kafka's ``ApiKeys.clusterAction``)."""
 
 LARGEST_PLAIN_REQUEST = 8 * 1024 * 1024
 """The largest request, in bytes, of an API without records or assignments. Its many small values take tens of times
@@ -116,6 +133,7 @@ class Dispatcher:
         self._served = services.served
         self._loop = loop
         self.on_request: Callable[[RequestRecord], None] | None = None
+        self._quotas = services.quotas
         self._routes: dict[tuple[int, int], Route] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
 
@@ -142,14 +160,19 @@ class Dispatcher:
         context = RequestContext(
             self._services, route.rules, version, header.client_id, connection, header.correlation_id
         )
-        since = 0.0 if self.on_request is None else self._services.clock.monotonic()
+        measured = self._quotas.enabled
+        since = self._services.clock.monotonic() if measured or self.on_request is not None else 0.0
         try:
             if route.gate is None:
                 answer = route.handle(context, request)
             else:
                 answer = route.refusal(route.gate, context, request) or route.handle(context, request)
+            if measured:
+                context.busy_seconds = self._services.clock.monotonic() - since
             if not isinstance(answer, PendingResponse):
                 if not hasattr(answer, "__await__"):
+                    if measured:
+                        self._throttle(route, context, len(frame), answer)
                     parts = None if answer is None else self._encode(route, context, answer)
                     if self.on_request is not None:
                         self._report(route, context, len(frame), since, parts)
@@ -206,6 +229,30 @@ class Dispatcher:
             f" {served.max_version} are ({ErrorCode.UNSUPPORTED_VERSION.name})"
         )
 
+    def _throttle(self, route: Route, context: RequestContext, size: int, response: Any) -> None:
+        """Count what the request has cost, and have a client that exceeds a quota wait (KIP-124, KIP-219).
+
+        Its response goes out at once and says for how long; meanwhile nothing is read from its connection.
+        """
+        if context.exempt or route.api_key in _BETWEEN_BROKERS:
+            return
+        quotas, connection = self._quotas, context.connection
+        user, client_id = connection.principal.name, context.client_id or ""
+        now_ms = int(self._services.clock.monotonic() * 1000)
+        wait_ms = context.throttle_ms
+        if route.api_key == _PRODUCE:
+            wait_ms = max(wait_ms, quotas.record(QuotaKind.PRODUCE, user, client_id, size, now_ms))
+        elif route.api_key == _FETCH:
+            fetched = sum(len(p.records or b"") for topic in response.responses for p in topic.partitions)
+            wait_ms = max(wait_ms, quotas.record(QuotaKind.FETCH, user, client_id, fetched, now_ms))
+        if response is not None:
+            busy = context.busy_seconds * 100
+            wait_ms = max(wait_ms, quotas.record(QuotaKind.REQUEST, user, client_id, busy, now_ms))
+        if wait_ms:
+            if hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = wait_ms
+            connection.throttle(wait_ms / 1000)
+
     def _report(
         self, route: Route, context: RequestContext, size: int, since: float, parts: Parts | None
     ) -> None:
@@ -245,6 +292,8 @@ class Dispatcher:
         try:
             if isinstance(response, BaseException):
                 raise response
+            if self._quotas.enabled:
+                self._throttle(route, context, size, response)
             parts = None if response is None else self._encode(route, context, response)
             if self.on_request is not None:
                 self._report(route, context, size, since, parts)

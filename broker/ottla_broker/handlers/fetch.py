@@ -40,8 +40,10 @@ def handle(
     replica_id = request.replica_id
     if replica_id < 0:
         replica_id = request.replica_state.replica_id
-    if replica_id >= 0 and not ctx.authorize(AclResource.CLUSTER):
-        return _refuse(request)
+    if replica_id >= 0:
+        if not ctx.authorize(AclResource.CLUSTER):
+            return _refuse(request)
+        ctx.exempt = True
     try:
         context = ctx.services.fetch_sessions.context(
             request, uses_ids=ctx.version >= 13, of_follower=replica_id >= 0

@@ -64,6 +64,10 @@ class Fetch:
         self._version = ctx.version
         self._context = context
         self._max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
+        if services.quotas.enabled and not ctx.exempt:
+            most = services.quotas.most_bytes(ctx.connection.principal.name, ctx.client_id or "")
+            if most is not None:
+                self._max_bytes = min(self._max_bytes, most)
         self.min_bytes = min(request.min_bytes, self._max_bytes)
         self._read_committed = request.isolation_level == READ_COMMITTED
         self._any_replica = ctx.version >= _ANY_REPLICA_SINCE

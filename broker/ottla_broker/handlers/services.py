@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig
     from ottla_broker.controller.acls import Acls
     from ottla_broker.controller.api import BrokerRequests, Controller
+    from ottla_broker.controller.client_quotas import QuotaAdmin
     from ottla_broker.coordinator.group.coordinator import GroupCoordinator
     from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla_broker.coordinator.zookeeper_offsets import ZooKeeperOffsets
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ottla_broker.handlers.authorization import Authorizer
     from ottla_broker.log.manager import LogManager
     from ottla_broker.metadata.cache import MetadataCache
+    from ottla_broker.metadata.client_quotas import ClientQuotas
     from ottla_broker.replica.fetch_session import FetchSessions
     from ottla_broker.replica.manager import ReplicaManager
     from ottla_broker.replica.transaction_verifier import TransactionVerifier
@@ -62,6 +64,7 @@ class Services:
         zookeeper_offsets: of consumers that coordinate in ZooKeeper; in the embedded store without one.
         joined: in a cluster, set once the controller has described it to this broker.
         conversions: between the formats of records, for old clients.
+        quotas: of clients; ``quota_admin`` changes them.
         acls: the access control lists; None if nothing decides by them.
         cluster_member: None for a broker that stands alone, which doesn't serve the APIs that use it.
     """
@@ -79,6 +82,8 @@ class Services:
     logs: LogManager
     fetch_sessions: FetchSessions
     txn_markers: TxnMarkers
+    quotas: ClientQuotas
+    quota_admin: QuotaAdmin
     conversions: Conversions = field(default_factory=Conversions)
     transaction_verifier: TransactionVerifier | None = None
     joined: asyncio.Event | None = None

@@ -16,6 +16,8 @@ _log = get_logger()
 
 ACCEPTS_IN_A_ROW = 32
 """Connections accepted in a row before other callbacks of the event loop get their turn."""
+_MOST_REFUSED = 1000
+"""Connections that wait to be closed."""
 
 
 class ListenError(Exception):
@@ -80,6 +82,7 @@ class Acceptor:
         ]
         self._task: asyncio.Task[None] | None = None
         self._in_a_row = 0
+        self._refused: set[socket.socket] = set()
 
     @property
     def port(self) -> int:
@@ -112,15 +115,34 @@ class Acceptor:
             try:
                 # As in Kafka, a connection over the limit is accepted and waits: another listener may have been first.
                 await self._quotas.room()
-                if self._quotas.admit(host):
+                rates = self._quotas.rates
+                too_early = 0.0 if rates is None else rates.refused_for(host)
+                if too_early:
+                    self._refuse_later(sock, too_early)
+                elif self._quotas.admit(host):
                     self.processors[turn].assign(sock, host, port)
                     turn = (turn + 1) % len(self.processors)
                 else:
                     _log.warning("too many connections from one address", client=host, listener=self.name)
                     sock.close()
+                if rates is not None and (wait := rates.delay()):
+                    await self._clock.sleep(wait)
             except BaseException:
                 sock.close()
                 raise
+
+    def _refuse_later(self, sock: socket.socket, seconds: float) -> None:
+        """Close a connection that comes too early after a while, so that its client doesn't try again at once."""
+        if len(self._refused) >= _MOST_REFUSED:
+            sock.close()
+            return
+
+        def close() -> None:
+            self._refused.discard(sock)
+            sock.close()
+
+        self._refused.add(sock)
+        self._clock.call_later(seconds, close)
 
     async def _next(self) -> tuple[socket.socket, tuple[str, int]]:
         """Return the next connection, at once if one is waiting, so that a burst doesn't overrun the backlog."""
@@ -158,5 +180,7 @@ class Acceptor:
         self.stop_accepting()
         if self._task is not None:
             await asyncio.wait([self._task])
+        for sock in self._refused:
+            sock.close()
         for processor in self.processors:
             processor.close()

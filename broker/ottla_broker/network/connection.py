@@ -30,7 +30,7 @@ from ottla_broker.network.streamed_part import StreamedPart
 if TYPE_CHECKING:
     import asyncio
 
-    from ottla_broker.clock import Clock
+    from ottla_broker.clock import Clock, TimerHandle
     from ottla_broker.network.request_memory import BufferPool, RequestMemory
     from ottla_broker.network.service import Service
 
@@ -115,6 +115,8 @@ class Connection:
         "_reading",
         "_row_bytes",
         "_stopping",
+        "_throttled",
+        "_throttled_until",
         "_waiting_for_memory",
         "_waiting_for_piece",
         "_writing",
@@ -164,6 +166,9 @@ class Connection:
         self._stopping = False
         self._waiting_for_memory = False
         self._waiting_for_piece = False
+        # While its client waits for its quota to recover.
+        self._throttled: TimerHandle | None = None
+        self._throttled_until = 0.0
 
     def start(self) -> None:
         """Start reading. Raises OSError if the system can watch no more sockets."""
@@ -177,6 +182,22 @@ class Connection:
         """Read no more requests; pending ones are still answered."""
         self._stopping = True
         self._hold_reading()
+
+    def throttle(self, seconds: float) -> None:
+        """Read nothing for a time, because the client has exceeded a quota; responses are still sent."""
+        until = self.processor.clock.monotonic() + seconds
+        if self.closed or until <= self._throttled_until:
+            return
+        if self._throttled is not None:
+            self._throttled.cancel()
+        self._throttled_until = until
+        self._throttled = self.processor.clock.call_later(seconds, self._end_throttling)
+        self._hold_reading()
+
+    def _end_throttling(self) -> None:
+        self._throttled = None
+        if not self.closed:
+            self._resume_reading()
 
     def _on_readable(self) -> None:
         processor = self.processor
@@ -364,6 +385,7 @@ class Connection:
             or len(self._pending) >= self.processor.max_parked
             or self._row_bytes > ROW_BYTES
             or self._waiting_for_memory
+            or self._throttled is not None
             or self._stopping
             or self.closed
         )
@@ -557,6 +579,8 @@ class Connection:
         if self._writing:
             loop.remove_writer(self.fd)
         self._reading = self._writing = False
+        if self._throttled is not None:
+            self._throttled.cancel()
         self.sock.close()
         # Detached first: abandoning one request may complete others of this connection.
         pending, self._pending = self._pending, deque()

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla_broker.network.connection_rates import ConnectionRates
 
 
 class ConnectionQuotas:
@@ -11,12 +15,16 @@ class ConnectionQuotas:
 
     Owned by the loop thread. As in Kafka, a listener stops accepting when the total is reached, while a connection over
     its address's limit is closed at once.
+
+    Attributes:
+        rates: how fast clients may connect; None for any speed.
     """
 
     def __init__(self, total: int, per_ip: int, overrides: Mapping[str, int]) -> None:
         self.total = total
         self.per_ip = per_ip
         self.overrides = dict(overrides)
+        self.rates: ConnectionRates | None = None
         self.count = 0
         self._by_ip: dict[str, int] = {}
         self._room = asyncio.Event()

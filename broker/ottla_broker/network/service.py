@@ -44,6 +44,9 @@ class ClientConnection(Protocol):
     def listener(self) -> str: ...
     @property
     def connected_at(self) -> float: ...
+    def throttle(self, seconds: float) -> None:
+        """Read nothing for a time; responses are still sent."""
+        ...
 
 
 Parts = list[object]

@@ -98,7 +98,7 @@ def from_metadata_log(image: MetadataImage, broker_id: int) -> Knowledge:
         users = ", ".join(sorted({name for name, _ in image.users}))
         known.left_out.append(f"the passwords of {users}: Ottla has no SASL")
     if image.quotas:
-        known.left_out.append(f"{len(image.quotas)} quotas: Ottla doesn't throttle clients")
+        known.left_out.append(f"{len(image.quotas)} quotas: set them again with kafka-configs")
     if image.tokens:
         known.left_out.append(f"{len(image.tokens)} delegation tokens: Ottla has no SASL")
     others = {kind for kind, _ in image.configs} - {TOPIC_RESOURCE, BROKER_RESOURCE}

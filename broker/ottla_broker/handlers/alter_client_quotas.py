@@ -1,0 +1,37 @@
+"""AlterClientQuotas (key 49), versions 0-1: set and remove quotas of users, client ids and addresses (KIP-546).
+
+They are in force on this broker when the response is sent, and on the others a moment later.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.controller.api import Outcome
+from ottla_broker.controller.client_quotas import Change
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.acls import AclResource
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntryData,
+    EntryResult,
+)
+
+
+async def handle(ctx: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+    allowed = ctx.authorize(AclResource.CLUSTER)
+    results = []
+    for entry in request.entries:
+        outcome = Outcome(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if allowed:
+            outcome = await _alter(ctx, entry, request.validate_only)
+        results.append(
+            EntryResult(error_code=outcome.error, error_message=outcome.message, entity=entry.entity)
+        )
+    return AlterClientQuotasResponse(entries=results)
+
+
+async def _alter(ctx: RequestContext, entry: EntryData, validate_only: bool) -> Outcome:
+    parts = [(part.entity_type, part.entity_name) for part in entry.entity]
+    changes = [Change(op.key, None if op.remove else op.value) for op in entry.ops]
+    return await ctx.services.quota_admin.alter(parts, changes, validate_only)

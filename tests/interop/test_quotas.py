@@ -1,0 +1,34 @@
+"""Quotas by Kafka's own ``kafka-configs.sh``, and a client of Kafka's that obeys them."""
+
+from __future__ import annotations
+
+from tests.interop.support import Java
+
+
+def test_kafkas_tool(java: Java) -> None:
+    """The commands of docs/quotas.md."""
+
+    def alter(*arguments: str) -> None:
+        java.tool("configs", "--alter", *arguments)
+
+    def describe(*arguments: str) -> str:
+        return java.tool("configs", "--describe", *arguments)
+
+    user = ("--entity-type", "users", "--entity-name", "alice")
+    clients = ("--entity-type", "clients", "--entity-default")
+    address = ("--entity-type", "ips", "--entity-name", "10.0.0.7")
+    try:
+        alter(*user, "--add-config", "producer_byte_rate=1048576,consumer_byte_rate=2097152")
+        alter(*clients, "--add-config", "request_percentage=50")
+        alter(*address, "--add-config", "connection_creation_rate=20")
+        told = describe("--entity-type", "users")
+        assert "user-principal 'alice'" in told
+        assert "producer_byte_rate=1048576.0" in told
+        assert "consumer_byte_rate=2097152.0" in told
+        assert "request_percentage=50.0" in describe(*clients)
+        assert "connection_creation_rate=20.0" in describe("--entity-type", "ips")
+    finally:
+        alter(*user, "--delete-config", "producer_byte_rate,consumer_byte_rate")
+        alter(*clients, "--delete-config", "request_percentage")
+        alter(*address, "--delete-config", "connection_creation_rate")
+    assert describe("--entity-type", "users").strip() == ""
