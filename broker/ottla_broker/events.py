@@ -29,6 +29,8 @@ class _Settings:
         self.stream: TextIO | None = None
         self.json: bool | None = None
         self.logger: Any = None
+        # How many events of each level there have been, written or not.
+        self.counts = dict.fromkeys(LEVELS, 0)
         # Events lost since the last successful write.
         self.lost = 0
         # Events that wait for release(); None writes them at once.
@@ -109,8 +111,14 @@ def _write(level: str, seconds: float, event: str, about: dict[str, object]) -> 
         _write("warning", seconds, "events could not be written", {"count": lost})
 
 
+def counts() -> dict[str, int]:
+    """How many events of each level this process has had."""
+    return dict(_settings.counts)
+
+
 def _log(level: str, event: str, about: dict[str, object]) -> None:
     number = LEVELS[level]
+    _settings.counts[level] += 1
     if number < _settings.level:
         return
     now = time.time()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from random import Random
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
     from ottla_broker.controller.api import Controller
     from ottla_broker.controller.client_quotas import Configs
     from ottla_broker.coordinator.transaction.markers import DeliverMarkers, Written
+    from ottla_broker.log.cleaner.service import LogCleaner
+    from ottla_broker.metrics.service import MetricsService
     from ottla_broker.replica.transaction_verifier import Verification
     from ottla_broker.replica.txn_markers import TxnMarker
     from ottla_broker.store.api import Store
@@ -93,6 +96,8 @@ class Broker:
             Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000),
         )
         self.quota_admin: QuotaAdmin
+        self.metrics: MetricsService | None = None
+        self._cleaner: LogCleaner | None = None
         self.replicas: ReplicaManager
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock, random)
         self.logs = LogManager(
@@ -132,12 +137,14 @@ class Broker:
         self._stopping.append(self.background.close)
         self._load_retention_policies()
         sockets = self._bind()
+        await self._open_metrics()
         self.logs.lock()
         self._stopping.append(self._close_logs)
         if self.config.zookeeper_connect:
             await self._start_in_cluster(sockets)
         else:
             await self._start_standalone(sockets)
+        self._serve_metrics()
 
     def _load_retention_policies(self) -> None:
         settings = self.config.retention_policies
@@ -243,6 +250,48 @@ class Broker:
             allow_without_rules=config.allow_everyone_if_no_acl_found,
             audit=AuditLog(self.clock, config.ottla_audit_log),
         )
+
+    async def _open_metrics(self) -> None:
+        """Open ``metrics.listener``, which reports that the broker is starting."""
+        if not self.config.metrics_listener:
+            return
+        # Imported here because most brokers, such as those in tests, serve no metrics.
+        from ottla_broker.config.metrics_keys import parse_address
+        from ottla_broker.metrics.service import MetricsService
+
+        address = parse_address(self.config.metrics_listener)
+        assert address is not None
+        self.metrics = MetricsService(*address, self.config.metrics_max_series, self.clock)
+        self._stopping.append(self.metrics.close)
+        await self.metrics.start()
+
+    def _serve_metrics(self) -> None:
+        """Show the metrics, now that there is something to show."""
+        if self.metrics is None:
+            return
+        from ottla_broker.metrics.sources import Sources
+
+        self.metrics.serve(
+            Sources(
+                config=self.config,
+                clock=self.clock,
+                cpu_seconds=time.thread_time,
+                background=self.background,
+                metadata=self.metadata,
+                logs=self.logs,
+                replicas=self.replicas,
+                groups=self.groups,
+                transactions=self.transactions,
+                dispatcher=self._dispatcher,
+                acceptors=self._acceptors,
+                memories=self._memories,
+                quotas=self._quotas,
+                fetch_sessions=self.fetch_sessions,
+                cleaner=self._cleaner,
+                member=self.member,
+            )
+        )
+        self._stopping.append(self.metrics.stopping)
 
     def _bind(self) -> list[socket.socket]:
         """Bind the listeners' ports without accepting clients."""
@@ -366,7 +415,9 @@ class Broker:
             io_max_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
             backoff_ms=config.log_cleaner_backoff_ms,
         )
-        cleaner = LogCleaner(self.logs, self.clock, settings, self.replicas.last_stable_offset)
+        cleaner = self._cleaner = LogCleaner(
+            self.logs, self.clock, settings, self.replicas.last_stable_offset
+        )
         self.logs.future.on_replaced.append(cleaner.log_moved)
         cleaner.start()
         on_broker_configs.append(lambda: cleaner.set_backoff(config.log_cleaner_backoff_ms))
@@ -399,11 +450,13 @@ class Broker:
     def _listen(self, sockets: list[socket.socket]) -> None:
         config, loop = self.config, asyncio.get_running_loop()
         services = self._services()
-        dispatcher = Dispatcher(services, loop)
+        dispatcher = self._dispatcher = Dispatcher(services, loop)
+        dispatcher.times_requests = self.metrics is not None
         bound = request_memory_bound(config.queued_max_request_bytes, config.socket_request_max_bytes)
         memory = RequestMemory(bound, self.clock)
         # Clients on other listeners must not use up the memory for other brokers' requests.
         own = {} if self.member is None else {self.member.listener: RequestMemory(bound, self.clock)}
+        self._memories = [memory, *own.values()]
         settings = SocketSettings(
             max_request_bytes=config.socket_request_max_bytes,
             max_idle_ms=config.connections_max_idle_ms,

@@ -17,9 +17,15 @@ ROWS = [
 KAFKA = {(row[0], row[1]): row[2:] for row in ROWS}
 
 OUR_OWN_DEFAULTS = {"listeners", "log.dir", "zookeeper.session.timeout.ms"}
-OUR_OWN_KEYS = {"zookeeper.digest.user", "zookeeper.digest.password", "ottla.audit.log"}
 AUTHORIZERS_KEYS = {"super.users", "allow.everyone.if.no.acl.found"}
 """Kafka's AclAuthorizer reads them itself."""
+OUR_OWN_KEYS = {
+    "metrics.listener",
+    "metrics.max.series",
+    "ottla.audit.log",
+    "zookeeper.digest.user",
+    "zookeeper.digest.password",
+}
 DYNAMIC_ONLY = {
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",

@@ -14,6 +14,7 @@ from tests.support.handlers import Client, request_context, services, when_answe
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordinator.transaction.coordinator import Listed
+from ottla_broker.counters import ReplicaCounters
 from ottla_broker.handlers import served_apis
 from ottla_broker.handlers.authorization import GATES, RULES, Authorizer
 from ottla_broker.log.config import LogConfig
@@ -349,7 +350,7 @@ async def test_a_request_that_is_not_allowed_is_refused(
         controller=Nothing(),
         groups=Nothing(),
         transactions=SimpleNamespace(list=lambda *_: (0, [], [Listed("x", 1, "Empty")])),
-        replicas=SimpleNamespace(selector=None),
+        replicas=SimpleNamespace(selector=None, counters=ReplicaCounters()),
         fetch_sessions=FetchSessions(0, clock, Random(1)),
     )
     api = request_.API_KEY

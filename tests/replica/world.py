@@ -118,6 +118,7 @@ class Node:
             topic_name=lambda topic_id: TOPIC if topic_id == TOPIC_ID else None,
             selector=None,
             leader_quota=None,
+            counters=environment.counters,
         )
         self.services = services(
             replicas=replicas,

@@ -217,6 +217,11 @@ class ClusterMember:
             active=lambda: self._active,
         )
 
+    @property
+    def active_controller(self) -> ActiveController | None:
+        """The cluster's controller, while this broker is it."""
+        return self._active
+
     def marker_transport(self, local: TxnMarkers) -> MarkerTransport:
         """Delivers transaction markers to this broker, where ``local`` writes them, and to the others."""
         made = MarkerTransport(self._config.broker_id, local, self._peers)

@@ -28,14 +28,20 @@ class _Watched:
 
 
 class ReconnectingStore:
-    """A :class:`ottla_broker.store.api.Store`. Between two sessions every call raises StoreFailedError."""
+    """A :class:`ottla_broker.store.api.Store`. Between two sessions every call raises StoreFailedError.
+
+    Attributes:
+        sessions: how many sessions there have been.
+    """
 
     def __init__(self) -> None:
+        self.sessions = 0
         self._store: ZooKeeperStore | None = None
         self._watches: dict[_Watched, None] = {}
 
     def use(self, store: ZooKeeperStore) -> None:
         """Use a new session. Watches fire, because anything may have happened since the last one."""
+        self.sessions += 1
         again = self._store is not None
         self._store = store
         for each in list(self._watches):

@@ -14,6 +14,7 @@ from ottla_broker.config.environment import PREFIX, read_environment
 from ottla_broker.config.group_keys import GroupKeys
 from ottla_broker.config.listeners import Endpoint, ListenerError, parse_endpoints
 from ottla_broker.config.log_keys import LogKeys, TopicDefaultKeys
+from ottla_broker.config.metrics_keys import MetricsKeys
 from ottla_broker.config.model import (
     IGNORED,
     READ_ONLY,
@@ -55,6 +56,7 @@ class BrokerConfig(
     AuthorizationKeys,
     QuotaKeys,
     ClusterKeys,
+    MetricsKeys,
 ):
     """The values in force, with one attribute per supported key: ``config.num_network_threads``.
 

@@ -11,6 +11,7 @@ from ottla_broker.config import (
     cluster_keys,
     group_keys,
     log_keys,
+    metrics_keys,
     quota_keys,
     server_keys,
     transaction_keys,
@@ -29,6 +30,7 @@ _SECTIONS: tuple[tuple[str, type], ...] = (
     ("Access control", authorization_keys.AuthorizationKeys),
     ("Quotas of clients", quota_keys.QuotaKeys),
     ("In a cluster", cluster_keys.ClusterKeys),
+    ("Metrics", metrics_keys.MetricsKeys),
 )
 
 _INTRODUCTION = """\

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from importlib import import_module
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla_broker.counters import Timings
 from ottla_broker.events import get_logger
 from ottla_broker.handlers import Served
 from ottla_broker.handlers.api_versions import unsupported
@@ -96,9 +97,23 @@ class RequestRecord(NamedTuple):
 
 
 class Route:
-    """Serves one version of one API; made on its first request."""
+    """Serves one version of one API; made on its first request.
 
-    __slots__ = ("api_key", "decode", "flexible", "gate", "handle", "in_parts", "rules")
+    Attributes:
+        timings: how long its requests took, if that is wanted; ``follower_timings``: those of followers' fetches.
+    """
+
+    __slots__ = (
+        "api_key",
+        "decode",
+        "flexible",
+        "follower_timings",
+        "gate",
+        "handle",
+        "in_parts",
+        "rules",
+        "timings",
+    )
 
     def __init__(self, served: Served, api_key: int, version: int, authorizer: Authorizer) -> None:
         module = import_module(f"ottla_broker.handlers.{served.module}")
@@ -110,6 +125,14 @@ class Route:
         self.flexible = response_header_is_flexible(api_key, version)
         # Only a fetch's response holds slices of files.
         self.in_parts = api_key == _FETCH
+        self.timings: Timings | None = None
+        self.follower_timings: Timings | None = None
+
+    def timings_of(self, request: Any) -> Timings | None:
+        """Where a request's time is counted."""
+        if self.in_parts and (request.replica_id >= 0 or request.replica_state.replica_id >= 0):
+            return self.follower_timings
+        return self.timings
 
     def refusal(self, gate: Gate, context: RequestContext, request: Any) -> Any:
         """The response to a request that doesn't pass its gate; None: it does."""
@@ -125,7 +148,8 @@ class Dispatcher:
     """Parses requests, calls their handlers and encodes the answers. Owned by the loop thread.
 
     Attributes:
-        on_request: called with each answered request; quotas and metrics belong here.
+        on_request: called with each answered request; quotas belong here.
+        times_requests: whether the requests of each API are counted and timed, for metrics.
     """
 
     def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
@@ -134,6 +158,7 @@ class Dispatcher:
         self._loop = loop
         self.on_request: Callable[[RequestRecord], None] | None = None
         self._quotas = services.quotas
+        self.times_requests = False
         self._routes: dict[tuple[int, int], Route] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
 
@@ -161,7 +186,11 @@ class Dispatcher:
             self._services, route.rules, version, header.client_id, connection, header.correlation_id
         )
         measured = self._quotas.enabled
-        since = self._services.clock.monotonic() if measured or self.on_request is not None else 0.0
+        since, timings = 0.0, None
+        if self.times_requests:
+            timings = route.timings_of(request)
+        if measured or timings is not None or self.on_request is not None:
+            since = self._services.clock.monotonic()
         try:
             if route.gate is None:
                 answer = route.handle(context, request)
@@ -174,16 +203,23 @@ class Dispatcher:
                     if measured:
                         self._throttle(route, context, len(frame), answer)
                     parts = None if answer is None else self._encode(route, context, answer)
+                    if timings is not None:
+                        timings.add(self._services.clock.monotonic() - since)
                     if self.on_request is not None:
                         self._report(route, context, len(frame), since, parts)
                     return parts
                 answer = self._run(answer)
-            answer.encode = partial(self._encode_pending, route, context, len(frame), since)
+            answer.encode = partial(self._encode_pending, route, context, len(frame), since, timings)
             return answer
         except CloseConnection:
             raise  # the handler closes the connection: produce with acks=0 has no response for an error
         except Exception as error:
             raise self._failed(route, context, error) from error
+
+    def timings(self) -> Iterator[tuple[int, int, Timings | None, Timings | None]]:
+        """API, version, and how long its requests took; apart, how long followers' fetches took."""
+        for (api_key, version), route in list(self._routes.items()):
+            yield api_key, version, route.timings, route.follower_timings
 
     def close(self) -> None:
         """Cancel pending requests."""
@@ -197,6 +233,10 @@ class Dispatcher:
         if not served.min_version <= version <= served.max_version:
             return None
         route = Route(served, api_key, version, self._services.authorizer)
+        if self.times_requests:
+            route.timings = Timings()
+            if route.in_parts:
+                route.follower_timings = Timings()
         joined = self._services.joined
         if joined is None or joined.is_set() or api_key not in _CLUSTER_APIS:
             self._routes[api_key, version] = route
@@ -287,7 +327,13 @@ class Dispatcher:
         return [_pack_header(len(body) + 4, correlation_id) + body]
 
     def _encode_pending(
-        self, route: Route, context: RequestContext, size: int, since: float, response: Any
+        self,
+        route: Route,
+        context: RequestContext,
+        size: int,
+        since: float,
+        timings: Timings | None,
+        response: Any,
     ) -> Parts | None:
         try:
             if isinstance(response, BaseException):
@@ -295,6 +341,8 @@ class Dispatcher:
             if self._quotas.enabled:
                 self._throttle(route, context, size, response)
             parts = None if response is None else self._encode(route, context, response)
+            if timings is not None:
+                timings.add(self._services.clock.monotonic() - since)
             if self.on_request is not None:
                 self._report(route, context, size, since, parts)
             return parts

@@ -97,6 +97,7 @@ class Fetch:
                 answer.aborted_transactions = [] if error.code in _REFUSED_UNREAD else None
                 if error.code not in self.NON_IMMEDIATE_ERRORS:
                     self.immediate = True
+                self._ctx.services.replicas.counters.fetch_failed(spec.name or "", error.code)
             else:
                 if records is not None:
                     answer.records = records
@@ -135,6 +136,7 @@ class Fetch:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             spec.name = name
         partition = self._find(name, spec.partition)
+        partition.counts.fetch_requests += 1
         if isinstance(spec.topic, bytes) and spec.topic != partition.topic_id:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         return partition
@@ -213,6 +215,10 @@ class Fetch:
         answer.aborted_transactions = [] if self._read_committed else None
         answer.records = b""
 
+    def _count_sent(self, spec: FetchPartition, size: int) -> None:
+        """Count bytes of records in a response, for metrics."""
+        self._ctx.services.replicas.counters.sent(spec.name or "", size)
+
     def drop(self) -> None:
         """Drop the slices that were read, and the files they hold open, before waiting."""
         self._answers = []
@@ -228,6 +234,8 @@ class Fetch:
         last: str | bytes | None = None
         had_data = []
         for spec, answer in self._answers:
+            if answer.records:
+                self._count_sent(spec, len(answer.records))
             if context.session is not None:
                 bad = (
                     answer.error_code != _NONE

@@ -74,6 +74,9 @@ class FollowerFetch(Fetch):
     def places(self) -> Iterable[set[DelayedFetch]]:
         return [partition.follower_fetches for partition in self.readable if partition not in self._held_up]
 
+    def _count_sent(self, spec: FetchPartition, size: int) -> None:
+        self._ctx.services.replicas.counters.replication_bytes_out += size
+
     def response(self) -> FetchResponse:
         quota = self._quota
         if quota is not None and quota.limit != UNLIMITED:

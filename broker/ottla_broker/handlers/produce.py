@@ -159,6 +159,7 @@ def _append(
             except KafkaError as error:
                 failure = str(error)
                 _put_error(answer, error)
+                ctx.services.replicas.counters.produce_failed(name, error.code, len(data.records or b""))
                 if checked and partition.is_open and error.code not in _WITHOUT_START_OFFSET:
                     answer.log_start_offset = partition.log.log_start_offset
         topics.append(TopicProduceResponse(name=name, partition_responses=answers))

@@ -6,9 +6,11 @@ The loop's thread owns all of this; only :meth:`FlushJob.run` runs on a backgrou
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from ottla_broker.counters import Timings
 from ottla_broker.log.files import Descriptor, Files
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -79,10 +81,16 @@ _Waiters = list[tuple[int, asyncio.Future[None]]]
 
 
 class Flusher:
-    """Runs the fsyncs of all logs on the background threads."""
+    """Runs the fsyncs of all logs on the background threads.
 
-    def __init__(self, background: Background) -> None:
+    Attributes:
+        timings: how long they took, on the clock ``monotonic``.
+    """
+
+    def __init__(self, background: Background, monotonic: Callable[[], float] = lambda: 0.0) -> None:
         self._background = background
+        self._monotonic = monotonic
+        self.timings = Timings()
         # The logs whose fsync is under way.
         self._waiting: dict[Flushable, _Waiters] = {}
         # Waiters of logs whose fsyncs are held back: done, but not acknowledged.
@@ -163,8 +171,14 @@ class Flusher:
 
     def _start(self, log: Flushable, waiters: _Waiters) -> None:
         job = log.prepare_flush()
+        since = self._monotonic()
         task = self._background.run(job.run)
-        task.add_done_callback(lambda done: self._finished(log, waiters, job, done))
+
+        def finished(done: asyncio.Future[None]) -> None:
+            self.timings.add(self._monotonic() - since)
+            self._finished(log, waiters, job, done)
+
+        task.add_done_callback(finished)
 
     def _finished(self, log: Flushable, waiters: _Waiters, job: FlushJob, done: asyncio.Future[None]) -> None:
         if self._waiting.get(log) is not waiters:

@@ -71,7 +71,7 @@ class LogManager:
         # The shortest flush.ms of any topic: how often maintenance has to check.
         self.shortest_flush_ms = default_config.flush_ms
         self.files = files or Files(descriptor_budget())
-        self.flusher = Flusher(background)
+        self.flusher = Flusher(background, clock.monotonic)
         self.environment = LogEnvironment(
             self.files,
             clock.now_ms,

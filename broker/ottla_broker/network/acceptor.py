@@ -24,8 +24,16 @@ class ListenError(Exception):
     """A listener's address can't be used; the message says which and why."""
 
 
-def open_listener(host: str, port: int, backlog: int, receive_buffer_bytes: int = -1) -> socket.socket:
-    """A non-blocking listening socket; an empty host is every IPv4 address.
+def open_listener(
+    host: str,
+    port: int,
+    backlog: int,
+    receive_buffer_bytes: int = -1,
+    *,
+    key: str = "listeners",
+    advice: str = "choose another with --listen HOST:PORT",
+) -> socket.socket:
+    """A non-blocking listening socket; an empty host is every IPv4 address. ``key`` and ``advice`` are for the error.
 
     A name with several addresses stands for its IPv4 address, as for Java: clients of ``localhost`` may try no other.
 
@@ -38,7 +46,7 @@ def open_listener(host: str, port: int, backlog: int, receive_buffer_bytes: int 
         sock = socket.socket(family, kind, proto)
     except OSError as error:
         raise ListenError(
-            f"listeners: {host}:{port}: the host is not known ({error.strerror or error})"
+            f"{key}: {host}:{port}: the host is not known ({error.strerror or error})"
         ) from error
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -51,8 +59,8 @@ def open_listener(host: str, port: int, backlog: int, receive_buffer_bytes: int 
     except OSError as error:
         sock.close()
         raise ListenError(
-            f"listeners: {host}:{port}: cannot listen there ({error.strerror or error}); "
-            "stop what holds the port or choose another with --listen HOST:PORT"
+            f"{key}: {host}:{port}: cannot listen there ({error.strerror or error}); "
+            f"stop what holds the port or {advice}"
         ) from error
     return sock
 

@@ -82,6 +82,7 @@ class Owner(Protocol):
         scratch: the buffer that its connections share.
         max_request_bytes: the largest frame that is accepted.
         max_parked: requests of one connection that may wait for their answers.
+        received_bytes, sent_bytes: by all its connections so far; ``sendfile_bytes`` of the latter by sendfile.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -92,6 +93,9 @@ class Owner(Protocol):
     scratch: memoryview
     max_request_bytes: int
     max_parked: int
+    received_bytes: int
+    sent_bytes: int
+    sendfile_bytes: int
 
     def forget(self, connection: Connection) -> None:
         """Called by a connection that has closed."""
@@ -214,6 +218,7 @@ class Connection:
                     self.close(None)
                     return
                 self._held = b""
+                processor.received_bytes += n
                 self._serve(scratch, have + n)
             budget = READ_BUDGET
             while self._frame is not None and budget > 0:
@@ -223,6 +228,7 @@ class Connection:
                     self.close(None)
                     return
                 self._filled += n
+                processor.received_bytes += n
                 budget -= n
                 if n < wanted:
                     # A short read has emptied the socket; the loop calls again when there is more.
@@ -457,6 +463,7 @@ class Connection:
             except OSError as error:
                 self._broke(error)
                 return
+            self.processor.sent_bytes += n
             if n == len(head):  # type: ignore[arg-type]
                 return
             self._out.append(memoryview(head)[n:])  # type: ignore[arg-type]
@@ -496,6 +503,8 @@ class Connection:
                         self.close("a segment file ended before the data that was announced")
                         return
                     budget -= n
+                    self.processor.sent_bytes += n
+                    self.processor.sendfile_bytes += n
                     if n == head.size:
                         out.popleft()
                     else:
@@ -518,6 +527,7 @@ class Connection:
                         continue
                     n = self.sock.sendmsg(batch, [], more)  # type: ignore[arg-type]
                     budget -= n
+                    self.processor.sent_bytes += n
                     while n:
                         size = len(out[0])  # type: ignore[arg-type]
                         if n < size:
@@ -567,6 +577,16 @@ class Connection:
     def busy(self) -> bool:
         """Whether a response is pending or being sent."""
         return bool(self._pending or self._out)
+
+    @property
+    def pending_requests(self) -> int:
+        """Requests whose responses wait: for data, for replicas, or for those before them."""
+        return len(self._pending)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of responses that the client doesn't take yet."""
+        return sum(map(len, self._out)) if self._out else 0  # type: ignore[arg-type]
 
     def close(self, reason: str | None) -> None:
         """Close the socket and abandon pending requests. ``reason`` is logged; None if the client just left."""

@@ -62,7 +62,11 @@ class Processor:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.pool = BufferPool()
         self.connections: set[Connection] = set()
-        self._serial = 0
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.sendfile_bytes = 0
+        # Connections so far.
+        self.accepted = 0
         self._timer: TimerHandle | None = None
 
     def start(self) -> None:
@@ -84,9 +88,9 @@ class Processor:
             self.quotas.leave(host)
             sock.close()
             return
-        self._serial += 1
+        self.accepted += 1
         # Kafka's form: both ends, the processor, and a number, because addresses are used again.
-        name = f"{local[0]}:{local[1]}-{host}:{port}-{self.number}-{self._serial}"
+        name = f"{local[0]}:{local[1]}-{host}:{port}-{self.number}-{self.accepted}"
         connection = Connection(self, sock, host, name, self.listener)
         self.connections.add(connection)
         try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ottla_broker.counters import ReplicaCounters
 from ottla_broker.replica.leader_lease import UNLIMITED, LeaderLease
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class ReplicaEnvironment:
         is_eligible: whether a broker, under a registration's epoch, may join the in-sync replicas: it is alive.
         propose: takes a change of the in-sync replicas to the controller.
         leader_lease: whether another broker may have replaced this one as leader.
+        counters: what the partitions count, for metrics.
     """
 
     broker_id: int
@@ -38,3 +40,4 @@ class ReplicaEnvironment:
     is_eligible: Callable[[int, int], bool] = lambda broker_id, broker_epoch: True
     propose: Callable[[IsrChange], None] = _no_controller
     leader_lease: LeaderLease = UNLIMITED
+    counters: ReplicaCounters = field(default_factory=ReplicaCounters)

@@ -235,6 +235,7 @@ class Leadership:
         if outcome.error is ErrorCode.NONE:
             if outcome.leader_epoch != self.leader_epoch or outcome.partition_epoch < self.partition_epoch:
                 return True
+            self._count_change(len(self.isr), len(outcome.isr))
             self.isr = list(outcome.isr)
             self.partition_epoch = outcome.partition_epoch
             self.pending_isr = None
@@ -245,7 +246,16 @@ class Leadership:
                 isr=self.isr,
             )
             return True
+        self._environment.counters.failed_isr_updates += 1
         if outcome.error in (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED):
             self.pending_isr = None
             return True
         return outcome.error in _AWAITING_CONTROLLER
+
+    def _count_change(self, before: int, after: int) -> None:
+        """Count a change of the number of in-sync replicas, for metrics."""
+        counters = self._environment.counters
+        if after < before:
+            counters.isr_shrinks += 1
+        elif after > before:
+            counters.isr_expands += 1

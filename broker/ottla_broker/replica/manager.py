@@ -49,6 +49,7 @@ class ReplicaManager:
         fetchers: the fetchers of followed partitions, None for a broker that stands alone.
         on_folder_failed: called with a data folder whose disk has failed and its partitions, which are offline by then.
         on_all_failed: called when that was the last data folder.
+        counters: what the partitions count, for metrics.
     """
 
     def __init__(self, environment: ReplicaEnvironment) -> None:
@@ -58,6 +59,7 @@ class ReplicaManager:
         self.leader_quota: ReplicationQuota | None = None
         self.fetchers: FetcherManager | None = None
         self.moves = LogDirMoves(environment)
+        self.counters = environment.counters
         self.on_folder_failed: list[Callable[[str, Sequence[Partition]], None]] = []
         self.on_all_failed: Callable[[], None] = lambda: None
         self._environment = environment
@@ -141,6 +143,7 @@ class ReplicaManager:
             if not numbers:
                 del self._numbers[topic]
                 self._names.pop(found.topic_id, None)
+                self.counters.forget(topic)
             self.announce_stop(topic, partition)
             found.stop()
         if delete:

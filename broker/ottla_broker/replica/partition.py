@@ -82,6 +82,7 @@ class Partition:
     Attributes:
         leader: the broker that leads, -1 for none.
         fetches: fetches of consumers that wait for the high watermark.
+        counts: what its topic's partitions count, for metrics.
     """
 
     __slots__ = (
@@ -95,6 +96,7 @@ class Partition:
         "_pending_flushes",
         "_unstable",
         "_waiters",
+        "counts",
         "fetches",
         "leader",
         "leader_epoch",
@@ -113,6 +115,7 @@ class Partition:
         self.leader = NO_LEADER
         self.leader_epoch = -1
         self.replicas: Sequence[int] = ()
+        self.counts = environment.counters.topic(topic)
         self.fetches: set[DelayedFetch] = set()
         self._committed_fetches: set[DelayedFetch] | None = None
         self._follower_fetches: set[DelayedFetch] | None = None
@@ -340,6 +343,7 @@ class Partition:
 
         Raises KafkaError: as :meth:`.Log.append`, or this broker doesn't lead.
         """
+        self.counts.produce_requests += 1
         self.check_leader()
         info = self.log.append(
             records, leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=True, guard=guard
@@ -423,6 +427,9 @@ class Partition:
     def _appended(self, info: AppendInfo) -> None:
         self._hidden_bytes += info.size
         end = info.last_offset + 1
+        counts = self.counts
+        counts.bytes_in += info.size
+        counts.messages_in += end - info.first_offset
         if info.flush_due:
             flushed = self.log.flushed(end)
             self._pending_flushes += 1
@@ -680,6 +687,7 @@ class Partition:
                     self.restart_at(first)
             info = log.append_as_follower(records)
             self._hidden_bytes += info.size
+            self._environment.counters.replication_bytes_in += info.size
             if info.flush_due:
                 flushed = log.flushed(info.last_offset + 1)
         self._move_high_watermark(min(high_watermark, log.log_end_offset))

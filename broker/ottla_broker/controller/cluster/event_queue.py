@@ -68,6 +68,11 @@ class EventQueue:
             task.cancel()
             await asyncio.wait([task])
 
+    @property
+    def waiting(self) -> int:
+        """How many events wait."""
+        return self._events.qsize()
+
     def post(self, event: Event) -> None:
         self._events.put_nowait(event)
 

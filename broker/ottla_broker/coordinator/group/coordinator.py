@@ -132,6 +132,16 @@ class GroupCoordinator:
     def _forget(self, group: Group) -> None:
         self._shards[group.shard.index].forget(group)
 
+    @property
+    def groups(self) -> Sequence[Group]:
+        """The groups as they are now: for metrics, which read them and change nothing."""
+        return list(self._groups.values())
+
+    @property
+    def loading(self) -> bool:
+        """Whether groups are being loaded."""
+        return self._host.loading
+
     # Finding groups
 
     def _find(

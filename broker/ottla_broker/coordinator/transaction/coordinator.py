@@ -149,6 +149,16 @@ class TransactionCoordinator:
         made = self._shards[shard.index] = TransactionShard(shard, self._clock, self._resume)
         return made
 
+    @property
+    def transactions(self) -> Sequence[Transaction]:
+        """The transactional ids as they are now: for metrics, which read them and change nothing."""
+        return [each for shard in self._shards.values() for each in shard.transactions.values()]
+
+    @property
+    def loading(self) -> bool:
+        """Whether transactional ids are being loaded."""
+        return self._host.loading
+
     # Finding transactions
 
     def _find(self, transactional_id: str) -> tuple[int, TransactionShard | None, Transaction | None]:

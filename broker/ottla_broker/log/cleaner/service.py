@@ -80,12 +80,21 @@ class LogCleaner:
         self._pauses: set[asyncio.Future[None]] = set()
         self._writes: set[asyncio.Future[None]] = set()
         self._in_progress: set[tuple[str, int]] = set()
+        # What was done so far, for metrics.
+        self.cleanings = 0
+        self.bytes_read = 0
+        self.bytes_written = 0
         # Logs that are no longer compacted because of a damaged batch.
         self.uncleanable: set[tuple[str, int]] = set()
         # When a log that the disk refused to clean may be tried again, in monotonic seconds.
         self._retry_at: dict[tuple[str, int], float] = {}
         # Closed logs that have a single segment, so nothing to clean.
         self._short: set[tuple[str, int]] = set()
+
+    @property
+    def in_progress(self) -> int:
+        """How many logs are being cleaned."""
+        return len(self._in_progress)
 
     def start(self) -> None:
         """Begin to clean, after one ``log.cleaner.backoff.ms``; a no-op with ``log.cleaner.enable=false``."""
@@ -215,6 +224,9 @@ class LogCleaner:
             if self._is_current(log):
                 self._give_up(log, error)
         else:
+            self.cleanings += 1
+            self.bytes_read += stats.bytes_read
+            self.bytes_written += stats.bytes_written
             _log.info(
                 "log compacted",
                 topic=log.topic,

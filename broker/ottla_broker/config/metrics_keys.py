@@ -1,0 +1,46 @@
+"""Keys of metrics and health checks, which are Ottla's own: Kafka leaves them to JMX."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ottla_broker.config.model import Validator, at_least, integer, string
+
+# HOST:PORT, with an IPv6 address in brackets, or a port alone.
+_ADDRESS: Final = re.compile(r"(?:(?:\[([0-9a-fA-F:%.]+)\]|([0-9a-zA-Z\-._]+)):)?([0-9]{1,5})")
+_LOOPBACK: Final = "127.0.0.1"
+_HIGHEST_PORT: Final = 65535
+_OWN: Final = "Kafka has no such key."
+
+
+def parse_address(text: str) -> tuple[str, int] | None:
+    """Host and port of a listener; a port alone is one of 127.0.0.1. None: it is neither."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match[3]) > _HIGHEST_PORT:
+        return None
+    return match[1] or match[2] or _LOOPBACK, int(match[3])
+
+
+def _check(text: str) -> str | None:
+    return None if not text or parse_address(text) else "Expected HOST:PORT, or a port of 127.0.0.1"
+
+
+class MetricsKeys:
+    """What monitoring sees."""
+
+    metrics_listener = string(
+        "",
+        "The address that serves /metrics for Prometheus, /health/live and /health/ready over plain HTTP, such as"
+        " 127.0.0.1:9404. A port alone means 127.0.0.1; empty serves nothing. If the port is taken, the broker starts"
+        " without it and tries again.",
+        Validator(_check, "HOST:PORT, a port, or empty"),
+        note=_OWN,
+    )
+    metrics_max_series = integer(
+        200_000,
+        "The most samples of single topics, partitions and groups in one response of /metrics. The others are left"
+        " out, and ottla_metrics_dropped_series says how many.",
+        at_least(0),
+        note=_OWN,
+    )

@@ -1,0 +1,210 @@
+"""Counts that the broker keeps while it works, as plain integers; :mod:`ottla_broker.metrics` reads them.
+
+Counting must cost next to nothing, so nothing here computes rates or quantiles. The names follow Kafka's
+``BrokerTopicMetrics`` and ``RequestMetrics``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ottla_protocol.errors import ErrorCode
+
+_PARTS_BITS: Final = 2
+_PARTS: Final = 1 << _PARTS_BITS
+_BUCKETS: Final = 40 * _PARTS
+
+
+class Timings:
+    """How long something took, in buckets that grow by a fifth: bounded, and cheap to add to.
+
+    A duration in microseconds falls into the bucket of its highest bit and the two bits after it.
+
+    Attributes:
+        count: how many durations there were; ``seconds``: their sum.
+        buckets: how many there were in each bucket.
+    """
+
+    __slots__ = ("__weakref__", "buckets", "count", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = 0.0
+        self.buckets = [0] * _BUCKETS
+
+    def add(self, seconds: float) -> None:
+        """Count a duration."""
+        self.count += 1
+        self.seconds += seconds
+        micros = int(seconds * 1_000_000)
+        bits = micros.bit_length()
+        if bits <= _PARTS_BITS:
+            self.buckets[micros if micros > 0 else 0] += 1
+        elif bits < 40:
+            self.buckets[(bits - _PARTS_BITS) * _PARTS + ((micros >> (bits - 3)) & (_PARTS - 1))] += 1
+        else:
+            self.buckets[-1] += 1
+
+    @staticmethod
+    def upper_seconds(bucket: int) -> float:
+        """The duration that is just too long for a bucket."""
+        if bucket < _PARTS:
+            return (bucket + 1) / 1_000_000
+        bits, part = divmod(bucket, _PARTS)
+        bits += _PARTS_BITS
+        return ((_PARTS + part + 1) << (bits - 3)) / 1_000_000
+
+
+def quantiles(buckets: Sequence[int], wanted: Sequence[float]) -> list[float]:
+    """The durations in seconds below which these shares of the durations lie; zeros where there are none."""
+    total = sum(buckets)
+    found = []
+    for share in wanted:
+        left = share * total
+        value = 0.0
+        if total:
+            for bucket, count in enumerate(buckets):
+                left -= count
+                if count and left <= 0:
+                    value = Timings.upper_seconds(bucket)
+                    break
+        found.append(value)
+    return found
+
+
+class TopicCounts:
+    """What happened to a topic's partitions on this broker since the topic came to it.
+
+    Attributes:
+        messages_in, bytes_in: appended by this broker as leader; a batch's header says how many records it has.
+        bytes_out: of record batches in responses to consumers.
+        bytes_rejected: of batches larger than ``max.message.bytes``.
+        produce_requests, fetch_requests: counted for each partition of a request, as in Kafka.
+        failed_produce_requests, failed_fetch_requests: those that failed for a reason that clients don't expect.
+    """
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "bytes_rejected",
+        "failed_fetch_requests",
+        "failed_produce_requests",
+        "fetch_requests",
+        "messages_in",
+        "produce_requests",
+    )
+
+    def __init__(self) -> None:
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.bytes_rejected = 0
+        self.produce_requests = 0
+        self.failed_produce_requests = 0
+        self.fetch_requests = 0
+        self.failed_fetch_requests = 0
+
+    def add(self, other: TopicCounts) -> None:
+        """Add another topic's counts."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+_EXPECTED_BY_PRODUCERS: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Errors of an append that Kafka doesn't count as failed (``ReplicaManager.appendToLocalLog``)."""
+_EXPECTED_BY_CONSUMERS: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+    }
+)
+"""The same for a read (``ReplicaManager.readFromLog``)."""
+
+
+class ReplicaCounters:
+    """What a broker's partitions count. Owned by the loop thread.
+
+    Attributes:
+        replication_bytes_in, replication_bytes_out: copied from other leaders, and by followers from here.
+        isr_shrinks, isr_expands: changes of in-sync replicas that the controller has agreed to.
+        failed_isr_updates: changes that it has refused.
+    """
+
+    __slots__ = (
+        "_gone",
+        "_topics",
+        "failed_isr_updates",
+        "isr_expands",
+        "isr_shrinks",
+        "replication_bytes_in",
+        "replication_bytes_out",
+    )
+
+    def __init__(self) -> None:
+        self._topics: dict[str, TopicCounts] = {}
+        # The counts of topics that are no longer here: totals never go back.
+        self._gone = TopicCounts()
+        self.replication_bytes_in = 0
+        self.replication_bytes_out = 0
+        self.isr_shrinks = 0
+        self.isr_expands = 0
+        self.failed_isr_updates = 0
+
+    def topic(self, name: str) -> TopicCounts:
+        """A topic's counts."""
+        found = self._topics.get(name)
+        if found is None:
+            found = self._topics[name] = TopicCounts()
+        return found
+
+    def forget(self, name: str) -> None:
+        """Drop the counts of a topic of which this broker has no partition any longer."""
+        found = self._topics.pop(name, None)
+        if found is not None:
+            self._gone.add(found)
+
+    def topics(self) -> Iterator[tuple[str, TopicCounts]]:
+        """All topics with their counts."""
+        return iter(list(self._topics.items()))
+
+    def total(self) -> TopicCounts:
+        """The counts of all topics together, including those that are gone."""
+        total = TopicCounts()
+        total.add(self._gone)
+        for each in self._topics.values():
+            total.add(each)
+        return total
+
+    def sent(self, topic: str, size: int) -> None:
+        """Count bytes of record batches that a response to a consumer has."""
+        self._topics.get(topic, self._gone).bytes_out += size
+
+    def produce_failed(self, topic: str, code: int, size: int = 0) -> None:
+        """Count an append that was refused; ``size`` is the batch's, if it was too large."""
+        found = self._topics.get(topic, self._gone)
+        if code not in _EXPECTED_BY_PRODUCERS:
+            found.failed_produce_requests += 1
+        elif code == ErrorCode.MESSAGE_TOO_LARGE:
+            found.bytes_rejected += size
+
+    def fetch_failed(self, topic: str, code: int) -> None:
+        """Count a read that failed."""
+        if code not in _EXPECTED_BY_CONSUMERS:
+            self._topics.get(topic, self._gone).failed_fetch_requests += 1

@@ -1,0 +1,191 @@
+"""``metrics.listener``: ``/metrics``, ``/health/live`` and ``/health/ready`` over HTTP.
+
+The listener opens before the logs are loaded, so that a long recovery can be watched. If its port is taken, the broker
+goes on without it and tries again: metrics must never keep a broker from starting.
+
+One scrape's text is made in slices of a few milliseconds; scrapers that come meanwhile share it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ottla_broker.events import get_logger
+from ottla_broker.metrics.exposition import CONTENT_TYPE, Exposition
+from ottla_broker.metrics.health import STARTING, STOPPING, Problem, problems
+from ottla_broker.metrics.loop_monitor import LoopMonitor
+from ottla_broker.metrics.state import StateCollector
+from ottla_broker.metrics.traffic import TrafficCollector
+from ottla_broker.metrics.windows import Windows
+from ottla_broker.network.acceptor import ListenError, open_listener
+from ottla_broker.network.http import HttpServer, Page, json_page, text_page
+from ottla_broker.tasks import Tasks
+
+if TYPE_CHECKING:
+    from ottla_broker.clock import Clock
+    from ottla_broker.metrics.sources import Collector, Sources
+
+_SLICE_SECONDS: Final = 0.002
+_RETRY_SECONDS: Final = 10.0
+_BACKLOG: Final = 16
+
+_log = get_logger()
+
+
+class MetricsService:
+    """Owned by the loop thread. :meth:`start`, then :meth:`serve` once the broker runs.
+
+    Attributes:
+        address: host and port in use; None while the port is taken.
+    """
+
+    def __init__(self, host: str, port: int, max_series: int, clock: Clock) -> None:
+        self.address: tuple[str, int] | None = None
+        self._wanted = (host, port)
+        self._max_series = max_series
+        self._clock = clock
+        self._started = clock.monotonic()
+        self._sources: Sources | None = None
+        self._prepare: Sequence[Callable[[], Awaitable[None]]] = ()
+        self._collectors: Sequence[Collector] = ()
+        self._monitor: LoopMonitor | None = None
+        self._stopping = False
+        self._rendering: asyncio.Task[Sequence[bytes]] | None = None
+        self._failed: set[str] = set()
+        self._tasks = Tasks()
+        self._http = HttpServer(
+            clock, {"/metrics": self._metrics, "/health/live": self._live, "/health/ready": self._ready}
+        )
+
+    async def start(self) -> None:
+        """Open the listener, now or, if its port is taken, as soon as it is free."""
+        if not await self._open():
+            self._tasks.start(self._keep_trying())
+
+    async def _open(self) -> bool:
+        host, port = self._wanted
+        try:
+            sock = open_listener(
+                host, port, _BACKLOG, key="metrics.listener", advice="choose another for this broker"
+            )
+        except ListenError as error:
+            if "port" not in self._failed:
+                self._failed.add("port")
+                _log.warning("no metrics are served; the broker tries again", reason=str(error))
+            return False
+        self.address = sock.getsockname()[:2]
+        await self._http.start(sock)
+        _log.info("metrics are served", address=f"{self.address[0]}:{self.address[1]}")
+        return True
+
+    async def _keep_trying(self) -> None:
+        while True:
+            await self._clock.sleep(_RETRY_SECONDS)
+            if await self._open():
+                return
+
+    def serve(self, sources: Sources) -> None:
+        """Show the metrics of a broker that has started."""
+        windows = Windows()
+        monitor = self._monitor = LoopMonitor(self._clock, sources.cpu_seconds)
+        monitor.start()
+        traffic = TrafficCollector(sources, windows, monitor)
+        state = StateCollector(sources, windows)
+        self._prepare = (traffic.prepare, state.prepare)
+        self._collectors = (
+            state.broker,
+            traffic.loop,
+            traffic.process,
+            traffic.requests,
+            traffic.connections,
+            state.controller,
+            state.disks,
+            state.transactions,
+            traffic.topics,
+            state.groups,
+            state.partitions,
+        )
+        self._sources = sources
+
+    def stopping(self) -> None:
+        """Report from now on that the broker isn't ready: it is about to stop."""
+        self._stopping = True
+
+    async def close(self) -> None:
+        """Close the listener."""
+        if self._monitor is not None:
+            self._monitor.stop()
+        await self._tasks.close()
+        await self._http.close()
+        if self._rendering is not None:
+            self._rendering.cancel()
+            await asyncio.wait([self._rendering])
+
+    # The pages
+
+    async def _live(self) -> Page:
+        """Alive: the event loop has answered."""
+        return json_page(
+            200, {"status": "live", "uptime_seconds": round(self._clock.monotonic() - self._started, 3)}
+        )
+
+    async def _ready(self) -> Page:
+        found = self._problems()
+        if not found:
+            return json_page(200, {"status": "ready", "problems": []})
+        return json_page(503, {"status": "not ready", "problems": [each._asdict() for each in found]})
+
+    def _problems(self) -> Sequence[Problem]:
+        if self._stopping:
+            return [STOPPING]
+        return [STARTING] if self._sources is None else problems(self._sources)
+
+    async def _metrics(self) -> Page:
+        if self._sources is None or self._stopping:
+            return text_page(503, "the broker is stopping" if self._stopping else "the broker is starting")
+        rendering = self._rendering
+        if rendering is None:
+            rendering = self._rendering = asyncio.ensure_future(self.render())
+            rendering.add_done_callback(self._rendered)
+        # Shielded: others may wait for the same text.
+        return Page(200, CONTENT_TYPE, await asyncio.shield(rendering))
+
+    def _rendered(self, rendering: asyncio.Future[Sequence[bytes]]) -> None:
+        self._rendering = None
+        if not rendering.cancelled():
+            # Retrieved, in case every scraper has gone.
+            rendering.exception()
+
+    async def render(self) -> Sequence[bytes]:
+        """The text of one scrape."""
+        clock = self._clock
+        since = clock.monotonic()
+        out = Exposition(self._max_series)
+        for prepare in self._prepare:
+            await prepare()
+        end = clock.monotonic() + _SLICE_SECONDS
+        for collector in self._collectors:
+            for _ in self._steps(collector, out):
+                if clock.monotonic() >= end:
+                    await asyncio.sleep(0)
+                    end = clock.monotonic() + _SLICE_SECONDS
+        out.gauge(
+            "ottla_metrics_dropped_series", "Samples left out of this scrape because of metrics.max.series."
+        ).add(out.dropped)
+        out.gauge("ottla_metrics_scrape_seconds", "How long this scrape took, with pauses for requests.").add(
+            round(clock.monotonic() - since, 6)
+        )
+        await asyncio.sleep(0)
+        return out.chunks()
+
+    def _steps(self, collector: Collector, out: Exposition) -> Iterator[None]:
+        """A collector's steps. One that fails is logged once, and the others go on."""
+        try:
+            yield from collector(out)
+        except Exception as error:
+            name = getattr(collector, "__name__", "")
+            if name not in self._failed:
+                self._failed.add(name)
+                _log.error("metrics are missing: a collector failed", collector=name, exc_info=error)

@@ -1,0 +1,153 @@
+"""A small HTTP server for pages that monitoring reads: GET and HEAD alone, one request per connection.
+
+It trusts nothing that comes in: the head of a request has to arrive within :data:`HEAD_SECONDS` and be at most
+:data:`HEAD_BYTES` long, a body is never read, and connections beyond :data:`MOST_CONNECTIONS` are closed at once. A
+client that doesn't take its response within :data:`SEND_SECONDS` is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
+
+from ottla_broker.clock import Clock
+from ottla_broker.events import get_logger
+
+HEAD_BYTES: Final = 8192
+HEAD_SECONDS: Final = 10.0
+PAGE_SECONDS: Final = 30.0
+SEND_SECONDS: Final = 30.0
+MOST_CONNECTIONS: Final = 32
+_END: Final = b"\r\n\r\n"
+
+_log = get_logger()
+
+
+class Page(NamedTuple):
+    """A response. The parts of its body are sent one after another."""
+
+    status: int
+    content_type: str
+    body: Sequence[bytes]
+
+
+Pages = Mapping[str, Callable[[], Awaitable[Page]]]
+"""What makes each page, by its path."""
+
+
+def json_page(status: int, document: Mapping[str, Any]) -> Page:
+    """A page with a JSON document."""
+    return Page(status, "application/json", [json.dumps(document, indent=2).encode() + b"\n"])
+
+
+def text_page(status: int, text: str) -> Page:
+    """A page with one line of text."""
+    return Page(status, "text/plain; charset=utf-8", [text.encode() + b"\n"])
+
+
+class HttpServer:
+    """Serves pages on one listening socket. Owned by the loop thread."""
+
+    def __init__(self, clock: Clock, pages: Pages) -> None:
+        self._clock = clock
+        self._pages = pages
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._tasks)
+
+    async def start(self, sock: socket.socket) -> None:
+        """Begin to accept connections on a socket that listens."""
+        self._server = await asyncio.start_server(self._connected, sock=sock, limit=HEAD_BYTES)
+
+    async def close(self) -> None:
+        """Stop accepting, and drop the connections."""
+        if self._server is not None:
+            self._server.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            if self.connections <= MOST_CONNECTIONS:
+                await self._serve(reader, writer)
+        except (OSError, TimeoutError):
+            pass  # The client has gone, or is too slow: there is no one to answer.
+        finally:
+            self._tasks.discard(task)
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head_only = False
+        try:
+            async with self._clock.timeout(HEAD_SECONDS):
+                head = await reader.readuntil(_END)
+        except asyncio.IncompleteReadError:
+            return
+        except asyncio.LimitOverrunError:
+            page = text_page(431, f"the request's head is longer than {HEAD_BYTES} bytes")
+        else:
+            method, path = _parse(head)
+            head_only = method == b"HEAD"
+            page = await self._page(method, path)
+        async with self._clock.timeout(SEND_SECONDS):
+            writer.write(_head(page))
+            if not head_only:
+                for part in page.body:
+                    writer.write(part)
+                    await writer.drain()
+            writer.write_eof()
+            await writer.drain()
+            # Wait for the client's end, so that closing doesn't destroy what it hasn't read yet.
+            with suppress(asyncio.IncompleteReadError):
+                while await reader.read(HEAD_BYTES):
+                    pass
+
+    async def _page(self, method: bytes, path: str) -> Page:
+        if not method:
+            return text_page(400, "not an HTTP request")
+        if method not in (b"GET", b"HEAD"):
+            return text_page(405, "only GET and HEAD are served here")
+        make = self._pages.get(path)
+        if make is None:
+            return text_page(404, f"there is no such page; there are {', '.join(self._pages)}")
+        try:
+            async with self._clock.timeout(PAGE_SECONDS):
+                return await make()
+        except TimeoutError:
+            return text_page(503, "the page could not be made in time")
+        except Exception as error:
+            _log.error("a page could not be made", path=path, exc_info=error)
+            return text_page(500, "the page could not be made; the broker's log says why")
+
+
+def _parse(head: bytes) -> tuple[bytes, str]:
+    """Method and path of a request, without its query; empty if it isn't HTTP/1."""
+    parts = head.partition(b"\r\n")[0].split(b" ")
+    if len(parts) != 3 or not parts[2].startswith(b"HTTP/1.") or not parts[1].startswith(b"/"):
+        return b"", ""
+    return parts[0], parts[1].partition(b"?")[0].decode("latin-1")
+
+
+def _head(page: Page) -> bytes:
+    allow = "Allow: GET, HEAD\r\n" if page.status == HTTPStatus.METHOD_NOT_ALLOWED else ""
+    return (
+        f"HTTP/1.1 {page.status} {HTTPStatus(page.status).phrase}\r\n"
+        f"Content-Type: {page.content_type}\r\n"
+        f"Content-Length: {sum(map(len, page.body))}\r\n"
+        f"{allow}Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
+    ).encode("latin-1")
