@@ -101,6 +101,8 @@ class Expected:
     # Below this offset everything was promised to be on the device; below start it may be gone.
     promised: int = 0
     start: int = 0
+    # Below this one epochs may be unknown, because records there were hidden or removed.
+    highest_start: int = 0
     exists: bool = True
     truncated: bool = False
 
@@ -161,6 +163,7 @@ class Story:
             expected.start = min(expected.start, offset)
         elif kind == "starting":
             expected.start = max(expected.start, rest[0])
+            expected.highest_start = max(expected.highest_start, rest[0])
         elif kind == "deleting":
             expected.exists = False
             expected.promised = 0
@@ -434,7 +437,7 @@ def check_epochs(log: Log, found: list[tuple[BatchHeader, bytes]], expected: Exp
     for header, _ in found:
         starts.setdefault(header.partition_leader_epoch, header.base_offset)
     for epoch, end in ends.items():
-        if end <= max(log.log_start_offset, expected.start):
+        if end <= max(log.log_start_offset, expected.highest_start):
             # The records were removed, and have come back.
             continue
         known, known_end = log.epoch_end_offset(epoch)
@@ -449,7 +452,7 @@ def carry_on(log: Log, epoch: int) -> None:
     """A producer's last batch is known, and the next one accepted."""
     last = None
     for header, data in batches_of(log):
-        if header.producer_id == PRODUCER:
+        if header.producer_id == PRODUCER and header.base_offset >= log.log_start_offset:
             last = header, data
     sequence = 0
     if last is not None and not log.config.compact:

@@ -401,3 +401,35 @@ async def test_the_cleaners_checkpoint_is_not_before_its_segments(plug: PluggedI
             found = (await start(left, plug)).log("compact")
             assert found is not None
             assert len(batches_of(found)) == cleaned
+
+
+async def test_damage_behind_a_gap_is_cut_off(plug: PluggedIn) -> None:
+    disk = Disk()
+    broker, log, size = await three_segments(disk, plug, "compact")
+    broker.logs.files.write_all(f"{FOLDER}/{names.RECOVERY_POINTS}", b"0\n1\ncompact 0 5\n")
+    # Compaction has removed the end of the segment before the one with the recovery point, and damage is behind that.
+    lose_the_end(broker, log, 1, size)
+    broker.logs.files.file(log.segments[2].path(names.LOG)).write(bytes(size), size)
+    found = (await start(disk, plug)).log("compact")
+    assert found is not None
+    assert (found.failure, found.log_end_offset) == (None, 5)
+
+
+async def test_a_truncation_below_the_log_start_lowers_its_checkpoint(plug: PluggedIn) -> None:
+    disk = Disk()
+    broker = await start(disk, plug)
+    log = broker.create("plain")
+    for _ in range(10):
+        append(log)
+    log.advance_log_start_offset(9)
+    await broker.jobs.until(asyncio.ensure_future(broker.logs.maintenance.checkpoint_log_starts()))
+    log.truncate_to(4)
+    recorded = log.truncation_recorded()
+    assert recorded is not None
+    await broker.jobs.until(recorded)
+    append(log)
+    await broker.flush(log)
+    for left in finally_left(disk):
+        found = (await start(left, plug)).log("plain")
+        assert found is not None
+        assert (found.log_start_offset, found.log_end_offset) in ((0, 5), (4, 5))

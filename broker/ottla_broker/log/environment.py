@@ -37,7 +37,7 @@ class LogEnvironment:
         verifies_transactions: ``transaction.partition.verification.enable``: a producer's first batch in a transaction
             needs the coordinator's word.
         on_removal: calls a function on a thread for a log whose end was removed, and then, where the last argument is
-            true, writes the recovery points; the future is done afterwards.
+            true, writes recovery points and log starts; the future is done afterwards.
         on_failure: called with the data folder of a log whose disk refuses, on the thread that used it.
     """
 

@@ -136,12 +136,14 @@ def rebuild_producers(producers: ProducerStates, segments: Sequence[LogSegment],
     """Replay the batches from where the producers' state ends to ``end``. Raises OSError, CorruptRecordError."""
     for number, segment in enumerate(segments):
         start = producers.end_offset
-        if start >= end:
+        if start >= end or segment.base_offset >= end:
             break
         if number + 1 < len(segments) and segments[number + 1].base_offset <= start:
             continue
         for _, header, batch in segment.batches(segment.position_below(start)):
-            if start <= header.base_offset < end:
+            if header.base_offset >= end:
+                break
+            if header.base_offset >= start:
                 producers.replay(header, batch)
     producers.end_offset = end
 

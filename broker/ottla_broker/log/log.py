@@ -153,7 +153,7 @@ class Log:
         self._truncated: list[LogSegment] = []
         # Whether what was removed from the log's end stays removed, whatever happens.
         self._is_recorded = True
-        # Whether the recovery point in the checkpoint may be above this one.
+        # Whether the recovery point or the log start in a checkpoint may be above this log's.
         self._lowered = False
 
     def open(self) -> Log:
@@ -576,7 +576,7 @@ class Log:
             self._truncated.append(self.active)
             self._remove_snapshots(removed)
             self.log_end_offset = offset
-            self._lower_recovery_point(offset)
+            self._lower_checkpoints(offset)
             self.log_start_offset = min(self.log_start_offset, offset)
             self.epochs.truncate_from_end(offset)
             self.producers.load(self.log_start_offset, offset, now_ms)
@@ -586,10 +586,10 @@ class Log:
         _log.info("log truncated", topic=self.topic, partition=self.partition, end_offset=offset)
         return True
 
-    def _lower_recovery_point(self, offset: int) -> None:
-        if offset < self.recovery_point:
-            self.recovery_point = offset
-            self._lowered = True
+    def _lower_checkpoints(self, offset: int) -> None:
+        """Lower the recovery point to the log's new end; note whether it or the log start is below the checkpoint's."""
+        self._lowered |= offset < max(self.recovery_point, self.log_start_offset)
+        self.recovery_point = min(self.recovery_point, offset)
 
     def truncation_recorded(self) -> asyncio.Future[None] | None:
         """A future that is done when the removal and the lower recovery point are on the device; None: they are.
@@ -617,9 +617,9 @@ class Log:
             self._remove_files(self.segments)
             self._segments.restart_at(offset, self.config, self.environment.now_ms())
             self._has_new_files = True
+            # The recovery point isn't raised: the old segments may come back with a power failure, to be checked then.
+            self._lower_checkpoints(offset)
             self.log_start_offset = self.log_end_offset = offset
-            # Not higher: the old segments may come back with a power failure, and must be checked then.
-            self._lower_recovery_point(offset)
             self.epochs.clear()
             self.producers.clear(offset)
         except OSError as error:

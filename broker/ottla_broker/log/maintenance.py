@@ -186,7 +186,7 @@ class LogMaintenance:
     def removal_recorded(
         self, removal: Callable[[], None], log: Flushable, lowered: bool
     ) -> asyncio.Future[None]:
-        """Call ``removal`` on a thread, and write the recovery points where the log's is ``lowered``.
+        """Call ``removal`` on a thread, and write recovery points and log starts where the log's are ``lowered``.
 
         The future is done afterwards; callers share a write. When the device refuses, the log is out of use, and the
         future raises KafkaError: KAFKA_STORAGE_ERROR.
@@ -208,6 +208,7 @@ class LogMaintenance:
                 try:
                     if any(lowered for _, _, lowered, _ in removals):
                         await self.checkpoint_recovery_points()
+                        await self.checkpoint_log_starts()
                 except OSError as error:
                     failure = error
                 for (_, log, lowered, future), refused in zip(removals, done, strict=True):
