@@ -8,7 +8,7 @@ The columns have the names and types of Spark's Kafka source:
   partition      int32
   offset         int64
   timestamp      timestamp[ms, UTC]
-  timestampType  int32     0: set by the producer, 1: by the broker (TimestampType)
+  timestampType  int32     0: set by the producer, 1: by the broker, -1: missing (TimestampType)
   headers        list<struct<key: string, value: binary>>, null without headers; only on request
 
 ``topic`` isn't dictionary-encoded: that costs 5 ns per record, but Spark and others accept no dictionaries.
@@ -24,6 +24,7 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .errors import ConfigurationError
+from .types import TimestampType
 
 try:
     import numpy as np
@@ -207,7 +208,7 @@ def _places(parts: list[Part], counts: list[int]) -> tuple[pa.Array, pa.Array]:
 
 
 def _timestamp_types(parts: list[Part], counts: list[int]) -> pa.Array:
-    kinds = np.array([part.columns.header.is_log_append_time for part in parts], np.int32)
+    kinds = np.array([TimestampType.of(part.columns.header) for part in parts], np.int32)
     return _numbers(pa.int32(), np.repeat(kinds, counts))
 
 

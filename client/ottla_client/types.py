@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 if TYPE_CHECKING:
+    from ottla_protocol.records.batch import BatchHeader
     from ottla_protocol.records.record import Headers
 
 K = TypeVar("K")
@@ -84,10 +85,19 @@ class ListedOffset(NamedTuple):
 
 
 class TimestampType(IntEnum):
-    """Who set a record's timestamp; the numbers are the bit in the record batch."""
+    """Who set a record's timestamp; the numbers are the bit in the record batch, and Java's."""
 
+    NO_TIMESTAMP_TYPE = -1
+    """It has none, -1: the message format 0, of clients before Kafka 0.10."""
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
+
+    @classmethod
+    def of(cls, header: BatchHeader) -> TimestampType:
+        """That of a batch's records."""
+        if header.magic == 0:
+            return cls.NO_TIMESTAMP_TYPE
+        return cls.LOG_APPEND_TIME if header.is_log_append_time else cls.CREATE_TIME
 
 
 class RecordMetadata(NamedTuple):

@@ -15,16 +15,16 @@ from ottla_protocol.records.batch import (
     CONTROL,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
+    MAGIC,
     MAGIC_AT,
     TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
-    UnsupportedMagicError,
-    crc_is_valid,
     read_header,
 )
 from ottla_protocol.records.columns import RecordColumns, decode_batches, decode_columns
 from ottla_protocol.records.control import ABORT, control_type
+from ottla_protocol.records.formats import decode_any, is_intact, read_any_header
 
 from ..errors import CorruptBatchError, DeserializationError
 from ..types import TimestampType
@@ -217,7 +217,8 @@ class RecordReader:
         """Batches to decode at once, with ``want`` records if there are as many; None if none are left.
 
         Skips batches without records for the application. A transactional batch comes alone, because only its turn
-        shows whether it is dropped. Raises CorruptBatchError.
+        shows whether it is dropped; so does a compressed message of an old format, which doesn't say how many are in
+        it. Raises CorruptBatchError.
         """
         while chunk.at < chunk.size:
             first = self.header(chunk)
@@ -227,14 +228,17 @@ class RecordReader:
             count = first.record_count
             at = chunk.at + first.size
             alike = first.attributes & _APART
-            while count < want and at < chunk.size and not alike & (TRANSACTIONAL | CONTROL):
+            read = read_header if first.magic == MAGIC else read_any_header
+            while 0 < count < want and at < chunk.size and not alike & (TRANSACTIONAL | CONTROL):
                 try:
-                    header = read_header(chunk.view, at)
+                    header = read(chunk.view, at)
                 except CorruptRecordError:
                     break
-                if header.attributes & _APART != alike or not header.record_count:
+                if header.attributes & _APART != alike or header.record_count <= 0:
                     break
-                if self._check_crcs and not crc_is_valid(chunk.view, at, header):
+                if header.magic != first.magic:
+                    break
+                if self._check_crcs and not is_intact(chunk.view, at, header):
                     break
                 batches.append((at, header))
                 count += header.record_count
@@ -247,14 +251,15 @@ class RecordReader:
 
         Raises CorruptBatchError if the first one can't be decoded.
         """
+        at, header = batches[0]
+        old = header.magic != MAGIC
         try:
             if len(batches) > 1:
-                return decode_batches(chunk.view, batches)
+                return _old_columns(chunk.view, batches) if old else decode_batches(chunk.view, batches)
         except CorruptRecordError:
             del batches[1:]
-        at, header = batches[0]
         try:
-            return decode_columns(chunk.view, at, header)
+            return _old_columns(chunk.view, batches) if old else decode_columns(chunk.view, at, header)
         except CorruptRecordError as error:
             raise _corrupt(chunk, header, str(error)) from error
 
@@ -265,16 +270,12 @@ class RecordReader:
         """
         view, at = chunk.view, chunk.at
         try:
-            header = read_header(view, at)
-        except UnsupportedMagicError as error:
-            raise _corrupt(
-                chunk, None, f"{error}; the topic was written by clients older than Kafka 0.11"
-            ) from error
+            header = read_any_header(view, at)
         except CorruptRecordError as error:
             raise _corrupt(chunk, None, str(error)) from error
         end = header.last_offset + 1
         wanted = end > chunk.offset
-        if wanted and self._check_crcs and not crc_is_valid(view, at, header):
+        if wanted and self._check_crcs and not is_intact(view, at, header):
             raise _corrupt(chunk, header, "its checksum is wrong")
         if self._read_committed and header.producer_id >= 0 and self._is_aborted(chunk, header):
             wanted = False
@@ -327,7 +328,7 @@ class RecordReader:
             failed = len(keys) < len(offsets)
         topic, partition = chunk.state.partition
         at, header = batches[-1]
-        kind = TimestampType((header.attributes & LOG_APPEND_TIME) >> 3)
+        kind = TimestampType.of(header)
         rows = Rows(topic, partition, offsets, timestamps, keys, values, headers, kind)
         if failed:
             rows = rows.cut(0, len(keys))
@@ -373,6 +374,12 @@ class RecordReader:
             keys.append(key)
             values.append(value)
         return keys, values
+
+
+def _old_columns(view: memoryview, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:
+    """Messages of format 0 or 1 as columns. Raises CorruptRecordError."""
+    records = [record for at, header in batches for record in decode_any(view, at, header)]
+    return RecordColumns(batches[0][1], records)
 
 
 def deserialized(deserializer: Deserializer, column: Sequence[bytes | None]) -> list[Any]:

@@ -12,6 +12,8 @@ import numpy as np
 
 from ottla_protocol.records.batch import HEADER_SIZE, MAGIC, CorruptRecordError, read_header
 
+from .old_formats import is_message, rewrite
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -56,7 +58,15 @@ class Batches(NamedTuple):
 def find_batches(
     data: Octets, expected: int, end: int, walk: Walk | None = None, *, room: int = _ROWS
 ) -> Batches:
-    """The batches at the start of ``data``. ``expected`` is the least valid offset of the first one."""
+    """The batches at the start of ``data``. ``expected`` is the least valid offset of the first one.
+
+    Messages of the formats 0 and 1 at the start become batches in a copy; ``size`` counts the messages' bytes. Where
+    they follow batches, they are left for the next call, without a problem.
+    """
+    if is_message(data, 0):
+        old = rewrite(data, end)
+        made = find_batches(as_octets(old.batches), expected, end, walk, room=room)
+        return made if made.problem is not None else made._replace(size=old.size, problem=old.problem)
     walk = walk or _walk
     tables: list[Table] = []
     at = 0
@@ -67,7 +77,9 @@ def find_batches(
         if rows < room:
             break
     found = tables[0] if len(tables) == 1 else np.concatenate(tables)
-    problem = None if status == GOOD else _problem(data, at, expected)
+    problem = None
+    if status != GOOD and not (len(found) and is_message(data, at)):
+        problem = _problem(data, at, expected)
     if problem is None and len(found) and found[-1, BASE] >= end and _goes_back(data, at, found[-1, BASE]):
         # No checksum covers a batch's offset. If it jumps over the range's end and the next batch doesn't, it is wrong.
         at = int(found[-1, AT])

@@ -14,7 +14,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
-from ottla_protocol.records.batch import HEADER_SIZE, CorruptRecordError, crc_is_valid, read_header
+from ottla_protocol.records.batch import HEADER_SIZE, CorruptRecordError
+from ottla_protocol.records.formats import is_intact, read_any_header
 
 from .aborted import Aborted, Chunk
 from .batches import as_octets, find_batches
@@ -70,10 +71,10 @@ class Segment:
     def seek(self, at: int, offset: int) -> None:
         """Go to ``at`` if a batch begins there that isn't after ``offset``."""
         try:
-            header = read_header(os.pread(self._fd, HEADER_SIZE, max(at, 0)))
+            header = read_any_header(os.pread(self._fd, HEADER_SIZE, max(at, 0)))
             if not self.base <= header.base_offset <= offset or header.size > MAX_BATCH:
                 return
-            if crc_is_valid(os.pread(self._fd, header.size, max(at, 0)), 0, header):
+            if is_intact(os.pread(self._fd, header.size, max(at, 0)), 0, header):
                 self.at = max(at, 0)
         except (CorruptRecordError, OSError):
             return  # Reading from the file's start finds it, or the error.
@@ -161,7 +162,7 @@ class _Reader:
                 return  # The file's end, or the zeros of a preallocated file.
             if found.problem is not None:
                 self._doubt(found.problem)
-            size = read_header(data).size if len(data) >= HEADER_SIZE else HEADER_SIZE
+            size = read_any_header(data).size if len(data) >= HEADER_SIZE else HEADER_SIZE
             if size > MAX_BATCH or len(data) < len(buffer):
                 self._doubt(f"a record batch of {size} bytes is cut off after {len(data)}")
             buffer = memoryview(bytearray(size))

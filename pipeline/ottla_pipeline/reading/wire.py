@@ -27,7 +27,8 @@ from ottla_client.lowlevel import (
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import RETRIABLE, ErrorCode, error_code
 from ottla_protocol.messages.fetch import FetchResponse, PartitionData
-from ottla_protocol.records.batch import CorruptRecordError, read_header
+from ottla_protocol.records.batch import CorruptRecordError
+from ottla_protocol.records.formats import read_any_header
 
 from .aborted import Aborted, Chunk
 from .batches import Batches, as_octets, find_batches
@@ -363,7 +364,7 @@ class Wire:
 def _not_a_batch(found: Batches) -> str:
     size = len(found.data)
     try:
-        header = read_header(found.data.data)
+        header = read_any_header(found.data.data)
     except CorruptRecordError as error:
         return str(error)
     return f"the broker sent {size} bytes of a record batch of {header.size}"

@@ -14,6 +14,7 @@ from ottla_client.consumer.buffer import RUN
 from ottla_client.consumer.records import RecordReader
 from ottla_client.consumer.rows import to_records
 from ottla_client.errors import ConfigurationError, CorruptBatchError, DeserializationError
+from ottla_protocol.records.message_set import encode_messages
 from ottla_protocol.records.record import Record, encode_batch, rebuild_batch
 
 
@@ -163,14 +164,63 @@ def test_checksums_can_be_left_alone() -> None:
     assert values(held.take(9)) == [0]
 
 
-def test_an_old_format_is_named() -> None:
+@pytest.mark.parametrize(("magic", "why"), [(1, "checksum"), (3, "magic")])
+def test_an_unknown_format_is_named(magic: int, why: str) -> None:
     state = partition()
     held = buffer()
-    old = bytearray(batch(0, 1))
-    old[16] = 1
-    held.add(chunk(state, bytes(old)))
-    with pytest.raises(CorruptBatchError, match="magic"):
+    other = bytearray(batch(0, 1))
+    other[16] = magic
+    held.add(chunk(state, bytes(other)))
+    with pytest.raises(CorruptBatchError, match=why):
         held.take(9)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 5)), min_size=1, max_size=6),
+    st.integers(0, 30),
+    st.integers(1, 30),
+)
+def test_old_formats(pieces: list[tuple[int, int, int]], start: int, most: int) -> None:
+    """Messages of the formats 0 and 1, single and compressed, before batches and after them."""
+    parts: list[bytes] = []
+    expected: list[ConsumerRecord[Any, Any]] = []
+    offset = 0
+    for magic, codec, count in pieces:
+        records = [Record(offset + n, 1_000 + n, b"k" if n else None, b"%d" % n) for n in range(count)]
+        log_append_time = codec == 3 and magic > 0
+        if magic < 2:
+            time = 7 if log_append_time else None
+            parts.append(encode_messages(records, magic, codec=codec, append_time_ms=time))
+        else:
+            rows = [each[1:] for each in records]
+            kind = {"log_append_time": True} if log_append_time else {}
+            parts.append(bytes(encode_batch(rows, base_offset=offset, codec=codec, **kind)))
+        for each in records:
+            at = -1 if magic == 0 else 7 if log_append_time and magic == 1 else each.timestamp
+            if log_append_time and magic == 2:
+                at = records[-1].timestamp
+            kind_ = TimestampType(-1 if magic == 0 else int(log_append_time))
+            expected.append(ConsumerRecord("t", 0, each.offset, at, each.key, each.value, (), kind_))
+        offset += count
+    state = partition(position=start)
+    held = buffer()
+    held.add(chunk(state, *parts, offset=start))
+    found: list[ConsumerRecord[Any, Any]] = []
+    while more := to_records(held.take(most)):
+        found += more
+    assert found == expected[start:]
+    assert state.position == max(start, offset)
+
+
+def test_a_damaged_message_of_an_old_format() -> None:
+    state = partition()
+    held = buffer()
+    messages = [encode_messages([Record(n, 0, None, b"v")], 1) for n in range(3)]
+    held.add(chunk(state, messages[0], messages[1][:-1] + b"w", messages[2]))
+    assert len(to_records(held.take(9))) == 1
+    with pytest.raises(CorruptBatchError, match="checksum is wrong; seek to 2") as caught:
+        held.take(9)
+    assert (caught.value.offset, caught.value.next_offset) == (1, 2)
 
 
 @given(st.binary(max_size=200), st.integers(0, 100))

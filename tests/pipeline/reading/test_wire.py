@@ -426,7 +426,7 @@ async def test_corrupt_batches(broker: LogBroker) -> None:
     with pytest.raises(CorruptData, match="t-0: the record batch at offset 30 can't be read: its checksum"):
         await broker.read_into(seen, 0, 100)
     assert seen == list(range(30))
-    broker.log[3][16] = 1
+    broker.log[3][16] = 3
     with pytest.raises(CorruptData, match=r"at offset 30 .*magic"):
         await broker.read(fetch_bytes=1 << 20)
 
