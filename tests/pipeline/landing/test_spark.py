@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from tests.clients.transactional import Confluent
 from tests.pipeline.landing.rounds import offsets, produce, rows
 from tests.support.processes import BrokerProcess
 from tests.support.topics import create_topic
@@ -82,6 +83,29 @@ def test_a_crash_after_the_tables_commit(
     done = land(job, spark)
     assert (done.skipped, done.rows) == (0, 10)
     assert offsets(job, topic) == [list(range(110))]
+
+
+def test_transactions_of_a_real_producer(
+    spark: SparkSession, landing: Landing, topic: str, new_name: Callable[..., str]
+) -> None:
+    """Aborted records are left out, and an open transaction waits for its end."""
+    job = replace(landing, isolation="read_committed", max_records=3)
+    producer = Confluent(landing.bootstrap_servers, new_name("tx"))
+    try:
+        for end in (producer.commit, producer.abort, producer.commit, None):
+            producer.begin()
+            for partition in (0, 1, 0):
+                producer.send(topic, b"{}", partition)
+            producer.flush()
+            if end is not None:
+                end()
+        produce(job.bootstrap_servers, topic, [b"behind the open one"])
+        assert land(job, spark).rows == 6
+        producer.commit()
+        assert land(job, spark).rows == 4
+    finally:
+        producer.close()
+    assert offsets(job, topic) == [[0, 1, 6, 7, 9, 10, 11], [0, 4, 6]]
 
 
 def test_new_fields_in_the_middle_of_a_stream(spark: SparkSession, landing: Landing, topic: str) -> None:

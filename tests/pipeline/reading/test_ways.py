@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
+from tests.clients.transactional import Confluent
+from tests.log.test_old_formats import mixed, timestamp_of
 from tests.pipeline.reading.logs import ALL
 from tests.support.processes import BrokerProcess
 from tests.support.topics import create_topic
 from tests.support.waiting import wait_for
 
 from ottla_client.admin import OffsetSpec
-from ottla_client.sync import Admin, Producer
+from ottla_client.sync import Admin, Consumer, Producer
 from ottla_client.types import TopicPartition
 from ottla_pipeline.reading import (
     Checksum,
@@ -26,6 +29,7 @@ from ottla_pipeline.reading import (
     SegmentPlace,
     read,
 )
+from ottla_pipeline.source.cluster_queries import ClusterQueries
 
 WAYS = ("never", "always")
 Made = Callable[..., BrokerProcess]
@@ -280,6 +284,100 @@ def test_checksums_of_both_ways(broker: BrokerProcess, new_topic: Callable[..., 
         sums.append(total)
     assert sums[0] == sums[1]
     assert sums[0].count == 1000
+
+
+def test_transactions_of_real_producers(
+    broker: BrokerProcess, new_topic: Callable[..., str], new_name: Callable[..., str]
+) -> None:
+    """Committed, aborted and open ones, mixed with other records over several segments and fetches."""
+    t = new_topic(**SMALL)
+    expected: dict[str, list[bytes | None]] = {"read_committed": [], "read_uncommitted": []}
+    one, other = Confluent(broker.bootstrap, new_name("tx")), Confluent(broker.bootstrap, new_name("tx"))
+    try:
+        with Producer(broker.bootstrap, linger_ms=0) as plain:
+            for number in range(9):
+                value = b"%d" % number * 3000
+                aborts = number % 3 == 0
+                one.begin()
+                other.begin()
+                for producer, text in ((one, b"one "), (other, b"other ")):
+                    producer.send(t, text + value)
+                    producer.flush()
+                plain.send(t, value).result(60)
+                one.abort() if aborts else one.commit()
+                other.commit()
+                written = [b"one " + value, b"other " + value, value]
+                expected["read_uncommitted"] += written
+                expected["read_committed"] += written[aborts:]
+            one.begin()
+            one.send(t, b"open")
+            one.flush()
+            plain.send(t, b"behind it").result(60)
+        expected["read_uncommitted"] += [b"open", b"behind it"]
+        whole = planned(broker, t)
+        with ClusterQueries(broker.bootstrap) as cluster:
+            (stable,) = cluster.latest([TopicPartition(t, 0)], "read_committed").values()
+        assert stable == whole.end - 2
+        assert len(list(data_of(broker).glob(f"{t}-0/*.log"))) > 2
+        for isolation, end in (("read_uncommitted", whole.end), ("read_committed", stable)):
+            for start in (0, stable // 2):
+                part = OffsetRange(t, whole.topic_id, 0, start, end, segments=whole.segments)
+                found = [
+                    rows(part, broker, segments=way, isolation=isolation, fetch_bytes=5000) for way in WAYS
+                ]
+                assert found[0] == found[1]
+                values = [row["value"] for row in found[0]]
+                assert values == expected[isolation][-len(values) :]
+                assert start or values == expected[isolation]
+    finally:
+        one.close()
+        other.close()
+
+
+def test_messages_of_old_formats(own_broker: Made, new_name: Callable[..., str]) -> None:
+    """A partition that has been there since before Kafka 0.11: both ways, and the client."""
+    broker = own_broker()
+    create_topic(broker, "t", retention_ms=-1, **SMALL)
+    fill(broker, "t", 1)
+    broker.stop()
+    (log,) = data_of(broker).glob("t-0/*.log")
+    for path in log.parent.iterdir():
+        if path.suffix in (".log", ".index", ".timeindex", ".snapshot"):
+            path.unlink()
+    log.write_bytes(b"".join(mixed()[:5]))
+    for path in data_of(broker).glob("*clean*"):
+        path.unlink()
+    broker.start()
+    fill(broker, "t", 20)
+    whole = planned(broker, "t")
+    assert whole.end == 45
+    wire, files = (rows(whole, broker, segments=way) for way in WAYS)
+    assert wire == files
+    assert [row["offset"] for row in wire] == list(range(45))
+    with Consumer(bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        records: list[Any] = []
+        while len(records) < 45:
+            records += consumer.poll(1000)
+        consumer.seek(TopicPartition("t", 0), 3)
+        table = consumer.poll_arrow(1000)
+        while table.column("offset").to_pylist()[-1] < 44:
+            table = pa.concat_tables([table, consumer.poll_arrow(1000)])
+    assert [(each.offset, each.key, each.value) for each in records] == [
+        (row["offset"], row["key"], row["value"]) for row in wire
+    ]
+    assert [record.value for record in records[:25]] == [b"value %d" % n for n in range(25)]
+    times = [record.timestamp for record in records[:25]]
+    assert times == [timestamp_of(n) for n in range(25)]
+    assert [record.timestamp_type for record in records[:26]] == [-1] * 10 + [0] * 10 + [1] * 5 + [0]
+    assert [round(row["timestamp"].timestamp() * 1000) for row in wire[:25]] == times
+    assert [row["timestampType"] for row in wire[:26]] == [0] * 20 + [1] * 5 + [0]
+    assert table.column("value").to_pylist() == [record.value for record in records[3:]]
+    assert table.column("timestampType").to_pylist()[:23] == [-1] * 7 + [0] * 10 + [1] * 5 + [0]
+    for start in (4, 7, 12, 17, 24):
+        part = OffsetRange("t", whole.topic_id, 0, start, start + 9, segments=whole.segments)
+        for way in WAYS:
+            assert rows(part, broker, segments=way, fetch_bytes=100) == wire[start : start + 9]
 
 
 def test_nobody_there() -> None:
