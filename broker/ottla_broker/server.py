@@ -11,6 +11,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from ottla_broker import events
 from ottla_broker.background import Background
 from ottla_broker.clock import Clock
+from ottla_broker.config.security_keys import SaslKeys
 from ottla_broker.config.topics import log_config
 from ottla_broker.controller.client_quotas import LocalConfigs, QuotaAdmin
 from ottla_broker.controller.standalone import StandaloneController
@@ -39,6 +41,7 @@ from ottla_broker.log.manager import LogManager
 from ottla_broker.metadata.cache import NO_LEADER, MetadataCache
 from ottla_broker.metadata.client_quotas import ClientQuotas, Windows
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from ottla_broker.metadata.scram_credentials import ScramCredentials
 from ottla_broker.network.acceptor import Acceptor, ListenError, open_listener
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.connection_rates import ConnectionRates
@@ -56,6 +59,7 @@ from ottla_protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     import socket
+    import ssl
 
     from ottla_broker.cluster.member import ClusterMember
     from ottla_broker.config import BrokerConfig, Endpoint
@@ -65,6 +69,8 @@ if TYPE_CHECKING:
     from ottla_broker.coordinator.transaction.markers import DeliverMarkers, Written
     from ottla_broker.log.cleaner.service import LogCleaner
     from ottla_broker.metrics.service import MetricsService
+    from ottla_broker.network.service import Service
+    from ottla_broker.network.tls_listeners import TlsListeners
     from ottla_broker.replica.transaction_verifier import Verification
     from ottla_broker.replica.txn_markers import TxnMarker
     from ottla_broker.store.api import Store
@@ -110,6 +116,7 @@ class Broker:
             producer_id_expiration_ms=config.producer_id_expiration_ms,
             intervals=_intervals(config),
         )
+        self._tls: TlsListeners | None = None
         # Undo the steps of the start, last first.
         self._stopping: list[Callable[[], Awaitable[None] | None]] = []
         self._loaded = False
@@ -136,6 +143,7 @@ class Broker:
     async def _start(self) -> None:
         self._stopping.append(self.background.close)
         self._load_retention_policies()
+        self._load_certificates()
         sockets = self._bind()
         await self._open_metrics()
         self.logs.lock()
@@ -156,6 +164,31 @@ class Broker:
             except PolicyError as error:
                 raise StartError(str(error)) from error
 
+    def _load_certificates(self) -> None:
+        """Read the key stores of listeners with TLS."""
+        if not any(endpoint.uses_tls for endpoint in self.config.endpoints):
+            return
+        # Imported here because it loads ssl, which other brokers don't need.
+        from ottla_broker.network.tls_listeners import TlsListeners
+        from ottla_broker.network.tls_settings import TlsError
+
+        try:
+            self._tls = TlsListeners(self.config)
+        except TlsError as error:
+            raise StartError(str(error)) from error
+        self._stopping.append(self._tls.close)
+
+    def _tls_between_brokers(self) -> Callable[[], ssl.SSLContext] | None:
+        endpoint = self.config.inter_broker_endpoint
+        if self._tls is None or not endpoint.uses_tls:
+            return None
+        from ottla_broker.network.tls_settings import TlsError
+
+        try:
+            return self._tls.client_context(endpoint.name)
+        except TlsError as error:
+            raise StartError(str(error)) from error
+
     async def _start_standalone(self, sockets: list[socket.socket]) -> None:
         """Load topics from the embedded store, lead all partitions, and accept clients."""
         config = self.config
@@ -165,6 +198,7 @@ class Broker:
         store = EmbeddedStore.open(config.data_dirs, self.background)
         self._stopping.append(store.close)
         self.zookeeper_offsets = ZooKeeperOffsets(store)
+        self.credentials = ScramCredentials(store, notifies=False)
         self.replicas = ReplicaManager(ReplicaEnvironment(config.broker_id, self.logs, self.clock))
         self._stopping.append(self.replicas.checkpoint_high_watermarks)
         controller = StandaloneController(
@@ -174,6 +208,7 @@ class Broker:
         await controller.load(cluster_id)
         await self._load_acls(store)
         await self._load_quotas(store, LocalConfigs(store))
+        await self.credentials.load()
         self.logs.claim(self.metadata.cluster_id, config.broker_id)
         await self.logs.load(self.metadata.log_config)
         self._loaded = True
@@ -190,7 +225,9 @@ class Broker:
         from ottla_broker.cluster.member import ClusterMember
 
         config = self.config
-        member = self.member = ClusterMember(config, self.logs, self.metadata, self.clock, self.random)
+        member = self.member = ClusterMember(
+            config, self.logs, self.metadata, self.clock, self.random, self._tls_between_brokers()
+        )
         self._stopping.append(member.close)
         self.zookeeper_offsets = ZooKeeperOffsets(member.store)
         await member.open(*self.logs.identity())
@@ -200,6 +237,7 @@ class Broker:
         if self.acls is not None:
             self.acls.start()
             self._stopping.append(self.acls.close)
+        self.credentials = member.configs.credentials
         self.logs.claim(self.metadata.cluster_id, config.broker_id)
         await self.logs.load(lambda topic: member.in_force(member.configs.topic(topic)))
         self._loaded = True
@@ -327,6 +365,8 @@ class Broker:
         self.replicas.listeners.append(self.groups)
         on_topic_deleted.append(self.groups.on_partitions_deleted)
         on_broker_configs.append(self._update_connection_limits)
+        if self._tls is not None:
+            on_broker_configs.append(self._tls.reload)
         self.groups.start()
         self._stopping.append(self.groups.stop)
 
@@ -439,6 +479,8 @@ class Broker:
             transactions=self.transactions,
             zookeeper_offsets=self.zookeeper_offsets,
             txn_markers=self.txn_markers,
+            scram=self.credentials,
+            is_controller=(lambda: True) if member is None else member.is_controller,
             transaction_verifier=self.transaction_verifier,
             joined=None if member is None else member.controller_requests.joined,
             quotas=self.quotas,
@@ -464,6 +506,10 @@ class Broker:
             send_buffer_bytes=config.socket_send_buffer_bytes,
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
         )
+
+        def first_bytes(endpoint: Endpoint) -> int:
+            return config.of_listener(endpoint.name, SaslKeys.sasl_server_max_receive_size)
+
         self._acceptors = [
             Acceptor(
                 endpoint.name,
@@ -471,10 +517,13 @@ class Broker:
                 config.num_network_threads,
                 loop,
                 self.clock,
-                dispatcher,
+                self._service(dispatcher, endpoint),
                 self._quotas,
                 own.get(endpoint.name, memory),
-                settings,
+                settings
+                if not endpoint.uses_sasl
+                else replace(settings, max_first_bytes=first_bytes(endpoint)),
+                None if self._tls is None else self._tls.by_listener.get(endpoint.name),
             )
             for endpoint, sock in zip(config.endpoints, sockets, strict=True)
         ]
@@ -491,6 +540,16 @@ class Broker:
 
         self._stopping.append(close)
         self._stopping.append(self._drain)
+
+    def _service(self, dispatcher: Dispatcher, endpoint: Endpoint) -> Service:
+        """What serves a listener's requests: the dispatcher, after authentication if it has SASL."""
+        if not endpoint.uses_sasl:
+            return dispatcher
+        from ottla_broker.handlers.sasl_listeners import authenticating
+
+        return authenticating(
+            dispatcher, self.config, endpoint.name, self.credentials, self.clock, self.random
+        )
 
     def _accept(self) -> None:
         for acceptor in self._acceptors:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla_broker.config import BrokerConfig, ConfigError, InvalidValue, load_config
+from ottla_broker.config.jaas import parse_login
 
 
 def config(**settings: str) -> BrokerConfig:
@@ -94,8 +95,41 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
             "listeners: PLAINTEXT://h:70000 has no port between 0 and 65535",
         ),
         (
-            {"listeners": "SSL://h:1"},
-            "listeners: SSL://h:1 needs SSL, which is not built yet; use PLAINTEXT",
+            {"listeners": "SASL_SSL://h:1"},
+            "sasl.enabled.mechanisms: GSSAPI is not built; the listener SASL_SSL can offer PLAIN, SCRAM-SHA-256",
+        ),
+        (
+            {"listeners": "SASL_SSL://h:1", "sasl_enabled_mechanisms": ""},
+            "sasl.enabled.mechanisms: is empty; the listener SASL_SSL can offer",
+        ),
+        (
+            {"listeners": "SASL_SSL://h:1", "sasl_enabled_mechanisms": "SCRAM-SHA-256,PLAIN"},
+            "listener.name.sasl_ssl.plain.sasl.jaas.config: has no users; write org.apache.kafka.common",
+        ),
+        (
+            {"sasl_jaas_config": "a required;"},
+            "sasl.jaas.config: is for one listener and one mechanism: write listener.name.<listener>",
+        ),
+        (
+            {"listener_name_plaintext_plain_sasl_jaas_config": "a required secret"},
+            "listener.name.plaintext.plain.sasl.jaas.config: the value is not allowed (a login has the form",
+        ),
+        (
+            {
+                "listeners": "SASL_SSL://h:1",
+                "sasl_enabled_mechanisms": "SCRAM-SHA-256",
+                "zookeeper_connect": "h",
+            },
+            "sasl.mechanism.inter.broker.protocol: GSSAPI is not built; use one of PLAIN",
+        ),
+        (
+            {
+                "listeners": "SASL_SSL://h:1",
+                "sasl_enabled_mechanisms": "SCRAM-SHA-256",
+                "sasl_mechanism_inter_broker_protocol": "SCRAM-SHA-256",
+                "zookeeper_connect": "h",
+            },
+            "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config: needs the options username and password",
         ),
         (
             {"listeners": "X://h:1"},
@@ -187,9 +221,22 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
             {"authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
             "authorizer.class.name: 'org.apache.kafka.metadata.authorizer.StandardAuthorizer' is not allowed",
         ),
-        ({"sasl_enabled_mechanisms": "PLAIN"}, "sasl.enabled.mechanisms: TLS and SASL"),
-        ({"ssl_keystore_location": "/x"}, "ssl.keystore.location: TLS and SASL"),
-        ({"security_inter_broker_protocol": "SSL"}, "security.inter.broker.protocol: TLS and SASL"),
+        ({"sasl_kerberos_service_name": "kafka"}, "sasl.kerberos.service.name: Kerberos, OAuth"),
+        ({"ssl_keystore_type": "BCFKS"}, "ssl.keystore.type: 'BCFKS' is not allowed (String must be one of"),
+        ({"ssl_provider": "SunJSSE"}, "ssl.provider: TLS is OpenSSL's"),
+        ({"ssl_enabled_protocols": "TLSv1.1"}, "ssl.enabled.protocols: 'TLSv1.1' is not allowed"),
+        (
+            {"ssl_principal_mapping_rules": "RULE:a/b"},
+            "ssl.principal.mapping.rules: 'RULE:a/b' is not allowed ('RULE:a/b' is not RULE:pattern",
+        ),
+        (
+            {"security_inter_broker_protocol": "SSL"},
+            "security.inter.broker.protocol: there is no listener named SSL; add one",
+        ),
+        (
+            {"security_inter_broker_protocol": "PLAINTEXT", "inter_broker_listener_name": "PLAINTEXT"},
+            "security.inter.broker.protocol: only one of it and inter.broker.listener.name can be set",
+        ),
         (
             {"metric_reporters": "com.example.Reporter"},
             "metric.reporters: This broker can't load Java classes",
@@ -201,7 +248,16 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
         ),
         (
             {"listener_name_plaintext_max_connections": "5"},
-            "listener.name.plaintext.max.connections: settings of a single",
+            "listener.name.plaintext.max.connections: max.connections can't be set for a single listener",
+        ),
+        (
+            {"listener_name_plaintext_ssl_keystor_location": "5"},
+            "listener.name.plaintext.ssl.keystor.location: ssl.keystor.location can't be set for a single"
+            " listener; did you mean ssl.keystore.location?",
+        ),
+        (
+            {"listener_name_plaintext_ssl_client_auth": "yes"},
+            "listener.name.plaintext.ssl.client.auth: 'yes' is not allowed (String must be one of",
         ),
         ({"config_providers": "file"}, "config.providers: config providers are not built"),
     ],
@@ -405,3 +461,26 @@ def test_settings_of_retention_policies_that_are_refused(given: dict[str, str], 
     with pytest.raises(ConfigError) as refused:
         policies(**given)
     assert str(refused.value).startswith(f"server.properties: {PREFIX}{why}")
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("a.B required user_x=\"y z\" n='1';", {"user_x": "y z", "n": "1"}),
+        ('a.B REQUIRED  user_x = "a;b=\\"c\\"" ; ', {"user_x": 'a;b="c"'}),
+        ("a.B optional\n  k=v;", {"k": "v"}),
+        ("a.B required;", {}),
+    ],
+)
+def test_logins(text: str, options: dict[str, str]) -> None:
+    assert parse_login(text) == ("a.B", options)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a.B", "a.B required", "a.B needed;", "a required x;", "a required x=;", 'a required x="y;',
+     "a required; b required;", "a required x==y;", "a required = x y;"],
+)  # fmt: skip
+def test_logins_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match="login"):
+        parse_login(text)

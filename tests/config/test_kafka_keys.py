@@ -16,7 +16,7 @@ ROWS = [
 ]
 KAFKA = {(row[0], row[1]): row[2:] for row in ROWS}
 
-OUR_OWN_DEFAULTS = {"listeners", "log.dir", "zookeeper.session.timeout.ms"}
+OUR_OWN_DEFAULTS = {"listeners", "log.dir", "zookeeper.session.timeout.ms", "sasl.server.max.receive.size"}
 AUTHORIZERS_KEYS = {"super.users", "allow.everyone.if.no.acl.found"}
 """Kafka's AclAuthorizer reads them itself."""
 OUR_OWN_KEYS = {
@@ -99,6 +99,7 @@ def test_every_supported_key_is_used() -> None:
         "log_keys.py",
         "group_keys.py",
         "cluster_keys.py",
+        "security_keys.py",
         "topics.py",
         "describe.py",
     }

@@ -34,6 +34,10 @@ from ottla_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from ottla_protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 from ottla_protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from ottla_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -213,6 +217,11 @@ REQUESTS: list[tuple[Any, int, ErrorCode | None]] = [
         ),
         8,
         TOPIC,
+    ),
+    (
+        AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion(name="u", mechanism=1)]),
+        0,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ),
     (MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12, TOPIC),
     (MetadataRequest(topics=[MetadataRequestTopic(name="new")], allow_auto_topic_creation=True), 12, TOPIC),

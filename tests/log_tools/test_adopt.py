@@ -123,7 +123,7 @@ def test_the_plan(tmp_path: Path, kind: str) -> None:
     )
     assert sorted(orders["partitions"]) == ["0", "1", "2"]
     if kind.startswith("kraft"):
-        assert plan["not_taken_over"] == ["the passwords of ann: Ottla has no SASL"]
+        assert plan["not_taken_over"] == ["the passwords of ann: set them again with kafka-configs"]
         assert orders["configs"] == {"retention.ms": "-1"}
         assert plan["broker_configs"] == {"1": {"message.max.bytes": "500000"}}
     else:

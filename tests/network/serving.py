@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -14,6 +15,7 @@ from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.processor import SocketSettings
 from ottla_broker.network.request_memory import RequestMemory, request_memory_bound
 from ottla_broker.network.service import Reply
+from ottla_broker.network.tls_handshake import TlsListener
 
 Handle = Callable[[Connection, memoryview], Reply]
 
@@ -48,6 +50,7 @@ async def serving(
     max_parked: int = 10,
     quotas: ConnectionQuotas | None = None,
     host: str = "127.0.0.1",
+    tls: TlsListener | None = None,
 ) -> AsyncIterator[Acceptor]:
     loop = asyncio.get_running_loop()
     acceptor = Acceptor(
@@ -60,6 +63,7 @@ async def serving(
         quotas or ConnectionQuotas(total, per_ip, overrides or {}),
         RequestMemory(request_memory_bound(memory, max_request), SystemClock(loop)),
         SocketSettings(max_request, max_idle_ms, max_parked, -1, -1),
+        tls,
     )
     acceptor.start()
     try:
@@ -83,13 +87,15 @@ class Client:
     async def closed(self) -> bool:
         try:
             return await asyncio.wait_for(self.reader.read(1), 10) == b""
-        except ConnectionResetError:
+        except (ConnectionResetError, ssl.SSLError):
             return True
 
 
 @asynccontextmanager
-async def client(acceptor: Acceptor) -> AsyncIterator[Client]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", acceptor.port)
+async def client(acceptor: Acceptor, tls: ssl.SSLContext | None = None) -> AsyncIterator[Client]:
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", acceptor.port, ssl=tls, server_hostname=None if tls is None else "localhost"
+    )
     try:
         yield Client(reader, writer)
     finally:

@@ -29,6 +29,13 @@ class Client:
     listener: str = "PLAINTEXT"
     principal: Principal = ANONYMOUS
     connected_at: float = inf
+    authenticated: bool = True
+    session: Any = None
+    busy: bool = False
+
+    def stop_reading(self) -> None: ...
+
+    def close(self, reason: str | None) -> None: ...
 
     def throttle(self, seconds: float) -> None:
         raise AssertionError(f"throttled for {seconds} s")

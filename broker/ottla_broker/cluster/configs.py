@@ -15,6 +15,7 @@ from typing import Final
 from ottla_broker.controller.cluster.persistence import ClusterStore
 from ottla_broker.controller.topic_store import usable
 from ottla_broker.events import get_logger
+from ottla_broker.metadata.scram_credentials import USERS, ScramCredentials
 from ottla_broker.store.api import NodeExistsError, NoNodeError, StoreError, Watch
 from ottla_broker.store.keys import BadNodeError, ConfigChangeNode, ConfigNode
 
@@ -38,6 +39,9 @@ class ClusterConfigs:
 
     Only settings that pass ``check`` come into force: a broker of any version may have written them, and Kafka's have
     settings that Ottla doesn't have, or can't change at runtime.
+
+    Attributes:
+        credentials: the users' credentials for SCRAM.
     """
 
     def __init__(self, store: ClusterStore, changed: Changed, check: Check) -> None:
@@ -45,6 +49,7 @@ class ClusterConfigs:
         self._changed = changed
         self._check = check
         self.on_others: Callable[[str, str], Awaitable[None]] | None = None
+        self.credentials = ScramCredentials(store, notifies=True)
         self._topics: dict[str, Settings] = {}
         self._seen = -1
         self._watch: Watch | None = None
@@ -55,6 +60,7 @@ class ClusterConfigs:
         """Read the settings of all topics. Raises StoreError."""
         # Later notifications are about settings that may not be read here.
         self._seen = max(await self._numbers(), default=-1)
+        await self.credentials.load()
         names = await self._store.children("/config/topics")
         await self._read_topics(names)
 
@@ -158,6 +164,8 @@ class ClusterConfigs:
         except NoNodeError:
             return
         kind, _, name = ConfigChangeNode.decode(path, data).partition("/")
+        if kind == USERS and "/" not in name:
+            await self.credentials.reload(name)
         if kind not in (ConfigNode.TOPICS, ConfigNode.BROKERS):
             if self.on_others is not None:
                 await self.on_others(kind, name)

@@ -23,6 +23,7 @@ from ottla_broker.cluster.peer_monitor import PeerMonitor
 from ottla_broker.cluster.reconnecting_store import ReconnectingStore
 from ottla_broker.cluster.verification_transport import VerificationTransport
 from ottla_broker.config.cluster_keys import RACK_AWARE
+from ottla_broker.config.sasl import broker_login
 from ottla_broker.config.topics import check_topic_config, log_config
 from ottla_broker.controller.bootstrap import ensure_paths, registration_of, settle_cluster_id
 from ottla_broker.controller.cluster.cluster_controller import ClusterController
@@ -32,6 +33,7 @@ from ottla_broker.controller.cluster.controller_election import ControllerElecti
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.epoch_fencing import EpochFence
 from ottla_broker.network.peer import PeerConnection, Peers, Purpose
+from ottla_broker.network.peer_login import PeerLogin
 from ottla_broker.replica.alter_partition import AlterPartitionManager
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetcher import Fetcher, FetcherSettings
@@ -54,6 +56,7 @@ from ottla_broker.store.zookeeper import Tls, ZooKeeperSettings, ZooKeeperStore
 from ottla_protocol.messages.controlled_shutdown import ControlledShutdownRequest
 
 if TYPE_CHECKING:
+    import ssl
     from random import Random
 
     from ottla_broker.clock import Clock
@@ -87,8 +90,11 @@ class ClusterMember:
         metadata: MetadataCache,
         clock: Clock,
         random: Random,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
+        """``tls`` returns the context for connections to other brokers, if they use TLS."""
         self._config = config
+        self._tls = tls
         self._logs = logs
         self._metadata = metadata
         self._clock = clock
@@ -137,7 +143,7 @@ class ClusterMember:
     def _create_parts(self) -> None:
         config = self._config
         number = config.broker_id
-        self._peers = Peers(f"broker-{number}", self._clock)
+        self._peers = Peers(f"broker-{number}", self._clock, tls=self._tls, login=self._login())
         self._peer_monitor = PeerMonitor(
             number, self._peers, self._clock, self._place, self._on_dead, self._metadata.set_reachable
         )
@@ -221,6 +227,11 @@ class ClusterMember:
     def active_controller(self) -> ActiveController | None:
         """The cluster's controller, while this broker is it."""
         return self._active
+
+    def _login(self) -> PeerLogin | None:
+        """How this broker authenticates to others, if they ask for it."""
+        found = broker_login(self._config)
+        return None if found is None else PeerLogin(*found, self._random)
 
     def marker_transport(self, local: TxnMarkers) -> MarkerTransport:
         """Delivers transaction markers to this broker, where ``local`` writes them, and to the others."""
@@ -312,6 +323,10 @@ class ClusterMember:
         if active is not None:
             await active.close()
 
+    def is_controller(self) -> bool:
+        """Whether this broker is the cluster's controller."""
+        return self._active is not None
+
     def _lease(self) -> Lease:
         return self._session.lease
 
@@ -384,11 +399,7 @@ class ClusterMember:
     @property
     def listener(self) -> str:
         """The name of the inter-broker listener."""
-        given = self._config.inter_broker_listener_name
-        names = [endpoint.name for endpoint in self._config.endpoints]
-        if given is not None:
-            return given.upper()
-        return "PLAINTEXT" if "PLAINTEXT" in names else names[0]
+        return self._config.inter_broker_endpoint.name
 
     def _update_addresses(self) -> None:
         """Use the brokers' addresses in the metadata, and stop waiting for brokers that aren't alive."""

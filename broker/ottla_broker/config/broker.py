@@ -6,12 +6,15 @@ import os
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla_broker.config.authorization_keys import AuthorizationKeys, parse_principals
 from ottla_broker.config.cluster_keys import ClusterKeys
 from ottla_broker.config.environment import PREFIX, read_environment
 from ottla_broker.config.group_keys import GroupKeys
+from ottla_broker.config.listener_settings import PREFIX as LISTENER_PREFIX
+from ottla_broker.config.listener_settings import full_name, listener_setting
+from ottla_broker.config.listener_settings import unknown as unknown_of_listener
 from ottla_broker.config.listeners import Endpoint, ListenerError, parse_endpoints
 from ottla_broker.config.log_keys import LogKeys, TopicDefaultKeys
 from ottla_broker.config.metrics_keys import MetricsKeys
@@ -28,11 +31,15 @@ from ottla_broker.config.model import (
 )
 from ottla_broker.config.properties import read_properties
 from ottla_broker.config.quota_keys import QuotaKeys
+from ottla_broker.config.sasl import check_sasl
+from ottla_broker.config.security_keys import SaslKeys, TlsKeys
 from ottla_broker.config.server_keys import NetworkKeys, ServerKeys
 from ottla_broker.config.transaction_keys import TransactionKeys
 
 if TYPE_CHECKING:
     from ottla_broker.log.user_retention import PolicySettings
+
+T = TypeVar("T")
 
 _DEFAULT_SOURCE = "configuration"
 _POLICIES = "ottla.retention.policy."
@@ -46,9 +53,17 @@ def all_keys() -> Mapping[str, Key[Any]]:
     return dict(sorted({**keys_of(BrokerConfig), **other_keys()}.items()))
 
 
+def key_of(name: str) -> Key[Any] | None:
+    """The key of a setting, also of a single listener's; None if there is none."""
+    found = listener_setting(name)
+    return all_keys().get(name) if found is None else found.key
+
+
 class BrokerConfig(
     ServerKeys,
     NetworkKeys,
+    TlsKeys,
+    SaslKeys,
     TopicDefaultKeys,
     LogKeys,
     GroupKeys,
@@ -72,6 +87,8 @@ class BrokerConfig(
         warnings: one line each, to log at start.
         static: the settings given at start, as text by key.
         dynamic_default, dynamic_broker: the settings made at runtime, for the cluster and for this broker.
+        reconfigurable: called with this broker's checked settings before they are stored; each raises InvalidValue if
+            they can't come into force.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -89,6 +106,7 @@ class BrokerConfig(
         self.static = dict(static)
         self.dynamic_default: dict[str, str] = {}
         self.dynamic_broker: dict[str, str] = {}
+        self.reconfigurable: list[Callable[[Mapping[str, str]], None]] = []
         self.warnings: list[str] = []
         self._sources = sources
         for name, text in self.static.items():
@@ -96,6 +114,7 @@ class BrokerConfig(
         self._set_retention_policies()
         self._set_identity()
         self._set_listeners(hostname)
+        self._check_listener_settings()
         self._set_folders()
         self._check_cluster()
         self.super_principals = parse_principals(self.super_users)
@@ -131,6 +150,23 @@ class BrokerConfig(
         """Return the value in force of any known key, as Kafka writes it."""
         return format_value(all_keys()[name].kind, self.get(name))
 
+    def of_listener(
+        self, listener: str, key: Key[T], settings: Mapping[str, str] | None = None, mechanism: str = ""
+    ) -> T:
+        """Return a key's value for a listener: its mechanism's, its own, or that of all listeners.
+
+        ``settings`` are used instead of those in force, see :meth:`settings_with`.
+        """
+        given = self._given_texts() if settings is None else settings
+        text = given.get(full_name(listener, key), given.get(key.name))
+        if mechanism:
+            text = given.get(full_name(listener, key, mechanism), text)
+        return key.default if text is None else key.parse(text)
+
+    def settings_with(self, broker: Mapping[str, str]) -> dict[str, str]:
+        """Return all settings as they would be with ``broker`` as this broker's settings made at runtime."""
+        return {**self.static, **self.dynamic_default, **broker}
+
     def check_dynamic(self, changes: Mapping[str, str]) -> None:
         """Check settings to be made at runtime.
 
@@ -138,8 +174,8 @@ class BrokerConfig(
             InvalidValue: a key doesn't accept its value.
             ValueError: a key is unknown, or can't change at runtime; the message names it.
         """
-        known = all_keys()
-        fixed = sorted(name for name in changes if name in known and known[name].mode == READ_ONLY)
+        known = {name: key for name in changes if (key := key_of(name)) is not None}
+        fixed = sorted(name for name, key in known.items() if key.mode == READ_ONLY)
         if fixed:
             raise ValueError(f"Cannot update these configs dynamically: {', '.join(fixed)}")
         unknown = sorted(name for name in changes if name not in known)
@@ -151,6 +187,15 @@ class BrokerConfig(
             if key.effect == UNSUPPORTED and key.is_requested(value):
                 raise InvalidValue(name, text, key.note)
         self._check_retention({**self._given_texts(), **changes})
+
+    def check_reconfiguration(self, broker: Mapping[str, str]) -> None:
+        """Check that this broker's settings, which :meth:`check_dynamic` allows, can come into force together.
+
+        Raises InvalidValue: they can't, because a file can't be read, for example.
+        """
+        settings = self.settings_with(broker)
+        for check in self.reconfigurable:
+            check(settings)
 
     def apply_dynamic(self, default: Mapping[str, str], broker: Mapping[str, str]) -> None:
         """Put checked runtime settings into force: those for all brokers, and those for this one."""
@@ -185,7 +230,8 @@ class BrokerConfig(
             value = key.parse(text)
         except InvalidValue as error:
             allowed = f"; allowed: {key.validator.describe}" if key.validator is not None else ""
-            raise self._error(name, f"{text!r} is not allowed ({error.reason}){allowed}") from error
+            shown = "the value" if key.sensitive else repr(text)
+            raise self._error(name, f"{shown} is not allowed ({error.reason}){allowed}") from error
         if key.effect == UNSUPPORTED and key.is_requested(value):
             raise self._error(name, f"{key.note} Remove the key.")
         if key.effect == IGNORED and key.is_requested(value):
@@ -194,8 +240,8 @@ class BrokerConfig(
             self.__dict__[key.attribute] = value
 
     def _unknown(self, name: str) -> None:
-        if name.startswith("listener.name."):
-            raise self._error(name, "settings of a single listener are not built yet; remove the key")
+        if name.startswith(LISTENER_PREFIX):
+            return  # checked once the listeners are known
         if name.startswith("config.providers"):
             raise self._error(name, "config providers are not built yet; write the values directly")
         like = nearest(name, all_keys())
@@ -245,6 +291,43 @@ class BrokerConfig(
             )
         except ListenerError as error:
             raise self._error(error.key, error.reason) from error
+        protocol = self.security_inter_broker_protocol
+        if "security.inter.broker.protocol" not in self.static:
+            return
+        if self.inter_broker_listener_name is not None:
+            raise self._error(
+                "security.inter.broker.protocol",
+                "only one of it and inter.broker.listener.name can be set; remove one",
+            )
+        if protocol not in (endpoint.name for endpoint in self.endpoints):
+            raise self._error(
+                "security.inter.broker.protocol",
+                f"there is no listener named {protocol}; add one, or set inter.broker.listener.name instead",
+            )
+
+    @property
+    def inter_broker_endpoint(self) -> Endpoint:
+        """The listener for other brokers; without settings, the one named PLAINTEXT or the first."""
+        wanted = self.inter_broker_listener_name or self.security_inter_broker_protocol
+        named = [endpoint for endpoint in self.endpoints if endpoint.name == wanted.upper()]
+        return (named or self.endpoints)[0]
+
+    def _check_listener_settings(self) -> None:
+        names = {endpoint.name.lower() for endpoint in self.endpoints}
+        for name, text in self.static.items():
+            if not name.startswith(LISTENER_PREFIX):
+                continue
+            found = listener_setting(name)
+            if found is None:
+                raise self._error(name, unknown_of_listener(name))
+            try:
+                found.key.parse(text)
+            except InvalidValue as error:
+                shown = "the value" if found.key.sensitive else repr(text)
+                raise self._error(name, f"{shown} is not allowed ({error.reason})") from error
+            if found.listener not in names:
+                self.warnings.append(f"{name} has no effect: there is no listener {found.listener.upper()}")
+        check_sasl(self, bool(self.zookeeper_connect), self._error)
 
     def _set_folders(self) -> None:
         text = self.log_dirs if self.log_dirs is not None else self.log_dir

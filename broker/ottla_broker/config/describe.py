@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from ottla_broker.config.broker import BrokerConfig, all_keys
+from ottla_broker.config.broker import BrokerConfig, all_keys, key_of
+from ottla_broker.config.listener_settings import listener_setting
 from ottla_broker.config.model import (
     BOOLEAN,
     CLASS,
@@ -131,7 +132,8 @@ def describe_topic(
 
 def describe_broker(config: BrokerConfig, names: Iterable[str] | None = None) -> list[ConfigEntry]:
     """Describe this broker's configs, including unknown ones that were given, as Kafka does."""
-    known = {name for name in all_keys() if name not in _INTERNAL} | config.static.keys()
+    known = {name for name in all_keys() if name not in _INTERNAL}
+    known |= config.static.keys() | config.dynamic_broker.keys() | config.dynamic_default.keys()
     wanted = sorted(known) if names is None else [name for name in names if name in known]
     return [_broker_entry(config, name) for name in wanted]
 
@@ -151,7 +153,7 @@ def describe_cluster_default(config: BrokerConfig, names: Iterable[str] | None =
 
 
 def _broker_entry(config: BrokerConfig, name: str) -> ConfigEntry:
-    key = all_keys().get(name)
+    key = key_of(name)
     if key is None:
         # An unknown key may hold anything, even a password.
         source = SynonymEntry(name, None, STATIC_BROKER_CONFIG)
@@ -159,7 +161,7 @@ def _broker_entry(config: BrokerConfig, name: str) -> ConfigEntry:
     synonyms = _broker_sources(config, name)
     return ConfigEntry(
         name,
-        None if key.sensitive else config.text(name),
+        None if key.sensitive else _text(config, name),
         synonyms[0].source if synonyms else DEFAULT_CONFIG,
         key.mode == READ_ONLY,
         key.sensitive,
@@ -169,10 +171,22 @@ def _broker_entry(config: BrokerConfig, name: str) -> ConfigEntry:
     )
 
 
+def _text(config: BrokerConfig, name: str) -> str | None:
+    """The value in force, also of a single listener's setting."""
+    found = listener_setting(name)
+    if found is None:
+        return config.text(name)
+    value = config.of_listener(found.listener, found.key, mechanism=found.mechanism)
+    return format_value(found.key.kind, value)
+
+
 def _broker_sources(config: BrokerConfig, name: str) -> list[SynonymEntry]:
     """Return all possible sources of a broker setting, the strongest first."""
     names = _BROKER_SYNONYMS.get(name, (name,))
-    keys = all_keys()
+    keys = dict(all_keys())
+    if (setting := listener_setting(name)) is not None:
+        names = (name, setting.key.name)
+        keys[name] = setting.key
     found: list[SynonymEntry] = []
     layers: tuple[tuple[Mapping[str, Any], int], ...] = (
         (config.dynamic_broker, DYNAMIC_BROKER_CONFIG),
@@ -184,6 +198,8 @@ def _broker_sources(config: BrokerConfig, name: str) -> list[SynonymEntry]:
             SynonymEntry(n, None if keys[n].sensitive else layer[n], source) for n in names if n in layer
         ]
     for n in names:
+        if n not in all_keys():
+            continue
         default = format_value(keys[n].kind, keys[n].default)
         if default is not None:
             found.append(SynonymEntry(n, None if keys[n].sensitive else default, DEFAULT_CONFIG))

@@ -13,6 +13,7 @@ from ottla_broker.config import (
     log_keys,
     metrics_keys,
     quota_keys,
+    security_keys,
     server_keys,
     transaction_keys,
 )
@@ -23,6 +24,8 @@ from ottla_broker.config.topics import SYNONYMS, TOPIC_KEYS
 _SECTIONS: tuple[tuple[str, type], ...] = (
     ("Broker", server_keys.ServerKeys),
     ("Network", server_keys.NetworkKeys),
+    ("TLS", security_keys.TlsKeys),
+    ("SASL", security_keys.SaslKeys),
     ("Topic defaults", log_keys.TopicDefaultKeys),
     ("Log", log_keys.LogKeys),
     ("Groups and offsets", group_keys.GroupKeys),

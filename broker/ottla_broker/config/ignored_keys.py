@@ -93,7 +93,6 @@ MOVES: Final[tuple[Row, ...]] = (
 
 # Details of security.
 SECURITY: Final[tuple[Row, ...]] = (
-    ("connection.failed.authentication.delay.ms", INT, 100, "Delay of the response to a failed authentication."),
     ("delegation.token.expiry.check.interval.ms", LONG, 3600000,
      "Time between two checks for expired delegation tokens."),
     ("delegation.token.expiry.time.ms", LONG, 86400000, "The lifetime of a delegation token that isn't renewed."),

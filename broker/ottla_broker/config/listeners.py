@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ottla_broker.config.security_keys import PROTOCOLS
+
 # NAME://HOST:PORT, with an IPv6 address in brackets, as in Kafka's EndPoint.
 _ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class ListenerError(ValueError):
@@ -41,6 +42,14 @@ class Endpoint:
 
     def __str__(self) -> str:
         return f"{self.name}://{_bracketed(self.host)}:{self.port}"
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     @property
     def advertised(self) -> str:
@@ -105,10 +114,10 @@ def _parse_map(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, colon, protocol = part.rpartition(":")
-        if not colon or not name or protocol not in _PROTOCOLS:
+        if not colon or not name or protocol not in PROTOCOLS:
             raise ListenerError(
                 "listener.security.protocol.map",
-                f"{part} is not NAME:PROTOCOL with a protocol among {', '.join(_PROTOCOLS)}",
+                f"{part} is not NAME:PROTOCOL with a protocol among {', '.join(PROTOCOLS)}",
             )
         if name.upper() in found:
             raise ListenerError("listener.security.protocol.map", f"{name} occurs twice")
@@ -134,7 +143,5 @@ def _parse_list(key: str, text: str, protocols: dict[str, str]) -> dict[str, tup
                 key,
                 f"{name} has no security protocol; add {name}:PLAINTEXT to listener.security.protocol.map",
             )
-        if protocol != "PLAINTEXT":
-            raise ListenerError(key, f"{part} needs {protocol}, which is not built yet; use PLAINTEXT")
         found[name] = protocol, host, port
     return found

@@ -9,13 +9,13 @@ from ottla_broker.config.model import IGNORED, UNSUPPORTED, Key
 
 # Values other than the default that request no missing feature.
 _HARMLESS: dict[str, tuple[object, ...]] = {
-    "security.inter.broker.protocol": ("PLAINTEXT",),
     "process.roles": ((),),
     # Java needs these for TLS; Ottla's TLS client behaves that way anyway.
     "zookeeper.clientCnxnSocket": ("org.apache.zookeeper.ClientCnxnSocketNetty",),
     "zookeeper.ssl.protocol": ("TLSv1.3", "TLS"),
-    "ssl.endpoint.identification.algorithm": ("",),
-    "sasl.enabled.mechanisms": ((),),
+    "ssl.protocol": ("TLS", "TLSv1.2"),
+    "ssl.allow.dn.changes": (True,),
+    "ssl.allow.san.changes": (True,),
     "group.coordinator.rebalance.protocols": (("classic",),),
     "log.message.format.version": message_formats.HARMLESS,
 }
@@ -32,7 +32,14 @@ _REFUSED = (
         unsupported_keys.KRAFT,
         "There is no KRaft quorum: a broker is standalone, or in a cluster on ZooKeeper.",
     ),
-    (unsupported_keys.SECURITY, "TLS and SASL are not built yet."),
+    (
+        unsupported_keys.TLS,
+        "TLS is OpenSSL's; ssl.enabled.protocols chooses its versions, and new certificates may have other names.",
+    ),
+    (
+        unsupported_keys.SECURITY,
+        "Kerberos, OAuth, delegation tokens and security plug-ins in Java are not built yet.",
+    ),
     (unsupported_keys.PLUGINS, "This broker can't load Java classes."),
     (unsupported_keys.REMOTE, "Tiered storage is not built yet."),
     (unsupported_keys.GROUPS, "Only the classic group protocol is built yet."),
@@ -43,7 +50,7 @@ _UNUSED = (
     (ignored_keys.KRAFT, "there is no KRaft quorum."),
     (ignored_keys.BETWEEN_BROKERS, "connections between brokers have fixed settings here."),
     (ignored_keys.MOVES, "moves between data folders have fixed settings here."),
-    (ignored_keys.SECURITY, "security is not built yet."),
+    (ignored_keys.SECURITY, "delegation tokens and passwords that change at runtime are not built yet."),
     (
         ignored_keys.COORDINATORS,
         "a commit always waits for all in-sync replicas, and loading is paced by time.",

@@ -12,9 +12,11 @@ from ottla_broker.config.model import (
     boolean,
     integer,
     long,
+    one_of,
     optional_string,
     string,
 )
+from ottla_broker.config.security_keys import PROTOCOLS
 
 
 class ServerKeys:
@@ -77,10 +79,15 @@ class NetworkKeys:
     listener_security_protocol_map = string(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "The security protocol of each listener name, as NAME:PROTOCOL separated by commas.",
-        note="Only PLAINTEXT is supported.",
     )
     inter_broker_listener_name = optional_string(
-        "The advertised listener for traffic between brokers. The default is the one named PLAINTEXT."
+        "The advertised listener for traffic between brokers. The default is the one that is named as"
+        " security.inter.broker.protocol."
+    )
+    security_inter_broker_protocol = string(
+        "PLAINTEXT",
+        "The security protocol between brokers, if inter.broker.listener.name isn't set.",
+        one_of(*PROTOCOLS),
     )
     num_network_threads = integer(
         3,

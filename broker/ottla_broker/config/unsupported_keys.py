@@ -34,22 +34,30 @@ KRAFT: Final[tuple[Row, ...]] = (
     ("unstable.feature.versions.enable", BOOLEAN, False, "Allow unreleased feature levels."),
 )
 
-# TLS and SASL.
+# Java's ways to provide TLS.
+TLS: Final[tuple[Row, ...]] = (
+    ("ssl.allow.dn.changes", BOOLEAN, False, "Let a new key store's certificate have another distinguished name."),
+    ("ssl.allow.san.changes", BOOLEAN, False, "Let a new key store's certificate have other alternative names."),
+    ("ssl.engine.factory.class", CLASS, None, "The Java class that makes TLS engines."),
+    ("ssl.keymanager.algorithm", STRING, "SunX509", "The algorithm of Java's key manager."),
+    ("ssl.protocol", STRING, "TLSv1.3", "The preferred TLS version."),
+    ("ssl.provider", STRING, None, "The Java security provider for TLS."),
+    ("ssl.secure.random.implementation", STRING, None, "The Java source of random numbers for TLS."),
+    ("ssl.trustmanager.algorithm", STRING, "PKIX", "The algorithm of Java's trust manager."),
+)
+
+# SASL.
 SECURITY: Final[tuple[Row, ...]] = (
     ("principal.builder.class", CLASS, "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
      "The Java class that names a connection's user."),
     ("security.providers", STRING, None, "Java classes that provide security algorithms."),
-    ("security.inter.broker.protocol", STRING, "PLAINTEXT", "The security protocol between brokers."),
     ("control.plane.listener.name", STRING, None, "The listener for requests of the controller."),
     ("delegation.token.master.key", PASSWORD, None, "The older name of delegation.token.secret.key."),
     ("delegation.token.secret.key", PASSWORD, None, "The secret that delegation tokens are signed with."),
     ("password.encoder.secret", PASSWORD, None, "The secret that dynamic passwords are encrypted with."),
     ("password.encoder.old.secret", PASSWORD, None,
      "The previous password.encoder.secret, while it is being replaced."),
-    ("connections.max.reauth.ms", LONG, 0, "The longest SASL session before it must be renewed."),
     ("sasl.client.callback.handler.class", CLASS, None, "The Java class for a SASL client's callbacks."),
-    ("sasl.enabled.mechanisms", LIST, ("GSSAPI",), "The SASL mechanisms that listeners offer."),
-    ("sasl.jaas.config", PASSWORD, None, "The JAAS login of a SASL listener."),
     ("sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", "The path of kinit."),
     ("sasl.kerberos.min.time.before.relogin", LONG, 60000,
      "The least time between two Kerberos logins, in milliseconds."),
@@ -70,7 +78,6 @@ SECURITY: Final[tuple[Row, ...]] = (
     ("sasl.login.retry.backoff.max.ms", LONG, 10000, "The longest pause between two login attempts."),
     ("sasl.login.retry.backoff.ms", LONG, 100, "The first pause between two login attempts."),
     ("sasl.mechanism.controller.protocol", STRING, "GSSAPI", "The SASL mechanism for connections to controllers."),
-    ("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", "The SASL mechanism between brokers."),
     ("sasl.oauthbearer.clock.skew.seconds", INT, 30, "The accepted clock difference to an OAuth provider."),
     ("sasl.oauthbearer.expected.audience", LIST, None, "The audiences that a token must be for."),
     ("sasl.oauthbearer.expected.issuer", STRING, None, "The issuer that a token must come from."),
@@ -84,32 +91,6 @@ SECURITY: Final[tuple[Row, ...]] = (
     ("sasl.oauthbearer.sub.claim.name", STRING, "sub", "The claim that holds a token's subject."),
     ("sasl.oauthbearer.token.endpoint.url", STRING, None, "The URL where an OAuth provider issues tokens."),
     ("sasl.server.callback.handler.class", CLASS, None, "The Java class for a SASL server's callbacks."),
-    ("sasl.server.max.receive.size", INT, 524288, "The largest SASL message that the broker accepts."),
-    ("ssl.allow.dn.changes", BOOLEAN, False, "Let a new key store's certificate have another distinguished name."),
-    ("ssl.allow.san.changes", BOOLEAN, False, "Let a new key store's certificate have other alternative names."),
-    ("ssl.cipher.suites", LIST, (), "The cipher suites of TLS listeners."),
-    ("ssl.client.auth", STRING, "none", "Request or require certificates of TLS clients."),
-    ("ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), "The TLS versions of listeners."),
-    ("ssl.endpoint.identification.algorithm", STRING, "https",
-     "Check of a peer's host name against its certificate."),
-    ("ssl.engine.factory.class", CLASS, None, "The Java class that makes TLS engines."),
-    ("ssl.key.password", PASSWORD, None, "The password of the private key."),
-    ("ssl.keymanager.algorithm", STRING, "SunX509", "The algorithm of Java's key manager."),
-    ("ssl.keystore.certificate.chain", PASSWORD, None, "The certificate chain, in PEM."),
-    ("ssl.keystore.key", PASSWORD, None, "The private key, in PEM."),
-    ("ssl.keystore.location", STRING, None, "The key store's file."),
-    ("ssl.keystore.password", PASSWORD, None, "The key store's password."),
-    ("ssl.keystore.type", STRING, "JKS", "The key store's type."),
-    ("ssl.principal.mapping.rules", STRING, "DEFAULT",
-     "Rules that map a certificate's distinguished name to a user name."),
-    ("ssl.protocol", STRING, "TLSv1.3", "The preferred TLS version."),
-    ("ssl.provider", STRING, None, "The Java security provider for TLS."),
-    ("ssl.secure.random.implementation", STRING, None, "The Java source of random numbers for TLS."),
-    ("ssl.trustmanager.algorithm", STRING, "PKIX", "The algorithm of Java's trust manager."),
-    ("ssl.truststore.certificates", PASSWORD, None, "The trusted certificates, in PEM."),
-    ("ssl.truststore.location", STRING, None, "The trust store's file."),
-    ("ssl.truststore.password", PASSWORD, None, "The trust store's password."),
-    ("ssl.truststore.type", STRING, "JKS", "The trust store's type."),
 )
 
 # Java classes.

@@ -177,6 +177,8 @@ def check_broker(config: BrokerConfig, name: str, settings: Mapping[str, str]) -
     """
     try:
         config.check_dynamic(settings)
+        if name:
+            config.check_reconfiguration(settings)
     except InvalidValue as error:
         resource = resource_text(ResourceType.BROKER, name)
         raise KafkaError(

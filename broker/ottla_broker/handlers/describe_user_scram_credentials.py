@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50), version 0: no user has any (KIP-554).
+"""DescribeUserScramCredentials (key 50), version 0: which SCRAM mechanisms users have (KIP-554).
 
 Null and an empty list ask for all users. Errors have Kafka's words (``ZkAdminManager.describeUserScramCredentials``).
 """
@@ -6,32 +6,48 @@ Null and an empty list ask for all users. Errors have Kafka's words (``ZkAdminMa
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Final
 
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from ottla_protocol.sasl.scram import CODES, ScramCredential
+
+_NUMBERS: Final = {mechanism: number for number, mechanism in CODES.items()}
 
 
 def handle(
     ctx: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    asked = Counter(user.name for user in request.users or ())
+    known = ctx.services.scram.describe()
+    asked = Counter(user.name for user in request.users) if request.users else Counter(list(known))
     return DescribeUserScramCredentialsResponse(
-        error_message=None, results=[_result(name, count) for name, count in asked.items()]
+        error_message=None,
+        results=[_result(name, count, known.get(name)) for name, count in asked.items()],
     )
 
 
-def _result(name: str, count: int) -> DescribeUserScramCredentialsResult:
+def _result(
+    name: str, count: int, found: Mapping[str, ScramCredential] | None
+) -> DescribeUserScramCredentialsResult:
     code = ErrorCode.RESOURCE_NOT_FOUND
     if not name:
         message = "Username must not be empty"
     elif count > 1:
         code = ErrorCode.DUPLICATE_RESOURCE
         message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
-    else:
+    elif found is None:
         message = f"Attempt to describe a user credential that does not exist: {name}"
+    else:
+        infos = [
+            CredentialInfo(mechanism=_NUMBERS[mechanism], iterations=each.iterations)
+            for mechanism, each in found.items()
+        ]
+        return DescribeUserScramCredentialsResult(user=name, error_message=None, credential_infos=infos)
     return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message)

@@ -9,7 +9,7 @@ from ottla_broker.handlers.conversions import Conversions
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ottla_broker.clock import Clock
     from ottla_broker.config import BrokerConfig
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ottla_broker.log.manager import LogManager
     from ottla_broker.metadata.cache import MetadataCache
     from ottla_broker.metadata.client_quotas import ClientQuotas
+    from ottla_broker.metadata.scram_credentials import ScramCredentials
     from ottla_broker.replica.fetch_session import FetchSessions
     from ottla_broker.replica.manager import ReplicaManager
     from ottla_broker.replica.transaction_verifier import TransactionVerifier
@@ -63,6 +64,8 @@ class Services:
         served: the APIs that this broker serves, by key.
         zookeeper_offsets: of consumers that coordinate in ZooKeeper; in the embedded store without one.
         joined: in a cluster, set once the controller has described it to this broker.
+        scram: users' credentials.
+        is_controller: whether this broker decides for its cluster now.
         conversions: between the formats of records, for old clients.
         quotas: of clients; ``quota_admin`` changes them.
         acls: the access control lists; None if nothing decides by them.
@@ -84,6 +87,8 @@ class Services:
     txn_markers: TxnMarkers
     quotas: ClientQuotas
     quota_admin: QuotaAdmin
+    scram: ScramCredentials
+    is_controller: Callable[[], bool]
     conversions: Conversions = field(default_factory=Conversions)
     transaction_verifier: TransactionVerifier | None = None
     joined: asyncio.Event | None = None

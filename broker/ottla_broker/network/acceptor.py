@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import TYPE_CHECKING
 
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
@@ -11,6 +12,9 @@ from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.processor import Processor, SocketSettings
 from ottla_broker.network.request_memory import RequestMemory
 from ottla_broker.network.service import Service
+
+if TYPE_CHECKING:
+    from ottla_broker.network.tls_handshake import TlsListener
 
 _log = get_logger()
 
@@ -79,14 +83,16 @@ class Acceptor:
         quotas: ConnectionQuotas,
         memory: RequestMemory,
         settings: SocketSettings,
+        tls: TlsListener | None = None,
     ) -> None:
         self.name = name
         self.sock = sock
         self._loop = loop
         self._clock = clock
         self._quotas = quotas
+        self._tls = tls
         self.processors = [
-            Processor(i, name, loop, clock, service, quotas, memory, settings) for i in range(processors)
+            Processor(i, name, loop, clock, service, quotas, memory, settings, tls) for i in range(processors)
         ]
         self._task: asyncio.Task[None] | None = None
         self._in_a_row = 0
@@ -190,5 +196,7 @@ class Acceptor:
             await asyncio.wait([self._task])
         for sock in self._refused:
             sock.close()
+        if self._tls is not None:
+            self._tls.close()
         for processor in self.processors:
             processor.close()

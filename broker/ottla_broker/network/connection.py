@@ -18,7 +18,7 @@ import os
 import socket
 from collections import deque
 from struct import Struct
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla_broker.events import get_logger
 from ottla_broker.log.files import FileSlice
@@ -50,6 +50,8 @@ HELD_BYTES = 4096
 QUICK_GROWTH = 4 * 1024 * 1024
 """Up to this size a frame's buffer grows to eight times the bytes received, beyond it to twice as many."""
 FRAME_SECONDS = 30.0
+AUTHENTICATION_SECONDS = 30.0
+"""A client that hasn't authenticated after this time is disconnected."""
 LEAST_BYTES_PER_SECOND = 16 * 1024
 """A frame that falls ``FRAME_SECONDS`` behind this rate is given up; a fast beginning gives it no more time."""
 
@@ -69,10 +71,22 @@ def _other_protocol(size: int) -> str:
     """Advice about an absurd size whose four bytes begin another protocol; empty if they begin none."""
     said = size.to_bytes(4, "big", signed=True)
     if said[:2] == b"\x16\x03":  # a TLS record: handshake, version 3.x
-        return "; the client speaks TLS, this listener is PLAINTEXT: set the client's security.protocol to PLAINTEXT"
+        return (
+            "; the client speaks TLS, this listener doesn't: set the client's security.protocol to PLAINTEXT"
+        )
     if said in (b"GET ", b"POST", b"PUT ", b"HEAD"):
         return "; the client speaks HTTP, this listener Kafka's protocol: point the client elsewhere"
     return ""
+
+
+class Channel(Protocol):
+    """The calls of a non-blocking socket that a connection uses; a TLS connection has others behind them."""
+
+    def fileno(self) -> int: ...
+    def recv_into(self, buffer: memoryview, size: int = 0, /) -> int: ...
+    def send(self, data: memoryview, /) -> int: ...
+    def sendmsg(self, buffers: list[memoryview], ancillary: Any, flags: int, /) -> int: ...
+    def close(self) -> None: ...
 
 
 class Owner(Protocol):
@@ -81,6 +95,8 @@ class Owner(Protocol):
     Attributes:
         scratch: the buffer that its connections share.
         max_request_bytes: the largest frame that is accepted.
+        max_first_bytes: the same until the client has authenticated.
+        authenticates: whether clients must authenticate before anything else.
         max_parked: requests of one connection that may wait for their answers.
         received_bytes, sent_bytes: by all its connections so far; ``sendfile_bytes`` of the latter by sendfile.
     """
@@ -92,6 +108,8 @@ class Owner(Protocol):
     pool: BufferPool
     scratch: memoryview
     max_request_bytes: int
+    max_first_bytes: int
+    authenticates: bool
     max_parked: int
     received_bytes: int
     sent_bytes: int
@@ -124,6 +142,7 @@ class Connection:
         "_waiting_for_memory",
         "_waiting_for_piece",
         "_writing",
+        "authenticated",
         "client_host",
         "client_id",
         "closed",
@@ -134,11 +153,12 @@ class Connection:
         "listener",
         "principal",
         "processor",
+        "session",
         "sock",
     )
 
     def __init__(
-        self, processor: Owner, sock: socket.socket, client_host: str, connection_id: str, listener: str
+        self, processor: Owner, sock: Channel, client_host: str, connection_id: str, listener: str
     ) -> None:
         self.processor = processor
         self.sock = sock
@@ -148,6 +168,9 @@ class Connection:
         self.id = connection_id
         self.listener = listener
         self.principal: Principal = ANONYMOUS
+        self.authenticated = not processor.authenticates
+        # The service's own: how far the client has authenticated.
+        self.session: Any = None
         self.closed = False
         self.connected_at = self.last_active = processor.clock.monotonic()
         self._pending: deque[PendingResponse] = deque()
@@ -262,13 +285,16 @@ class Connection:
         """Serve the whole frames in ``data[:end]`` and keep the rest."""
         position = 0
         turn = REQUESTS_PER_TURN
-        largest = self.processor.max_request_bytes
+        largest = self._largest_request
         unfinished = 0
         while end - position >= 4:
             (size,) = _unpack_size(data, position)
             if not 0 <= size <= largest:
+                key = "socket.request.max.bytes"
+                if not self.authenticated:
+                    key = "sasl.server.max.receive.size, until the client has authenticated"
                 raise CloseConnection(
-                    f"a frame of {size} bytes was announced, allowed are 0 to {largest} (socket.request.max.bytes)"
+                    f"a frame of {size} bytes was announced, allowed are 0 to {largest} ({key})"
                     + _other_protocol(size)
                 )
             stop = position + 4 + size
@@ -284,6 +310,7 @@ class Connection:
             turn -= 1
             self._handle(data[position + 4 : stop])
             position = stop
+            largest = self._largest_request
             if self._must_hold:
                 if self.closed:
                     return
@@ -298,6 +325,15 @@ class Connection:
             self._begin_frame(unfinished, data[position:end])
         else:
             self._held = bytes(data[position:end])
+
+    @property
+    def _largest_request(self) -> int:
+        owner = self.processor
+        return owner.max_request_bytes if self.authenticated else owner.max_first_bytes
+
+    def is_late(self, now: float) -> bool:
+        """Whether the client should have authenticated by now."""
+        return not self.authenticated and now - self.connected_at > AUTHENTICATION_SECONDS
 
     def is_stalled(self, now: float) -> bool:
         """Whether the client has begun a frame and sends the rest too slowly. Asked every few seconds."""
@@ -496,7 +532,7 @@ class Connection:
             while out and budget > 0:
                 head = out[0]
                 if isinstance(head, FileSlice):
-                    n = os.sendfile(self.fd, head.fd, head.position, min(head.size, budget))
+                    n = self._send_file(head, min(head.size, budget))
                     if n == 0:
                         # The file is shorter than announced: nothing valid can follow in this response.
                         _log.error("a segment ended early", file=head.file.path, position=head.position)
@@ -541,6 +577,9 @@ class Connection:
             return
         except OSError as error:
             self._broke(error)
+
+    def _send_file(self, part: FileSlice, count: int) -> int:
+        return os.sendfile(self.fd, part.fd, part.position, count)
 
     def _begin_piece(self, part: object) -> bool:
         """Put a stream's next piece before it; False: wait until the piece is there."""

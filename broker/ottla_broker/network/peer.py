@@ -12,15 +12,22 @@ import select
 import socket
 from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla_broker.network.resolver import Resolver
-from ottla_protocol.errors import KafkaError, LocalProtocolError, ProtocolError
+from ottla_protocol.errors import ErrorCode, KafkaError, LocalProtocolError, ProtocolError
 from ottla_protocol.exchange import Exchange, RawAnswer
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
+from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest
+from ottla_protocol.sasl.mechanism import SaslError
 
 if TYPE_CHECKING:
+    import ssl
+
     from ottla_broker.clock import Clock, TimerHandle
+    from ottla_broker.network.peer_login import PeerLogin
     from ottla_protocol.schema import Message
 
 MAX_ANSWER_BYTES: Final = 512 * 1024 * 1024
@@ -36,6 +43,12 @@ _ENDED: Final = getattr(select, "POLLRDHUP", 0)
 """The peer sends no more; outside Linux poll() reports that unasked, as it does errors."""
 
 SOFTWARE: Final = ("ottla-broker", "0.1.0")
+
+
+_LOGIN: Final = (SaslHandshakeRequest, SaslAuthenticateRequest)
+
+RENEWED: Final = 0.85
+"""The share of a session's lifetime after which this broker logs in again, as Java's clients do."""
 
 
 class PeerError(ConnectionError):
@@ -108,6 +121,10 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._error: PeerError | None = None
         self._gone = asyncio.Event()
+        # Requests that wait for a login to be renewed, and how to send them.
+        self._held: list[tuple[asyncio.Future[Any], Callable[[], None]]] | None = None
+        self._renewal: TimerHandle | None = None
+        self._renewing: asyncio.Future[None] | None = None
 
     @classmethod
     async def open(
@@ -119,8 +136,13 @@ class PeerConnection(asyncio.BufferedProtocol):
         timeout: float,
         clock: Clock,
         resolver: Resolver | None = None,
+        tls: ssl.SSLContext | None = None,
+        login: PeerLogin | None = None,
     ) -> PeerConnection:
-        """Connect and learn the peer's API versions, within ``timeout`` seconds. Raises PeerUnreachableError."""
+        """Connect, over ``tls`` if given, learn the peer's API versions, and log in, within ``timeout`` seconds.
+
+        Raises PeerUnreachableError.
+        """
         where = f"{host}:{port}"
         connection = cls(host, port, client_id, clock)
         loop = asyncio.get_running_loop()
@@ -129,12 +151,20 @@ class PeerConnection(asyncio.BufferedProtocol):
                 addresses = await (resolver or Resolver()).find(host)
                 for index, address in enumerate(addresses, 1):
                     try:
-                        await loop.create_connection(lambda: connection, address, port)
+                        await loop.create_connection(
+                            lambda: connection,
+                            address,
+                            port,
+                            ssl=tls,
+                            server_hostname=None if tls is None else host,
+                        )
                         break
                     except OSError:
                         if index == len(addresses):
                             raise
                 await connection._shake_hands(timeout)
+                if login is not None:
+                    await connection._log_in(login, timeout)
         except TimeoutError:
             connection.close()
             raise PeerUnreachableError(f"{where} did not answer within {timeout:.3g} s", False) from None
@@ -145,7 +175,9 @@ class PeerConnection(asyncio.BufferedProtocol):
             connection.close()
             refused = isinstance(error, ConnectionRefusedError | ConnectionResetError)
             raise PeerUnreachableError(
-                f"{where}: {error.strerror or error}", refused, _has_vanished(error)
+                f"{where}: {getattr(error, 'verify_message', None) or error.strerror or error}",
+                refused,
+                _has_vanished(error),
             ) from error
         except BaseException:
             connection.close()
@@ -163,6 +195,56 @@ class PeerConnection(asyncio.BufferedProtocol):
                     return
             except (KafkaError, ProtocolError) as error:
                 raise PeerError(f"{self.host}:{self.port} is not a broker: {error}") from error
+
+    async def _log_in(self, login: PeerLogin, timeout: float) -> None:
+        """Authenticate by SASL. Raises PeerError."""
+        where = f"{self.host}:{self.port}"
+        chosen = await self.submit(SaslHandshakeRequest(mechanism=login.mechanism), timeout=timeout)
+        if chosen.error_code:
+            raise PeerError(
+                f"{where} does not offer {login.mechanism}, it offers {', '.join(chosen.mechanisms)}"
+            )
+        lifetime = 0
+        try:
+            client = login.client()
+            message: bytes | None = client.first()
+            while message is not None:
+                answer = await self.submit(SaslAuthenticateRequest(auth_bytes=message), timeout=timeout)
+                if answer.error_code:
+                    raise SaslError(answer.error_message or ErrorCode(answer.error_code).name)
+                lifetime = answer.session_lifetime_ms
+                # The password's hash takes milliseconds.
+                message = await asyncio.to_thread(client.respond, answer.auth_bytes)
+            if not client.complete:
+                raise SaslError("the peer ended the login early")
+        except SaslError as error:
+            raise PeerError(f"{where}: this broker's login failed: {error}") from error
+        if lifetime > 0:
+            seconds = lifetime / 1000 * RENEWED
+            self._renewal = self._clock.call_later(seconds, self._renew, login, timeout)
+
+    def _renew(self, login: PeerLogin, timeout: float) -> None:
+        """Log in again before the session expires (KIP-368)."""
+        if self.closed:
+            return
+
+        async def renew() -> None:
+            # Meanwhile the peer accepts no other requests.
+            self._held = []
+            try:
+                await self._log_in(login, timeout)
+            except PeerError as error:
+                self.close(error)
+                return
+            held, self._held = self._held, None
+            for future, sends in held:
+                try:
+                    if not future.done():
+                        sends()
+                except PeerError as error:
+                    future.set_exception(error)
+
+        self._renewing = asyncio.ensure_future(renew())
 
     def __repr__(self) -> str:
         return f"<PeerConnection {self.host}:{self.port}{' closed' if self.closed else ''}>"
@@ -187,6 +269,17 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self.closed:
             raise self._error or PeerError(f"the connection to {self.host}:{self.port} is closed")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        sends = partial(self._send, request, future, timeout, version, raw)
+        if self._held is not None and not isinstance(request, _LOGIN):
+            self._held.append((future, sends))
+        else:
+            sends()
+        return future
+
+    def _send(
+        self, request: Message, future: asyncio.Future[Any], timeout: float, version: int | None, raw: bool
+    ) -> None:
+        """Raises PeerError."""
         waiting = _Waiting(future, type(request).__name__)
         try:
             parts, _, answered = self._exchange.request(request, waiting, version=version, raw=raw)
@@ -198,7 +291,6 @@ class PeerConnection(asyncio.BufferedProtocol):
             waiting.alarm = self._clock.call_later(timeout, self._time_out, waiting, timeout)
         else:
             future.set_result(None)
-        return future
 
     def close(self, error: PeerError | None = None) -> None:
         """Close the connection; requests under way fail. A second call does nothing."""
@@ -206,6 +298,8 @@ class PeerConnection(asyncio.BufferedProtocol):
             return
         self.closed = True
         self._error = error
+        if self._renewal is not None:
+            self._renewal.cancel()
         if self._transport is None:
             self._gone.set()
         else:
@@ -213,6 +307,10 @@ class PeerConnection(asyncio.BufferedProtocol):
         reason = error or PeerError(f"the connection to {self.host}:{self.port} is closed")
         while self._exchange.pending:
             self._exchange.pending.popleft().token.settle(None, reason)
+        held, self._held = self._held or [], None
+        for future, _ in held:
+            if not future.done():
+                future.set_exception(reason)
         if self.on_close is not None:
             self.on_close(error)
 
@@ -300,8 +398,17 @@ class Peers:
     succeeds or an attempt fails in another way.
     """
 
-    def __init__(self, client_id: str, clock: Clock, connect_timeout: float = 10.0) -> None:
-        """``connect_timeout``: seconds for one attempt to connect."""
+    def __init__(
+        self,
+        client_id: str,
+        clock: Clock,
+        connect_timeout: float = 10.0,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        login: PeerLogin | None = None,
+    ) -> None:
+        """``connect_timeout``: seconds for one attempt to connect. ``tls`` returns the TLS context in force."""
+        self._tls = tls
+        self._login = login
         self._client_id = client_id
         self._clock = clock
         self._connect_timeout = connect_timeout
@@ -381,7 +488,14 @@ class Peers:
 
     async def _open(self, host: str, port: int, timeout: float) -> PeerConnection:
         return await PeerConnection.open(
-            host, port, client_id=self._client_id, timeout=timeout, clock=self._clock, resolver=self._resolver
+            host,
+            port,
+            client_id=self._client_id,
+            timeout=timeout,
+            clock=self._clock,
+            resolver=self._resolver,
+            tls=None if self._tls is None else self._tls(),
+            login=self._login,
         )
 
     async def _open_link(self, broker_id: int, link: _Link, host: str, port: int) -> PeerConnection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.events import get_logger
@@ -12,6 +13,11 @@ from ottla_broker.network.connection import Connection
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.request_memory import BufferPool, RequestMemory
 from ottla_broker.network.service import Service
+
+if TYPE_CHECKING:
+    from ottla_broker.network.service import Principal
+    from ottla_broker.network.tls_handshake import TlsListener
+    from ottla_broker.network.tls_socket import TlsSocket
 
 _log = get_logger()
 
@@ -23,13 +29,18 @@ SCRATCH_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SocketSettings:
-    """The configuration of sockets; sizes in bytes, -1 for the system's default."""
+    """The configuration of sockets; sizes in bytes, -1 for the system's default.
+
+    Attributes:
+        max_first_bytes: the largest request of a client that has to authenticate first; 0 if clients needn't.
+    """
 
     max_request_bytes: int
     max_idle_ms: int
     max_parked: int
     send_buffer_bytes: int
     receive_buffer_bytes: int
+    max_first_bytes: int = 0
 
 
 class Processor:
@@ -48,6 +59,7 @@ class Processor:
         quotas: ConnectionQuotas,
         memory: RequestMemory,
         settings: SocketSettings,
+        tls: TlsListener | None = None,
     ) -> None:
         self.number = number
         self.listener = listener
@@ -57,7 +69,10 @@ class Processor:
         self.quotas = quotas
         self.memory = memory
         self.settings = settings
+        self.tls = tls
         self.max_request_bytes = settings.max_request_bytes
+        self.authenticates = settings.max_first_bytes > 0
+        self.max_first_bytes = min(settings.max_first_bytes, settings.max_request_bytes)
         self.max_parked = settings.max_parked
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.pool = BufferPool()
@@ -91,7 +106,25 @@ class Processor:
         self.accepted += 1
         # Kafka's form: both ends, the processor, and a number, because addresses are used again.
         name = f"{local[0]}:{local[1]}-{host}:{port}-{self.number}-{self.accepted}"
-        connection = Connection(self, sock, host, name, self.listener)
+        if self.tls is None:
+            self._serve(Connection(self, sock, host, name, self.listener))
+        else:
+            self._shake_hands(sock, host, name, self.tls)
+
+    def _shake_hands(self, sock: socket.socket, host: str, name: str, tls: TlsListener) -> None:
+        from ottla_broker.network.tls_connection import TlsConnection
+        from ottla_broker.network.tls_handshake import Handshake
+
+        def done(channel: TlsSocket, principal: Principal) -> None:
+            self._serve(TlsConnection(self, channel, host, name, self.listener, principal))
+
+        handshake = Handshake(sock, name, tls, self.loop, self.clock, done, lambda: self.quotas.leave(host))
+        try:
+            handshake.start()
+        except OSError as error:
+            handshake.close(f"it cannot be watched: {error.strerror or error}")
+
+    def _serve(self, connection: Connection) -> None:
         self.connections.add(connection)
         try:
             connection.start()
@@ -114,6 +147,8 @@ class Processor:
         now = self.clock.monotonic()
         for connection in [c for c in self.connections if c.is_stalled(now)]:
             connection.close("a request has begun and doesn't go on")
+        for connection in [c for c in self.connections if c.is_late(now)]:
+            connection.close("the client has not authenticated in time")
 
     def forget(self, connection: Connection) -> None:
         """Called by a connection that has closed."""

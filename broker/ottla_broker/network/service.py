@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ottla_broker.network.pending_response import PendingResponse
 
@@ -30,14 +30,17 @@ class ClientConnection(Protocol):
         client_host: the client's address.
         connected_at: when it was accepted, on the monotonic clock.
         listener: the name of the listener that accepted it.
+        authenticated: whether requests are served; false until the client of a listener with SASL has logged in.
+        session: what the service keeps of the login.
     """
 
     client_id: str | None
+    principal: Principal
+    authenticated: bool
+    session: Any
 
     @property
     def id(self) -> str: ...
-    @property
-    def principal(self) -> Principal: ...
     @property
     def client_host(self) -> str: ...
     @property
@@ -47,6 +50,11 @@ class ClientConnection(Protocol):
     def throttle(self, seconds: float) -> None:
         """Read nothing for a time; responses are still sent."""
         ...
+
+    @property
+    def busy(self) -> bool: ...
+    def stop_reading(self) -> None: ...
+    def close(self, reason: str | None) -> None: ...
 
 
 Parts = list[object]

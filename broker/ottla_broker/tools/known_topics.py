@@ -96,11 +96,11 @@ def from_metadata_log(image: MetadataImage, broker_id: int) -> Knowledge:
         known.left_out.append(f"{len(image.acls)} ACLs: add those that you need with ottla acls add")
     if image.users:
         users = ", ".join(sorted({name for name, _ in image.users}))
-        known.left_out.append(f"the passwords of {users}: Ottla has no SASL")
+        known.left_out.append(f"the passwords of {users}: set them again with kafka-configs")
     if image.quotas:
         known.left_out.append(f"{len(image.quotas)} quotas: set them again with kafka-configs")
     if image.tokens:
-        known.left_out.append(f"{len(image.tokens)} delegation tokens: Ottla has no SASL")
+        known.left_out.append(f"{len(image.tokens)} delegation tokens: Ottla has none")
     others = {kind for kind, _ in image.configs} - {TOPIC_RESOURCE, BROKER_RESOURCE}
     if others:
         known.left_out.append("settings of client metrics and groups: Ottla has none")

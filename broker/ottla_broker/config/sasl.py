@@ -1,0 +1,114 @@
+"""Checks the settings of listeners with SASL, and reads their logins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+from ottla_broker.config.jaas import MODULES, Login, parse_login, plain_users
+from ottla_broker.config.listener_settings import full_name
+from ottla_broker.config.security_keys import MECHANISMS, SaslKeys
+
+if TYPE_CHECKING:
+    from ottla_broker.config.listeners import Endpoint
+    from ottla_broker.config.model import ConfigError, Key
+
+T = TypeVar("T")
+
+
+class Config(Protocol):
+    """The part of ``BrokerConfig`` that is needed here."""
+
+    static: dict[str, str]
+    endpoints: tuple[Endpoint, ...]
+
+    @property
+    def inter_broker_endpoint(self) -> Endpoint: ...
+
+    def of_listener(
+        self, listener: str, key: Key[T], settings: Mapping[str, str] | None = None, mechanism: str = ""
+    ) -> T: ...
+
+
+class BrokerLogin(NamedTuple):
+    """How this broker authenticates to others."""
+
+    mechanism: str
+    user: str
+    password: str
+
+
+def login_of(config: Config, listener: str, mechanism: str) -> Login | None:
+    """A mechanism's login on a listener, if there is one. Raises ValueError for one of another form."""
+    text = config.static.get(full_name(listener, SaslKeys.sasl_jaas_config, mechanism))
+    return None if text is None else parse_login(text)
+
+
+def users_of(config: Config, listener: str) -> dict[str, str]:
+    """The passwords of a listener's users with PLAIN."""
+    login = login_of(config, listener, "PLAIN")
+    return {} if login is None else plain_users(login)
+
+
+def broker_login(config: Config) -> BrokerLogin | None:
+    """How this broker authenticates to others; None if their listener has no SASL."""
+    endpoint = config.inter_broker_endpoint
+    if not endpoint.uses_sasl:
+        return None
+    mechanism = config.of_listener(endpoint.name, SaslKeys.sasl_mechanism_inter_broker_protocol)
+    login = login_of(config, endpoint.name, mechanism)
+    assert login is not None
+    return BrokerLogin(mechanism, login.options["username"], login.options["password"])
+
+
+def check_sasl(config: Config, in_cluster: bool, error: Callable[[str, str], ConfigError]) -> None:
+    """Check the listeners with SASL. Raises ConfigError, made by ``error`` of a key and a reason."""
+    if SaslKeys.sasl_jaas_config.name in config.static:
+        raise error(
+            SaslKeys.sasl_jaas_config.name,
+            "is for one listener and one mechanism: write"
+            " listener.name.<listener>.<mechanism>.sasl.jaas.config, both in lower case",
+        )
+    for endpoint in config.endpoints:
+        if endpoint.uses_sasl:
+            _check_listener(config, endpoint.name, error)
+    if in_cluster and config.inter_broker_endpoint.uses_sasl:
+        _check_between_brokers(config, error)
+
+
+def _check_listener(config: Config, name: str, error: Callable[[str, str], ConfigError]) -> None:
+    mechanisms = config.of_listener(name, SaslKeys.sasl_enabled_mechanisms)
+    wrong = [mechanism for mechanism in mechanisms if mechanism not in MECHANISMS]
+    if wrong or not mechanisms:
+        what = f"{', '.join(wrong)} is not built" if wrong else "is empty"
+        raise error(
+            SaslKeys.sasl_enabled_mechanisms.name,
+            f"{what}; the listener {name} can offer {', '.join(MECHANISMS)}",
+        )
+    for mechanism in mechanisms:
+        key = full_name(name, SaslKeys.sasl_jaas_config, mechanism)
+        login = login_of(config, name, mechanism)
+        if login is not None and login.module != MODULES[mechanism]:
+            raise error(key, f"the login's class must be {MODULES[mechanism]}")
+        if mechanism == "PLAIN" and not users_of(config, name):
+            raise error(
+                key,
+                f'has no users; write {MODULES[mechanism]} required user_alice="her password";'
+                " with one option per user",
+            )
+
+
+def _check_between_brokers(config: Config, error: Callable[[str, str], ConfigError]) -> None:
+    name = config.inter_broker_endpoint.name
+    mechanism = config.of_listener(name, SaslKeys.sasl_mechanism_inter_broker_protocol)
+    key = SaslKeys.sasl_mechanism_inter_broker_protocol.name
+    if mechanism not in MECHANISMS:
+        raise error(key, f"{mechanism} is not built; use one of {', '.join(MECHANISMS)}")
+    if mechanism not in config.of_listener(name, SaslKeys.sasl_enabled_mechanisms):
+        raise error(key, f"{mechanism} is not among the listener's sasl.enabled.mechanisms")
+    login = login_of(config, name, mechanism)
+    if login is None or "username" not in login.options or "password" not in login.options:
+        raise error(
+            full_name(name, SaslKeys.sasl_jaas_config, mechanism),
+            "needs the options username and password, by which this broker authenticates to others",
+        )

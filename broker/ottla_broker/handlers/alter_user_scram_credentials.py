@@ -1,0 +1,52 @@
+"""AlterUserScramCredentials (key 51), version 0: change users' passwords for SCRAM (KIP-554).
+
+In a cluster only its controller does it.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.metadata.scram_credentials import Deletion, Upsertion
+from ottla_broker.store.api import StoreError
+from ottla_protocol.acls import AclResource
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+
+
+async def handle(
+    ctx: RequestContext, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    outcomes: dict[str, KafkaError | None]
+    try:
+        ctx.check(AclResource.CLUSTER)
+        if not ctx.services.is_controller():
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        outcomes = await ctx.services.scram.alter(
+            [Deletion(each.name, each.mechanism) for each in request.deletions],
+            [
+                Upsertion(each.name, each.mechanism, each.iterations, each.salt, each.salted_password)
+                for each in request.upsertions
+            ],
+        )
+    except (KafkaError, StoreError) as failure:
+        error = (
+            failure
+            if isinstance(failure, KafkaError)
+            else KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+        )
+        names = [each.name for each in request.deletions] + [each.name for each in request.upsertions]
+        outcomes = dict.fromkeys(names, error)
+    return AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResult(user=user)
+            if error is None
+            else AlterUserScramCredentialsResult(
+                user=user, error_code=error.code, error_message=error.message
+            )
+            for user, error in outcomes.items()
+        ]
+    )

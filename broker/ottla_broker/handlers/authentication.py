@@ -1,0 +1,256 @@
+"""Authentication by SASL, before and after which requests are served.
+
+::
+
+    state          request             becomes
+    CONNECTED      ApiVersions         CONNECTED
+    CONNECTED      SaslHandshake       CHOSEN, or closes if the mechanism isn't offered
+    CHOSEN         SaslAuthenticate    CHOSEN while the mechanism has more messages, then READY; closes if it fails
+    RAW            a bare message      the same, after SaslHandshake version 0
+    READY          SaslHandshake       CHOSEN: the client authenticates again (KIP-368)
+    READY          any other           served, unless the session has expired: then the connection is closed
+
+Any other request closes the connection. A failure is answered after ``connection.failed.authentication.delay.ms``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from ottla_broker.events import get_logger
+from ottla_broker.network.pending_response import CloseConnection, PendingResponse
+from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply, Service
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.errors import ErrorCode, ProtocolError
+from ottla_protocol.header import RequestHeader, parse_request_header, response_header_is_flexible
+from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla_protocol.sasl.mechanism import SaslError, SaslServer
+
+if TYPE_CHECKING:
+    from ottla_broker.clock import Clock
+
+_log = get_logger()
+
+HANDSHAKE_VERSIONS: Final = (0, 1)
+AUTHENTICATE_VERSIONS: Final = (0, 2)
+_LIFETIME_SINCE: Final = 1
+_LEAST_BETWEEN: Final = 1.0
+"""Seconds between two logins of a connection, as in Kafka (``MIN_REAUTH_INTERVAL_ONE_SECOND``)."""
+_SEND_SECONDS: Final = 1.0
+"""Time to send the answer to a failed login."""
+_SHOWN: Final = 64
+"""Characters of a stranger's text in logs."""
+
+_API_KEY: Final = Struct(">h")
+_SIZE: Final = Struct(">i")
+_HEADER: Final = Struct(">ii")
+_FLEXIBLE_HEADER: Final = Struct(">iib")
+
+
+class State(Enum):
+    """How far a connection has authenticated."""
+
+    CONNECTED = "connected"
+    CHOSEN = "mechanism chosen"
+    RAW = "mechanism chosen, messages without headers"
+    READY = "ready"
+
+
+ALLOWED: Final[Mapping[State, frozenset[int]]] = {
+    State.CONNECTED: frozenset((ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE)),
+    State.CHOSEN: frozenset((ApiKey.SASL_AUTHENTICATE,)),
+    State.READY: frozenset((ApiKey.SASL_HANDSHAKE,)),
+}
+"""The requests that each state allows; READY also those that are for the handlers."""
+
+MakeServer = Callable[[], SaslServer]
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanism:
+    """A mechanism that a listener offers; ``max_session`` is in seconds, 0 for without end."""
+
+    make: MakeServer
+    max_session: float
+
+
+class Session:
+    """The login of one connection. Times are on the monotonic clock."""
+
+    __slots__ = ("authenticated_at", "expires", "mechanism", "server", "state")
+
+    def __init__(self) -> None:
+        self.state = State.CONNECTED
+        self.mechanism = ""
+        self.server: SaslServer | None = None
+        self.authenticated_at = 0.0
+        self.expires: float | None = None
+
+
+class AuthenticatingService:
+    """Serves the requests of a listener with SASL: see :class:`ottla_broker.network.service.Service`.
+
+    Owned by the loop thread.
+    """
+
+    def __init__(
+        self, inner: Service, mechanisms: Mapping[str, Mechanism], clock: Clock, delay: Callable[[], float]
+    ) -> None:
+        """``inner`` serves the requests of clients that have authenticated. ``delay`` is in seconds."""
+        self._inner = inner
+        self._mechanisms = mechanisms
+        self._clock = clock
+        self._delay = delay
+
+    def handle(self, connection: ClientConnection, frame: memoryview) -> Reply:
+        session: Session | None = connection.session
+        if session is None:
+            session = connection.session = Session()
+        elif session.state is State.READY and (
+            len(frame) < 2 or _API_KEY.unpack_from(frame)[0] != ApiKey.SASL_HANDSHAKE
+        ):
+            if session.expires is not None and self._clock.monotonic() >= session.expires:
+                raise CloseConnection("its session has expired, and the client has not authenticated again")
+            return self._inner.handle(connection, frame)
+        if session.state is State.RAW:
+            return self._raw(connection, session, bytes(frame))
+        return self._login(connection, session, frame)
+
+    def _login(self, connection: ClientConnection, session: Session, frame: memoryview) -> Reply:
+        try:
+            header, position = parse_request_header(frame)
+        except ProtocolError as error:
+            raise CloseConnection(f"a request's header can't be read: {error}") from error
+        key, version = header.api_key, header.api_version
+        if key not in ALLOWED[session.state]:
+            raise CloseConnection(f"{_name(key)} came from a client that has not authenticated")
+        connection.client_id = header.client_id
+        if key == ApiKey.API_VERSIONS:
+            return self._inner.handle(connection, frame)
+        first, last = HANDSHAKE_VERSIONS if key == ApiKey.SASL_HANDSHAKE else AUTHENTICATE_VERSIONS
+        if not first <= version <= last:
+            raise CloseConnection(
+                f"{_name(key)} version {version} is not served, versions {first} to {last} are"
+            )
+        try:
+            if key == ApiKey.SASL_HANDSHAKE:
+                handshake = SaslHandshakeRequest.decode(frame, version, position)
+                return self._choose(connection, session, header, handshake.mechanism)
+            message = SaslAuthenticateRequest.decode(frame, version, position).auth_bytes
+        except ProtocolError as error:
+            raise CloseConnection(f"{_name(key)} version {version} can't be read: {error}") from error
+        return self._authenticate(connection, session, header, message)
+
+    def _choose(
+        self, connection: ClientConnection, session: Session, header: RequestHeader, name: str
+    ) -> Reply:
+        mechanism = self._mechanisms.get(name)
+        offered = SaslHandshakeResponse(mechanisms=list(self._mechanisms))
+        if mechanism is None:
+            offered.error_code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+            return self._refuse(
+                connection, session, _encoded(header, offered), f"mechanism {name[:_SHOWN]!r} is not offered"
+            )
+        if session.state is State.READY:
+            if name != session.mechanism:
+                raise CloseConnection(
+                    f"the client has authenticated by {session.mechanism}, and not again by {name}"
+                )
+            if self._clock.monotonic() - session.authenticated_at < _LEAST_BETWEEN:
+                raise CloseConnection("the client authenticates again too soon")
+        session.mechanism = name
+        session.server = mechanism.make()
+        session.state = State.CHOSEN if header.api_version > 0 else State.RAW
+        return _encoded(header, offered)
+
+    def _authenticate(
+        self, connection: ClientConnection, session: Session, header: RequestHeader, message: bytes
+    ) -> Reply:
+        assert session.server is not None
+        try:
+            answer = session.server.respond(message)
+            lifetime = self._complete(connection, session) if session.server.complete else 0.0
+        except SaslError as error:
+            refusal = SaslAuthenticateResponse(
+                error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(error)
+            )
+            return self._refuse(connection, session, _encoded(header, refusal), str(error))
+        response = SaslAuthenticateResponse(error_message=None, auth_bytes=answer)
+        if header.api_version >= _LIFETIME_SINCE:
+            response.session_lifetime_ms = int(lifetime * 1000)
+        return _encoded(header, response)
+
+    def _raw(self, connection: ClientConnection, session: Session, message: bytes) -> Reply:
+        assert session.server is not None
+        try:
+            answer = session.server.respond(message)
+            if session.server.complete:
+                self._complete(connection, session)
+        except SaslError as error:
+            # There is no answer that such a client could read.
+            return self._refuse(connection, session, None, str(error))
+        return [_SIZE.pack(len(answer)) + answer]
+
+    def _complete(self, connection: ClientConnection, session: Session) -> float:
+        """Let the client in. Returns the session's seconds, 0 for without end; raises SaslError."""
+        server = session.server
+        assert server is not None
+        principal = Principal("User", server.user)
+        if connection.authenticated and principal != connection.principal:
+            raise SaslError(
+                f"Cannot change principals during re-authentication from {':'.join(connection.principal)}"
+                f" to {':'.join(principal)}"
+            )
+        now = self._clock.monotonic()
+        limits = [self._mechanisms[session.mechanism].max_session]
+        if server.expires_ms is not None:
+            limits.append((server.expires_ms - self._clock.now_ms()) / 1000)
+            if limits[-1] <= 0:
+                raise SaslError("Authentication failed: the credential has expired")
+        lifetime = min((limit for limit in limits if limit > 0), default=0.0)
+        session.expires = now + lifetime if lifetime else None
+        session.authenticated_at = now
+        session.server = None
+        session.state = State.READY
+        connection.principal = principal
+        connection.authenticated = True
+        return lifetime
+
+    def _refuse(
+        self, connection: ClientConnection, session: Session, parts: Parts | None, reason: str
+    ) -> PendingResponse:
+        """Answer after a delay, and close the connection."""
+        session.server = None
+        connection.stop_reading()
+        pending = PendingResponse()
+        what = f"authentication failed: {reason}"
+
+        def answer() -> None:
+            pending.complete(parts)
+            if not connection.busy:
+                connection.close(what)
+            else:
+                self._clock.call_later(_SEND_SECONDS, connection.close, what)
+
+        timer = self._clock.call_later(self._delay(), answer)
+        pending.abandon = timer.cancel
+        return pending
+
+
+def _encoded(header: RequestHeader, response: SaslHandshakeResponse | SaslAuthenticateResponse) -> Parts:
+    body = response.encode(header.api_version)
+    if response_header_is_flexible(header.api_key, header.api_version):
+        return [_FLEXIBLE_HEADER.pack(len(body) + 5, header.correlation_id, 0) + body]
+    return [_HEADER.pack(len(body) + 4, header.correlation_id) + body]
+
+
+def _name(api_key: int) -> str:
+    try:
+        return ApiKey(api_key).name
+    except ValueError:
+        return f"API key {api_key}"

@@ -1,0 +1,17 @@
+"""SaslAuthenticate (key 36), versions 0-2: refused where a client needn't authenticate, or has already.
+
+On listeners with SASL, :mod:`.authentication` answers it.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+
+def handle(ctx: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(
+        error_code=ErrorCode.ILLEGAL_SASL_STATE,
+        error_message="SaslAuthenticate request received after successful authentication",
+    )

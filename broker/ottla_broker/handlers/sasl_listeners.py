@@ -1,0 +1,55 @@
+"""The SASL of listeners: which mechanisms each offers, and against what they check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla_broker.config.sasl import users_of
+from ottla_broker.config.security_keys import SaslKeys
+from ottla_broker.handlers.authentication import AuthenticatingService, Mechanism
+from ottla_protocol.sasl.mechanism import PLAIN, SaslServer
+from ottla_protocol.sasl.plain import PlainServer
+from ottla_protocol.sasl.scram import ScramServer
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from ottla_broker.clock import Clock
+    from ottla_broker.config import BrokerConfig
+    from ottla_broker.metadata.scram_credentials import ScramCredentials
+    from ottla_broker.network.service import Service
+
+
+def authenticating(
+    inner: Service,
+    config: BrokerConfig,
+    listener: str,
+    credentials: ScramCredentials,
+    clock: Clock,
+    random: Random,
+) -> AuthenticatingService:
+    """The service of a listener with SASL; ``inner`` serves clients that have authenticated."""
+    users = users_of(config, listener)
+    # Makes the salts that unknown users get.
+    secret = random.getrandbits(256).to_bytes(32, "big")
+
+    def scram(mechanism: str) -> SaslServer:
+        nonce = f"{random.getrandbits(128):032x}"
+        return ScramServer(mechanism, partial(credentials.find, mechanism), nonce, secret)
+
+    def maker(mechanism: str) -> Callable[[], SaslServer]:
+        if mechanism == PLAIN:
+            return lambda: PlainServer(users)
+        return partial(scram, mechanism)
+
+    offered = {
+        name: Mechanism(
+            maker(name),
+            config.of_listener(listener, SaslKeys.connections_max_reauth_ms, mechanism=name) / 1000,
+        )
+        for name in config.of_listener(listener, SaslKeys.sasl_enabled_mechanisms)
+    }
+    delay = config.connection_failed_authentication_delay_ms / 1000
+    return AuthenticatingService(inner, offered, clock, lambda: delay)

@@ -1,0 +1,98 @@
+"""The TLS of all listeners, and its reload when certificates change.
+
+Owned by the loop thread. Imported only where a listener uses TLS, because it loads OpenSSL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla_broker.background import Background
+from ottla_broker.config.model import InvalidValue
+from ottla_broker.events import get_logger
+from ottla_broker.network.tls_handshake import HANDSHAKE_THREADS, TlsListener
+from ottla_broker.network.tls_settings import TlsContexts, TlsError, TlsSettings
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ottla_broker.config import BrokerConfig
+
+_log = get_logger()
+
+Stamp = tuple[object, ...]
+
+
+class TlsListeners:
+    """Makes the contexts of the listeners with TLS, and of connections to other brokers over them."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """Raises TlsError: a setting or a file can't be used."""
+        self._config = config
+        self._threads = Background(HANDSHAKE_THREADS)
+        self._contexts: list[TlsContexts] = []
+        self._stamps: dict[str, Stamp] = {}
+        self.by_listener = {
+            endpoint.name: TlsListener(self._made(endpoint.name, TlsSettings.server), self._threads)
+            for endpoint in config.endpoints
+            if endpoint.uses_tls
+        }
+        config.reconfigurable.append(self._check)
+
+    def client_context(self, listener: str) -> Callable[[], ssl.SSLContext]:
+        """The context in force for connections to other brokers. Raises TlsError."""
+        contexts = self._made(listener, TlsSettings.client)
+        return lambda: contexts.context
+
+    def _made(self, listener: str, make: Callable[[TlsSettings], ssl.SSLContext]) -> TlsContexts:
+        settings = TlsSettings.of(self._config, listener)
+        self._stamps[listener] = _stamp(settings)
+        made = TlsContexts(settings, make)
+        self._contexts.append(made)
+        return made
+
+    def _check(self, settings: Mapping[str, str]) -> None:
+        for contexts in self._contexts:
+            try:
+                contexts.check(TlsSettings.of(self._config, contexts.settings.listener, settings))
+            except TlsError as error:
+                raise InvalidValue(error.key, settings.get(error.key), error.reason) from error
+
+    def reload(self) -> None:
+        """Use changed settings and files for connections that begin from now on; called when configs have changed."""
+        changed = set()
+        for contexts in self._contexts:
+            listener = contexts.settings.listener
+            settings = TlsSettings.of(self._config, listener)
+            if settings == contexts.settings and _stamp(settings) == self._stamps[listener]:
+                continue
+            changed.add(listener)
+            try:
+                contexts.reload(settings)
+            except TlsError as error:
+                _log.error("certificates not reloaded, the old ones stay", reason=str(error))
+                continue
+            _log.info("certificates reloaded", listener=listener)
+        for listener in changed:
+            self._stamps[listener] = _stamp(TlsSettings.of(self._config, listener))
+
+    def close(self) -> None:
+        """End the handshakes' threads."""
+        self._threads.close()
+
+
+def _stamp(settings: TlsSettings) -> Stamp:
+    """What changes when one of the files does."""
+    return tuple(map(_stamp_of, (settings.keystore_location, settings.truststore_location)))
+
+
+def _stamp_of(location: str | None) -> Stamp:
+    if location is None:
+        return ()
+    try:
+        found = Path(location).stat()
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,55 @@
+"""What all mechanisms have in common."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+PLAIN: Final = "PLAIN"
+SCRAM_SHA_256: Final = "SCRAM-SHA-256"
+SCRAM_SHA_512: Final = "SCRAM-SHA-512"
+OAUTHBEARER: Final = "OAUTHBEARER"
+
+
+class SaslError(Exception):
+    """Authentication failed. The message is for the other side, too: it says nothing about which users exist."""
+
+
+class SaslClient(Protocol):
+    """The client's side of one authentication.
+
+    Attributes:
+        complete: whether the server has proved all that the mechanism asks of it.
+    """
+
+    @property
+    def complete(self) -> bool: ...
+
+    def first(self) -> bytes:
+        """The first message."""
+        ...
+
+    def respond(self, challenge: bytes) -> bytes | None:
+        """The answer to the server's message, None if nothing is to be sent. Raises SaslError."""
+        ...
+
+
+class SaslServer(Protocol):
+    """The server's side of one authentication.
+
+    Attributes:
+        complete: whether the client has proved to be ``user``.
+        expires_ms: when its credential expires, in milliseconds since the epoch; None for never.
+    """
+
+    @property
+    def complete(self) -> bool: ...
+
+    @property
+    def user(self) -> str: ...
+
+    @property
+    def expires_ms(self) -> int | None: ...
+
+    def respond(self, message: bytes) -> bytes:
+        """The answer to the client's message. Raises SaslError."""
+        ...
