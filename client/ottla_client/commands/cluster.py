@@ -15,6 +15,7 @@ from .admin_common import admin_of, count_of, plural, ranges_of
 from .client_options import option_group
 from .cluster_state import KINDS, ClusterState, api_name, document, look
 from .console import Console, one_line, options, to_json
+from .doctor import doctor
 from .elect import elect
 from .progress import amount_of_bytes
 from .reassign import drain, reassign
@@ -49,6 +50,7 @@ async def cluster(context: click.Context, console: Console, apis: bool, watch: b
     \b
     ottla cluster
     ottla cluster --watch
+    ottla cluster doctor                      check everything
     ottla cluster reassign --execute          spread partitions evenly
     ottla cluster drain 3 --execute           move everything off broker 3
     ottla cluster elect                       make preferred replicas leaders
@@ -60,6 +62,7 @@ async def cluster(context: click.Context, console: Console, apis: bool, watch: b
 cluster.add_command(reassign)
 cluster.add_command(drain)
 cluster.add_command(elect)
+cluster.add_command(doctor)
 
 
 @cluster.command(short_help="Show brokers, sizes and unhealthy partitions.")

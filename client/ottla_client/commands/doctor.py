@@ -1,0 +1,243 @@
+"""``ottla cluster doctor``: everything that somebody who knows Kafka would check, and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from ..errors import ClientError
+from ..types import OffsetSpec, TopicPartition
+from .admin_common import admin_of, plural
+from .cluster_state import look
+from .console import Console, one_line, options
+from .doctor_checks import (
+    BROKER_KEYS,
+    DEAD_LETTERS,
+    NOTE,
+    SEVERITIES,
+    TOPIC_KEYS,
+    Finding,
+    Gathered,
+    findings_of,
+)
+from .tables import Column
+from .timefmt import now_ms
+
+if TYPE_CHECKING:
+    from ..admin import Admin, ConfigResource, GroupDescription, PartitionLag
+    from ..types import TopicMetadata
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 8
+_HOUR_MS: Final = 3_600_000
+_STYLES: Final = {"critical": "red bold", "warning": "bold", "note": "dim"}
+
+
+@click.command(short_help="Check everything, and say what to do.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0),
+    default=5,
+    show_default=True,
+    metavar="SECONDS",
+    help="Look at groups twice, this long apart, to find those that don't get on. 0 looks once.",
+)
+@click.option(
+    "--group",
+    "only_groups",
+    multiple=True,
+    metavar="GROUP",
+    help="Check only this group, instead of all. Repeat it for several.",
+)
+@options
+async def doctor(console: Console, interval: float, only_groups: tuple[str, ...]) -> None:
+    """Check brokers, partitions, disks, settings, groups, transactions and clocks, and say what to do.
+
+    It finds partitions that are offline, below min.insync.replicas or under-replicated; leaders in the wrong places;
+    disks that fail or fill up; settings that contradict each other or differ between brokers; groups that rebalance in
+    circles, are stuck on a record, or have lost records; transactions that hang; dead letters that grow; and clocks
+    that are wrong. It changes nothing, and works with Apache Kafka too.
+
+    The exit code is 1 if there is a critical finding or a warning, otherwise 0.
+
+    \b
+    ottla cluster doctor
+    ottla cluster doctor -b kafka-1:9092 --json
+    ottla cluster doctor --interval 30 --group billing
+    """
+    async with admin_of(console) as admin:
+        seen = await gather(admin, interval, only_groups)
+    found = findings_of(seen)
+    bad = [each for each in found if each.severity != NOTE]
+    if console.as_json:
+        console.emit(
+            {
+                "healthy": not bad,
+                "findings": [each._asdict() for each in found],
+                "unchecked": seen.unchecked,
+                "brokers": len(seen.state.description.nodes),
+                "partitions": seen.state.partitions,
+                "groups": len(seen.groups),
+            }
+        )
+    else:
+        _show(console, seen, found)
+    if bad:
+        sys.exit(1)
+
+
+def _show(console: Console, seen: Gathered, found: list[Finding]) -> None:
+    columns = [
+        Column("Severity", style=lambda severity: _STYLES[severity]),
+        Column("Subject"),
+        Column("Finding"),
+        Column("What to do"),
+    ]
+    if found:
+        console.table(columns, [(each.severity, each.subject, each.what, each.action) for each in found])
+        console.print()
+    for why in seen.unchecked:
+        console.note(why)
+    counts = {severity: sum(each.severity == severity for each in found) for severity in SEVERITIES}
+    said = ", ".join(
+        plural(count, severity) for severity, count in counts.items() if count and severity != "critical"
+    )
+    if counts["critical"]:
+        said = f"{counts['critical']:,} critical" + (f", {said}" if said else "")
+    looked = ", ".join(
+        (
+            plural(len(seen.state.description.nodes), "broker"),
+            plural(seen.state.partitions, "partition"),
+            plural(len(seen.groups), "group"),
+        )
+    )
+    console.print(f"{said or 'nothing is wrong'} ({looked})")
+
+
+async def gather(admin: Admin, interval: float, only_groups: Collection[str] = ()) -> Gathered:
+    """Find out everything that can be. What a user may not see, or a broker doesn't know, is noted as unchecked."""
+    state = await look(admin)
+    seen = Gathered(state, now_ms(), unchecked=list(state.remarks))
+    names = list(state.topics)
+    seen.topic_configs = await _try(seen, "settings of topics", _topic_configs(admin, names), {})
+    running = [node.id for node in state.description.nodes]
+    seen.broker_configs = await _try(seen, "settings of brokers", _broker_configs(admin, running), {})
+    led = _led(state.topics)
+    seen.latest = await _try(seen, "timestamps", _latest(admin, led), {})
+    seen.hanging = await _try(seen, "hanging transactions", admin.find_hanging_transactions(led), [])
+    letters = [partition for partition in led if DEAD_LETTERS.search(partition.topic)]
+    seen.dead_letters = await _try(seen, "dead letters", _last_hour(admin, letters, seen.now_ms), {})
+    await _gather_groups(admin, seen, interval, only_groups)
+    return seen
+
+
+async def _try(seen: Gathered, what: str, work: Awaitable[T], otherwise: T) -> T:
+    """The result of a check; if it fails, that is noted, and the others go on."""
+    try:
+        return await work
+    except ClientError as error:
+        seen.unchecked.append(f"{what} couldn't be checked: {one_line(error)}")
+        return otherwise
+
+
+def _led(topics: Mapping[str, TopicMetadata]) -> list[TopicPartition]:
+    """The partitions that can be asked."""
+    return [
+        TopicPartition(name, number)
+        for name, topic in topics.items()
+        for number, partition in topic.partitions.items()
+        if partition.leader is not None
+    ]
+
+
+async def _topic_configs(admin: Admin, names: Collection[str]) -> dict[str, dict[str, str]]:
+    from ..admin import ConfigResource
+
+    return await _configs(admin, [ConfigResource.topic(name) for name in names], TOPIC_KEYS)
+
+
+async def _broker_configs(admin: Admin, numbers: Collection[int]) -> dict[str, dict[str, str]]:
+    from ..admin import ConfigResource
+
+    return await _configs(admin, [ConfigResource.broker(number) for number in numbers], BROKER_KEYS)
+
+
+async def _configs(
+    admin: Admin, resources: Collection[ConfigResource], keys: tuple[str, ...]
+) -> dict[str, dict[str, str]]:
+    if not resources:
+        return {}
+    found = await admin.describe_configs(resources, keys=keys)
+    return {
+        resource.name: {name: entry.value for name, entry in entries.items() if entry.value is not None}
+        for resource, entries in found.items()
+    }
+
+
+async def _latest(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    if not partitions:
+        return {}
+    listed = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.MAX_TIMESTAMP))
+    return {partition: found.timestamp for partition, found in listed.items() if found.timestamp is not None}
+
+
+async def _last_hour(admin: Admin, partitions: Collection[TopicPartition], now: int) -> dict[str, int]:
+    """How many records these topics got in the last hour."""
+    if not partitions:
+        return {}
+    ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+    since = await admin.list_offsets(dict.fromkeys(partitions, now - _HOUR_MS))
+    counts: dict[str, int] = {}
+    for partition, end in ends.items():
+        first = since[partition].offset
+        counts[partition.topic] = counts.get(partition.topic, 0) + (end.offset - first if first >= 0 else 0)
+    return counts
+
+
+async def _gather_groups(admin: Admin, seen: Gathered, interval: float, only: Collection[str]) -> None:
+    listed = await _try(seen, "groups", admin.list_groups(), {})
+    names = [name for name in listed if not only or name in only]
+    seen.groups = await _described(admin, seen, names)
+    seen.lags = await _lags(admin, seen, seen.groups)
+    watched = [
+        name
+        for name, group in seen.groups.items()
+        if group.members
+        and (group.state != "Stable" or any(lag.records for lag in seen.lags.get(name, {}).values()))
+    ]
+    if watched and interval > 0:
+        await asyncio.sleep(interval)
+        seen.later_groups = await _described(admin, seen, watched)
+        seen.later = await _lags(admin, seen, watched)
+
+
+async def _described(admin: Admin, seen: Gathered, names: Collection[str]) -> dict[str, GroupDescription]:
+    from ..admin import PartialError
+
+    if not names:
+        return {}
+    try:
+        return await admin.describe_groups(names)
+    except PartialError as error:
+        # Groups that are gone meanwhile, or that this user may not see.
+        return error.results
+    except ClientError as error:
+        seen.unchecked.append(f"groups couldn't be described: {one_line(error)}")
+        return {}
+
+
+async def _lags(
+    admin: Admin, seen: Gathered, names: Collection[str]
+) -> dict[str, dict[TopicPartition, PartitionLag]]:
+    free = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(name: str) -> dict[TopicPartition, Any]:
+        async with free:
+            return await _try(seen, f"lag of group {name}", admin.group_lag(name), {})
+
+    return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))

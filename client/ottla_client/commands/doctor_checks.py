@@ -1,0 +1,508 @@
+"""What `ottla cluster doctor` looks at: pure functions from what was gathered to findings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ..types import TopicPartition
+from .admin_common import plural, ranges_of, show_seconds
+from .cluster_state import ClusterState
+from .progress import amount_of_bytes
+
+if TYPE_CHECKING:
+    from ..admin import GroupDescription, HangingTransaction, PartitionLag
+
+CRITICAL: Final = "critical"
+WARNING: Final = "warning"
+NOTE: Final = "note"
+SEVERITIES: Final = (CRITICAL, WARNING, NOTE)
+
+TOPIC_KEYS: Final = (
+    "cleanup.policy",
+    "max.message.bytes",
+    "min.insync.replicas",
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+    "segment.ms",
+    "unclean.leader.election.enable",
+)
+BROKER_KEYS: Final = (
+    "auto.create.topics.enable",
+    "default.replication.factor",
+    "message.max.bytes",
+    "min.insync.replicas",
+    "num.partitions",
+    "replica.fetch.max.bytes",
+    "replica.lag.time.max.ms",
+    "unclean.leader.election.enable",
+)
+"""Also compared between brokers."""
+INTERNAL: Final = ("__consumer_offsets", "__transaction_state")
+
+DEAD_LETTERS: Final = re.compile(r"dead[-_.]?letters?|(^|[-_.])(dlq|dlt)($|[-_.])", re.IGNORECASE)
+"""Names of topics that take records which couldn't be processed."""
+
+_FEW_PERCENT: Final = 0.05
+_SOME_PERCENT: Final = 0.10
+_STUCK_SECONDS: Final = 60.0
+_FUTURE_SECONDS: Final = 60.0
+_NEAR_RETENTION: Final = 0.8
+_LEAST_SKEW: Final = 5
+_NAMED: Final = 5
+_REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
+
+
+class Finding(NamedTuple):
+    """Something that is wrong, or soon will be.
+
+    ``check`` is a short name that doesn't change; ``action`` says what to do.
+    """
+
+    severity: str
+    check: str
+    subject: str
+    what: str
+    action: str
+
+
+Configs = Mapping[str, Mapping[str, str]]
+"""Values of configs by the name of a topic or broker."""
+Lags = Mapping[TopicPartition, "PartitionLag"]
+
+
+@dataclass(slots=True)
+class Gathered:
+    """All that was found out. Times are in milliseconds.
+
+    Attributes:
+        groups, lags: described groups, and their lags by group.
+        later: the groups that had a lag and members, and their lags some seconds later.
+        later_groups: the states of groups at that time.
+        latest: the largest timestamp in each partition.
+        dead_letters: how many records such topics got in the last hour.
+        unchecked: what couldn't be found out, and why.
+    """
+
+    state: ClusterState
+    now_ms: int
+    topic_configs: Configs = field(default_factory=dict)
+    broker_configs: Configs = field(default_factory=dict)
+    groups: Mapping[str, GroupDescription] = field(default_factory=dict)
+    lags: Mapping[str, Lags] = field(default_factory=dict)
+    later: Mapping[str, Lags] = field(default_factory=dict)
+    later_groups: Mapping[str, GroupDescription] = field(default_factory=dict)
+    hanging: Sequence[HangingTransaction] = ()
+    latest: Mapping[TopicPartition, int] = field(default_factory=dict)
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
+    unchecked: list[str] = field(default_factory=list)
+
+
+def findings_of(seen: Gathered) -> list[Finding]:
+    """All findings, the worst first."""
+    found = [finding for check in CHECKS for finding in check(seen)]
+    return sorted(found, key=lambda each: SEVERITIES.index(each.severity))
+
+
+def some_of(names: Sequence[str]) -> str:
+    """``a, b, c, d, e and 3 more``"""
+    shown = ", ".join(names[:_NAMED])
+    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED:,} more"
+
+
+def controller(seen: Gathered) -> Iterator[Finding]:
+    if seen.state.description.controller_id is None:
+        yield Finding(
+            CRITICAL,
+            "controller",
+            "cluster",
+            "The cluster has no controller: no leader is elected, and topics can't be changed.",
+            "Check that brokers reach ZooKeeper (or the KRaft quorum), and look into their logs.",
+        )
+
+
+def brokers(seen: Gathered) -> Iterator[Finding]:
+    for broker in seen.state.down:
+        yield Finding(
+            CRITICAL,
+            "broker-down",
+            f"broker {broker}",
+            "It has replicas, but isn't running.",
+            f"Start it, or move its replicas: ottla cluster drain {broker}",
+        )
+
+
+_PARTITIONS: Final = {
+    "offline": (
+        CRITICAL,
+        "{} no leader: writing and reading fail.",
+        "Start the brokers that have its replicas. Only if they are lost: ottla cluster elect --unclean",
+    ),
+    "below-min-isr": (
+        CRITICAL,
+        "{} fewer replicas in sync than min.insync.replicas: acks=all fails.",
+        "Start the missing brokers, or lower min.insync.replicas until they are back.",
+    ),
+    "under-replicated": (
+        WARNING,
+        "{} replicas out of sync.",
+        "A broker is down, slow or out of disk: see the other findings and ottla cluster describe.",
+    ),
+}
+
+
+def partitions(seen: Gathered) -> Iterator[Finding]:
+    by_kind: dict[str, dict[str, list[int]]] = {}
+    for problem in seen.state.problems:
+        by_kind.setdefault(problem.problem, {}).setdefault(problem.topic, []).append(problem.partition)
+    for kind, topics in by_kind.items():
+        severity, what, action = _PARTITIONS[kind]
+        for topic, numbers in topics.items():
+            text = what.format(
+                "A partition has" if len(numbers) == 1 else f"{len(numbers):,} partitions have"
+            )
+            yield Finding(severity, kind, f"{topic}:{ranges_of(numbers)}", text, action)
+
+
+def leaders(seen: Gathered) -> Iterator[Finding]:
+    state = seen.state
+    if state.partitions and state.not_preferred > _SOME_PERCENT * state.partitions:
+        yield Finding(
+            WARNING,
+            "preferred-leaders",
+            "cluster",
+            f"{state.not_preferred:,} of {state.partitions:,} partitions aren't led by their preferred replica.",
+            "ottla cluster elect",
+        )
+    running = [row for row in state.brokers if row["address"] is not None]
+    if len(running) < 2:
+        return
+    average = sum(row["leads"] for row in running) / len(running)
+    for row in running:
+        if row["leads"] - average >= _LEAST_SKEW and row["leads"] > 1.5 * average:
+            yield Finding(
+                WARNING,
+                "leader-skew",
+                f"broker {row['broker']}",
+                f"It leads {row['leads']:,} partitions; the average is {average:,.0f}.",
+                "ottla cluster elect; if that isn't enough: ottla cluster reassign",
+            )
+
+
+def racks(seen: Gathered) -> Iterator[Finding]:
+    known = {node.id: node.rack for node in seen.state.description.nodes}
+    if not any(known.values()):
+        return
+    without = sorted(broker for broker, rack in known.items() if rack is None)
+    if without:
+        yield Finding(
+            WARNING,
+            "racks",
+            f"brokers {ranges_of(without)}",
+            "They name no rack, others do: replicas aren't spread over racks then.",
+            "Set broker.rack on all brokers.",
+        )
+    elif len(set(known.values())) > 1:
+        alone = [
+            f"{name}:{partition.partition}"
+            for name, topic in seen.state.topics.items()
+            for partition in topic.partitions.values()
+            if len(partition.replicas) > 1 and len({known.get(each) for each in partition.replicas}) == 1
+        ]
+        if alone:
+            yield Finding(
+                WARNING,
+                "racks",
+                some_of(alone),
+                "All replicas are in one rack.",
+                "ottla cluster reassign spreads them over racks.",
+            )
+
+
+def disks(seen: Gathered) -> Iterator[Finding]:
+    for broker, folders in sorted(seen.state.folders.items()):
+        for folder in folders:
+            subject = f"broker {broker}, {folder.path}"
+            if folder.error:
+                yield Finding(
+                    CRITICAL,
+                    "log-dir",
+                    subject,
+                    f"The data folder has failed (error {folder.error}).",
+                    "Repair or replace the disk and restart the broker; replicas come back from their leaders.",
+                )
+            elif folder.usable_bytes is not None and folder.total_bytes:
+                share = folder.usable_bytes / folder.total_bytes
+                if share < _SOME_PERCENT:
+                    yield Finding(
+                        CRITICAL if share < _FEW_PERCENT else WARNING,
+                        "disk",
+                        subject,
+                        f"{share:.0%} free: {amount_of_bytes(folder.usable_bytes)}"
+                        f" of {amount_of_bytes(folder.total_bytes)}.",
+                        "Shorten retention, move partitions (ottla cluster reassign), or add space.",
+                    )
+
+
+def _number(configs: Mapping[str, str], key: str) -> int | None:
+    try:
+        return int(configs[key])
+    except (KeyError, ValueError):
+        return None
+
+
+def replication(seen: Gathered) -> Iterator[Finding]:
+    """Replication factors, and settings that contradict them."""
+    running = sum(row["address"] is not None for row in seen.state.brokers)
+    single: list[str] = []
+    strict: list[str] = []
+    for name, topic in seen.state.topics.items():
+        factors = [len(partition.replicas) for partition in topic.partitions.values()]
+        if not factors:
+            continue
+        least = min(factors)
+        minimum = _number(seen.topic_configs.get(name, {}), "min.insync.replicas")
+        if minimum is not None and minimum > least:
+            yield Finding(
+                CRITICAL,
+                "min-isr",
+                name,
+                f"min.insync.replicas is {minimum} with {plural(least, 'replica')}: acks=all always fails.",
+                f"ottla configs alter {name} --set min.insync.replicas={max(1, least - 1)}, or add replicas.",
+            )
+        elif minimum is not None and minimum == least > 1:
+            strict.append(name)
+        if name in INTERNAL and least < min(3, running):
+            yield Finding(
+                WARNING,
+                "internal-replication",
+                name,
+                f"It has {plural(least, 'replica')}: groups or transactions stop with one of {running} brokers.",
+                f"Add replicas, up to {min(3, running)}: ottla cluster reassign --file PLAN --execute",
+            )
+        elif least == 1 and running > 1:
+            single.append(name)
+    if single:
+        yield Finding(
+            WARNING,
+            "replication",
+            some_of(single),
+            "There is one replica: the records are gone if its disk fails, and out of reach while its broker is down.",
+            "Add replicas: ottla cluster reassign --file PLAN --execute",
+        )
+    if strict:
+        yield Finding(
+            WARNING,
+            "min-isr",
+            some_of(strict),
+            "min.insync.replicas equals the number of replicas: acks=all fails whenever one broker is down.",
+            "Lower min.insync.replicas by one, or add a replica.",
+        )
+
+
+def topic_settings(seen: Gathered) -> Iterator[Finding]:
+    unclean: list[str] = []
+    fetch = [
+        value
+        for configs in seen.broker_configs.values()
+        if (value := _number(configs, "replica.fetch.max.bytes")) is not None
+    ]
+    for name, configs in seen.topic_configs.items():
+        if configs.get("unclean.leader.election.enable") == "true":
+            unclean.append(name)
+        if "delete" in configs.get("cleanup.policy", ""):
+            for what, unit in (("ms", "ms"), ("bytes", "bytes")):
+                keep, segment = _number(configs, f"retention.{what}"), _number(configs, f"segment.{what}")
+                if keep is not None and segment is not None and 0 <= keep < segment:
+                    yield Finding(
+                        NOTE,
+                        "retention",
+                        name,
+                        f"retention.{what} ({keep:,} {unit}) is less than segment.{what} ({segment:,}):"
+                        " records stay until their segment is full or old.",
+                        f"Set segment.{what} to a fraction of retention.{what}.",
+                    )
+        largest = _number(configs, "max.message.bytes")
+        if largest is not None and fetch and largest > min(fetch):
+            yield Finding(
+                NOTE,
+                "message-size",
+                name,
+                f"max.message.bytes ({largest:,}) is more than replica.fetch.max.bytes ({min(fetch):,}):"
+                " large batches are replicated one at a time.",
+                "Raise replica.fetch.max.bytes on all brokers.",
+            )
+    if unclean:
+        yield Finding(
+            WARNING,
+            "unclean-election",
+            some_of(unclean),
+            "unclean.leader.election.enable is true: a replica out of sync may lead, and committed records are lost.",
+            "Set it to false unless availability matters more than records.",
+        )
+
+
+def broker_settings(seen: Gathered) -> Iterator[Finding]:
+    """Settings that should be the same on all brokers."""
+    for key in BROKER_KEYS:
+        values: dict[str, list[int]] = {}
+        for broker, configs in seen.broker_configs.items():
+            if key in configs:
+                values.setdefault(configs[key], []).append(int(broker))
+        if len(values) > 1:
+            shown = "; ".join(f"{value}: broker {ranges_of(numbers)}" for value, numbers in values.items())
+            yield Finding(
+                WARNING,
+                "broker-configs",
+                key,
+                f"Brokers differ: {shown}.",
+                "Give all brokers the same value.",
+            )
+
+
+def groups(seen: Gathered) -> Iterator[Finding]:
+    for name, group in seen.groups.items():
+        after = seen.later_groups.get(name)
+        if group.state in _REBALANCING and after is not None and after.state in _REBALANCING:
+            yield Finding(
+                WARNING,
+                "group-rebalances",
+                f"group {name}",
+                f"It was rebalancing at both looks ({group.state}, {after.state}).",
+                "Members join again and again: they take longer than max.poll.interval.ms, or restart. See their logs.",
+            )
+        elif after is not None and group.members and _members(group).isdisjoint(_members(after)):
+            yield Finding(
+                WARNING,
+                "group-rebalances",
+                f"group {name}",
+                "All of its members were replaced between two looks.",
+                "Consumers restart, or time out: see their logs, session.timeout.ms and max.poll.interval.ms.",
+            )
+        yield from _group_lags(seen, name, group)
+
+
+def _members(group: GroupDescription) -> set[str]:
+    return {member.member_id for member in group.members}
+
+
+def _group_lags(seen: Gathered, name: str, group: GroupDescription) -> Iterator[Finding]:
+    lost: list[str] = []
+    stuck: list[str] = []
+    near: list[str] = []
+    behind = 0
+    for partition, lag in seen.lags.get(name, {}).items():
+        if lag.committed is None or lag.end is None:
+            continue
+        offset = lag.committed.offset
+        if lag.start is not None and offset < lag.start and lag.end > lag.start:
+            lost.append(str(partition))
+        behind += lag.records or 0
+        later = seen.later.get(name, {}).get(partition)
+        if (
+            group.members
+            and lag.records
+            and (lag.seconds or 0) > _STUCK_SECONDS
+            and later is not None
+            and later.committed is not None
+            and later.committed.offset == offset
+        ):
+            stuck.append(f"{partition} at offset {offset}")
+        keep = _number(seen.topic_configs.get(partition.topic, {}), "retention.ms")
+        deletes = "delete" in seen.topic_configs.get(partition.topic, {}).get("cleanup.policy", "")
+        if deletes and keep and keep > 0 and (lag.seconds or 0) * 1000 > _NEAR_RETENTION * keep:
+            near.append(str(partition))
+    if lost:
+        yield Finding(
+            CRITICAL,
+            "group-lost-records",
+            f"group {name}",
+            f"Its committed offset is before the first record that is left: {some_of(lost)}.",
+            "Records were removed unread. Read on with ottla groups reset-offsets, and lengthen retention.",
+        )
+    if near:
+        yield Finding(
+            CRITICAL,
+            "group-near-retention",
+            f"group {name}",
+            f"Its next record is about to be removed by retention: {some_of(near)}.",
+            "Start more consumers, or lengthen retention.ms until it has caught up.",
+        )
+    if stuck:
+        yield Finding(
+            WARNING,
+            "group-stuck",
+            f"group {name}",
+            f"Its members don't get on: {some_of(stuck)}.",
+            "A record may fail again and again: ottla consume TOPIC --from OFFSET -n 1 shows it. Fix or skip it.",
+        )
+    if not group.members and behind and group.state != "Dead":
+        yield Finding(
+            NOTE,
+            "group-without-members",
+            f"group {name}",
+            f"It has no members, and {plural(behind, 'record')} to read.",
+            "Start its consumers, or remove it: ottla groups delete",
+        )
+
+
+def transactions(seen: Gathered) -> Iterator[Finding]:
+    for each in seen.hanging:
+        yield Finding(
+            CRITICAL,
+            "hanging-transaction",
+            str(each.partition),
+            f"A transaction of producer {each.producer.producer_id} hangs: read_committed consumers wait behind it.",
+            f"ottla transactions abort --topic {each.partition.topic} --partition {each.partition.partition}"
+            f" --start-offset {each.producer.transaction_start_offset}",
+        )
+
+
+def dead_letters(seen: Gathered) -> Iterator[Finding]:
+    for topic, count in seen.dead_letters.items():
+        if count:
+            yield Finding(
+                WARNING,
+                "dead-letters",
+                topic,
+                f"It got {plural(count, 'record')} in the last hour.",
+                f"ottla consume {topic} --from -5 -e shows the last of them.",
+            )
+
+
+def clocks(seen: Gathered) -> Iterator[Finding]:
+    ahead = {
+        partition: (latest - seen.now_ms) / 1000
+        for partition, latest in seen.latest.items()
+        if latest - seen.now_ms > _FUTURE_SECONDS * 1000
+    }
+    if ahead:
+        names = [str(partition) for partition in sorted(ahead)]
+        yield Finding(
+            WARNING,
+            "clocks",
+            some_of(names),
+            f"Records have timestamps up to {show_seconds(max(ahead.values()))} in the future:"
+            " retention keeps them longer, and lag in time is wrong.",
+            "Set the clocks of producers and brokers by NTP, or message.timestamp.type=LogAppendTime.",
+        )
+
+
+CHECKS: Final = (
+    controller,
+    brokers,
+    partitions,
+    leaders,
+    racks,
+    disks,
+    replication,
+    topic_settings,
+    broker_settings,
+    groups,
+    transactions,
+    dead_letters,
+    clocks,
+)

@@ -1,0 +1,250 @@
+"""`ottla cluster doctor`: each check on made-up clusters, and the command on a real one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from tests.badinput.requests import produce, records
+from tests.client.commands.ottla_command import Ottla
+from tests.support.processes import BrokerProcess
+from tests.support.wire import Wire
+
+from ottla_client.admin import (
+    ClusterDescription,
+    GroupDescription,
+    HangingTransaction,
+    LogDir,
+    MemberDescription,
+    PartitionLag,
+    ProducerState,
+)
+from ottla_client.commands.cluster_state import ClusterState
+from ottla_client.commands.doctor_checks import DEAD_LETTERS, Finding, Gathered, findings_of
+from ottla_client.types import Node, OffsetAndMetadata, PartitionMetadata, TopicMetadata, TopicPartition
+
+NOW = 1_700_000_000_000
+P = TopicPartition("t", 0)
+HEALTHY = {"cleanup.policy": "delete", "retention.ms": "604800000", "min.insync.replicas": "2"}
+
+
+def node(number: int, rack: str | None = None) -> Node:
+    return Node(number, f"b{number}", 9092, rack)
+
+
+def topic(name: str, *partitions: tuple[int | None, tuple[int, ...], tuple[int, ...]]) -> TopicMetadata:
+    """A topic whose partitions have these leaders, replicas and in-sync replicas."""
+    found = {
+        number: PartitionMetadata(number, leader, 0, replicas, isr)
+        for number, (leader, replicas, isr) in enumerate(partitions)
+    }
+    return TopicMetadata(name, None, found)
+
+
+def world(
+    *topics: TopicMetadata,
+    nodes: tuple[Node, ...] = (node(1), node(2), node(3)),
+    controller: int | None = 1,
+    minimums: Mapping[str, int] | None = None,
+    folders: Mapping[int, tuple[LogDir, ...]] | None = None,
+    **given: Any,
+) -> Gathered:
+    named = {each.name: each for each in topics or (topic("t", (1, (1, 2, 3), (1, 2, 3))),)}
+    state = ClusterState(
+        ClusterDescription("id", controller, nodes), named, minimums or {}, folders or {}, None
+    )
+    configs = dict.fromkeys(named, HEALTHY)
+    return Gathered(state, NOW, **{"topic_configs": configs, **given})
+
+
+def group(state: str = "Stable", members: tuple[str, ...] = ("m",)) -> GroupDescription:
+    return GroupDescription(
+        "g",
+        state,
+        "consumer",
+        "range",
+        1,
+        tuple(MemberDescription(each, None, each, "h") for each in members),
+    )
+
+
+def lag(
+    committed: int, end: int, seconds: float, start: int = 0
+) -> dict[str, dict[TopicPartition, PartitionLag]]:
+    return {"g": {P: PartitionLag(OffsetAndMetadata(committed), start, end, end - committed, seconds)}}
+
+
+THREE = (1, 2, 3)
+WITH_GROUP = {"groups": {"g": group()}}
+HANGING = HangingTransaction(P, ProducerState(7, 0, 1, NOW, 0, 5))
+
+CASES: list[tuple[str, Gathered, list[tuple[str, str]]]] = [
+    ("healthy", world(), []),
+    ("no controller", world(controller=None), [("critical", "controller")]),
+    (
+        "a broker is down",
+        world(nodes=(node(1), node(2))),
+        [("critical", "broker-down")],
+    ),
+    (
+        "offline",
+        world(topic("t", (None, THREE, THREE))),
+        [("critical", "offline")],
+    ),
+    (
+        "below min isr",
+        world(topic("t", (1, THREE, (1,))), minimums={"t": 2}),
+        [("critical", "below-min-isr")],
+    ),
+    ("under-replicated", world(topic("t", (1, THREE, (1, 2)))), [("warning", "under-replicated")]),
+    ("not preferred", world(topic("t", (2, THREE, THREE))), [("warning", "preferred-leaders")]),
+    (
+        "skew",
+        world(topic("t", *[(1, THREE, THREE)] * 12, *[(2, (2, 3, 1), THREE)] * 2)),
+        [("warning", "leader-skew")],
+    ),
+    ("racks", world(nodes=(node(1, "a"), node(2, "b"), node(3))), [("warning", "racks")]),
+    (
+        "one rack",
+        world(nodes=(node(1, "a"), node(2, "a"), node(3, "a"), node(4, "b"))),
+        [("warning", "racks")],
+    ),
+    (
+        "a failed folder",
+        world(folders={1: (LogDir("/d", {}, error=56),)}),
+        [("critical", "log-dir")],
+    ),
+    ("full", world(folders={1: (LogDir("/d", {}, 100, 3),)}), [("critical", "disk")]),
+    ("nearly full", world(folders={1: (LogDir("/d", {}, 100, 8),)}), [("warning", "disk")]),
+    ("room", world(folders={1: (LogDir("/d", {}, 100, 50),)}), []),
+    (
+        "more min isr than replicas",
+        world(topic_configs={"t": {**HEALTHY, "min.insync.replicas": "4"}}),
+        [("critical", "min-isr")],
+    ),
+    (
+        "as many min isr as replicas",
+        world(topic_configs={"t": {**HEALTHY, "min.insync.replicas": "3"}}),
+        [("warning", "min-isr")],
+    ),
+    (
+        "one replica",
+        world(topic("t", (1, (1,), (1,))), topic_configs={"t": {**HEALTHY, "min.insync.replicas": "1"}}),
+        [("warning", "replication")],
+    ),
+    (
+        "groups with one replica",
+        world(
+            topic("__consumer_offsets", (1, (1,), (1,))),
+            topic_configs={},
+        ),
+        [("warning", "internal-replication")],
+    ),
+    (
+        "retention below segments",
+        world(topic_configs={"t": {**HEALTHY, "retention.ms": "1000", "segment.ms": "60000"}}),
+        [("note", "retention")],
+    ),
+    (
+        "unclean",
+        world(topic_configs={"t": {**HEALTHY, "unclean.leader.election.enable": "true"}}),
+        [("warning", "unclean-election")],
+    ),
+    (
+        "large messages",
+        world(
+            topic_configs={"t": {**HEALTHY, "max.message.bytes": "5000000"}},
+            broker_configs={"1": {"replica.fetch.max.bytes": "1048576"}},
+        ),
+        [("note", "message-size")],
+    ),
+    (
+        "brokers differ",
+        world(broker_configs={"1": {"num.partitions": "1"}, "2": {"num.partitions": "3"}}),
+        [("warning", "broker-configs")],
+    ),
+    (
+        "rebalances",
+        world(groups={"g": group("PreparingRebalance")}, later_groups={"g": group("CompletingRebalance")}),
+        [("warning", "group-rebalances")],
+    ),
+    (
+        "members replaced",
+        world(**WITH_GROUP, later_groups={"g": group(members=("n",))}),
+        [("warning", "group-rebalances")],
+    ),
+    (
+        "stuck",
+        world(**WITH_GROUP, lags=lag(5, 9, 100), later=lag(5, 12, 105)),
+        [("warning", "group-stuck")],
+    ),
+    ("slow, but moving", world(**WITH_GROUP, lags=lag(5, 9, 100), later=lag(6, 12, 105)), []),
+    ("just behind", world(**WITH_GROUP, lags=lag(5, 9, 2), later=lag(5, 12, 7)), []),
+    (
+        "lost records",
+        world(**WITH_GROUP, lags=lag(5, 90, 10, start=20)),
+        [("critical", "group-lost-records")],
+    ),
+    ("near retention", world(**WITH_GROUP, lags=lag(5, 90, 600_000)), [("critical", "group-near-retention")]),
+    (
+        "no members",
+        world(groups={"g": group("Empty", ())}, lags=lag(5, 9, 5)),
+        [("note", "group-without-members")],
+    ),
+    ("hanging", world(hanging=[HANGING]), [("critical", "hanging-transaction")]),
+    ("dead letters", world(dead_letters={"orders.dlq": 3}), [("warning", "dead-letters")]),
+    ("old dead letters", world(dead_letters={"orders.dlq": 0}), []),
+    ("clock", world(latest={P: NOW + 3_600_000}), [("warning", "clocks")]),
+]
+
+
+@pytest.mark.parametrize(("seen", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_checks(seen: Gathered, expected: list[tuple[str, str]]) -> None:
+    found = findings_of(seen)
+    assert [(each.severity, each.check) for each in found] == expected
+    for each in found:
+        assert each.what.endswith((".", ")."))
+        assert each.action
+        assert isinstance(each, Finding)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("orders-dead-letters", True),
+        ("DeadLetter", True),
+        ("orders.dlq", True),
+        ("orders-dlt", True),
+        ("dlq", True),
+        ("orders", False),
+        ("ballast", False),
+        ("handlq", False),
+    ],
+)
+def test_names_of_dead_letter_topics(name: str, is_one: bool) -> None:
+    assert (DEAD_LETTERS.search(name) is not None) is is_one
+
+
+def test_the_command(
+    broker: BrokerProcess, new_topic: Callable[..., str], new_name: Callable[..., str]
+) -> None:
+    ottla = Ottla(broker.bootstrap)
+    strict = new_topic(min_insync_replicas=2)
+    letters = new_topic(prefix="t.dlq")
+    with Wire(broker.port) as wire:
+        assert produce(wire, letters, records(b"a", b"b", b"c"))[0] == 0
+    name = new_name("nobody")
+    result = ottla.run("cluster", "doctor", "--interval", "0", "--group", name, "--json")
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    assert document["healthy"] is False
+    assert document["unchecked"] == []
+    mine = {(each["check"], each["subject"]) for each in document["findings"]}
+    assert {("min-isr", strict), ("below-min-isr", f"{strict}:0"), ("dead-letters", letters)} <= mine
+    text = ottla.run("cluster", "doctor", "--interval", "0", "--group", name)
+    assert text.exit_code == 1
+    assert "min.insync.replicas is 2 with 1 replica: acks=all always fails." in text.stdout
+    assert "It got 3 records in the last hour." in text.stdout
+    ottla("topics", "delete", strict, letters, "--yes")
