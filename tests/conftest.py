@@ -26,6 +26,8 @@ settings.load_profile("suite")
 
 # Waits that make tests slow, made short; nothing else differs from the defaults.
 QUICK: dict[str, object] = {
+    "group.consumer.heartbeat.interval.ms": 300,
+    "group.consumer.min.heartbeat.interval.ms": 100,
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 500,
     "log.cleaner.backoff.ms": 200,

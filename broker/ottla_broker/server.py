@@ -19,11 +19,14 @@ from typing import TYPE_CHECKING
 from ottla_broker import events
 from ottla_broker.background import Background
 from ottla_broker.clock import Clock
+from ottla_broker.config.group_configs import group_times
 from ottla_broker.config.security_keys import SaslKeys
 from ottla_broker.config.topics import log_config
 from ottla_broker.controller.client_quotas import LocalConfigs, QuotaAdmin
 from ottla_broker.controller.standalone import StandaloneController
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
+from ottla_broker.coordinator.group.modern.settings import GroupTimes
+from ottla_broker.coordinator.group.modern.topics import CachedTopics
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla_broker.coordinator.transaction.metadata import Producer
@@ -361,7 +364,16 @@ class Broker:
         """Start the group coordinator. The lists take callbacks for deleted topics and changed broker configs."""
         settings = GroupSettings.from_config(self.config)
         partitions = partial(self._partitions_of, OFFSETS_TOPIC, settings.topic_partitions)
-        self.groups = GroupCoordinator(settings, self.clock, self.random, partitions)
+        self.groups = GroupCoordinator(
+            settings,
+            self.clock,
+            self.random,
+            partitions,
+            CachedTopics(self.metadata),
+            lambda group_id: GroupTimes(
+                *group_times(self.config, self.metadata.group_configs.get(group_id, {}))
+            ),
+        )
         self.replicas.listeners.append(self.groups)
         on_topic_deleted.append(self.groups.on_partitions_deleted)
         on_broker_configs.append(self._update_connection_limits)
@@ -468,7 +480,10 @@ class Broker:
         return Services(
             config=self.config,
             clock=self.clock,
-            served=served_apis(in_cluster=member is not None),
+            served=served_apis(
+                in_cluster=member is not None,
+                consumer_protocol="consumer" in self.config.group_coordinator_rebalance_protocols,
+            ),
             authorizer=self._authorizer(),
             metadata=self.metadata,
             controller=self.controller,

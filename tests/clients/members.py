@@ -157,7 +157,13 @@ class ConfluentMember(Member):
         if self.instance_id is not None:
             config["group.instance.id"] = self.instance_id
         config.update(self.extra)
-        cooperative = config["partition.assignment.strategy"] == "cooperative-sticky"
+        consumer_protocol = config.get("group.protocol") == "consumer"
+        if consumer_protocol:
+            # The broker decides about these.
+            for key in ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"):
+                config.pop(key)
+        strategy = config.get("partition.assignment.strategy")
+        cooperative = consumer_protocol or strategy == "cooperative-sticky"
         consumer = ck.Consumer(config)
 
         def pairs(partitions: list[ck.TopicPartition]) -> frozenset[TopicPartition]:

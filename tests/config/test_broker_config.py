@@ -243,9 +243,22 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
         ),
         ({"remote_log_storage_system_enable": "true"}, "remote.log.storage.system.enable: Tiered storage"),
         (
-            {"group_coordinator_rebalance_protocols": "classic,consumer"},
-            "group.coordinator.rebalance.protocols: Only",
+            {"group_coordinator_rebalance_protocols": "consumer"},
+            "group.coordinator.rebalance.protocols: 'consumer' is not allowed (classic can't be left out)",
         ),
+        (
+            {"group_consumer_assignors": "best"},
+            "group.consumer.assignors: 'best' is not allowed (there is no assignor best",
+        ),
+        (
+            {"group_consumer_heartbeat_interval_ms": "1000"},
+            "group.consumer.heartbeat.interval.ms: is 1000, and must be between",
+        ),
+        (
+            {"group_consumer_migration_policy": "sideways"},
+            "group.consumer.migration.policy: 'sideways' is not allowed",
+        ),
+        ({"group_share_enable": "true"}, "group.share.enable: Share groups are not built yet."),
         (
             {"listener_name_plaintext_max_connections": "5"},
             "listener.name.plaintext.max.connections: max.connections can't be set for a single listener",

@@ -16,7 +16,14 @@ ROWS = [
 ]
 KAFKA = {(row[0], row[1]): row[2:] for row in ROWS}
 
-OUR_OWN_DEFAULTS = {"listeners", "log.dir", "zookeeper.session.timeout.ms", "sasl.server.max.receive.size"}
+OUR_OWN_DEFAULTS = {
+    "group.consumer.migration.policy",
+    "group.coordinator.rebalance.protocols",
+    "listeners",
+    "log.dir",
+    "zookeeper.session.timeout.ms",
+    "sasl.server.max.receive.size",
+}
 AUTHORIZERS_KEYS = {"super.users", "allow.everyone.if.no.acl.found"}
 """Kafka's AclAuthorizer reads them itself."""
 OUR_OWN_KEYS = {

@@ -38,6 +38,7 @@ from ottla_protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
 )
+from ottla_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla_protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from ottla_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -266,6 +267,7 @@ REQUESTS: list[tuple[Any, int, ErrorCode | None]] = [
     (DescribeTransactionsRequest(transactional_ids=["x"]), 0, TRANSACTIONAL_ID),
     (ListTransactionsRequest(), 1, None),
     (DescribeGroupsRequest(groups=["g"]), 5, GROUP),
+    (ConsumerGroupDescribeRequest(group_ids=["g"]), 1, GROUP),
     (ListGroupsRequest(), 4, None),
     (DeleteGroupsRequest(groups_names=["g"]), 2, GROUP),
     (CreateTopicsRequest(topics=[CreatableTopic(name="t")]), 7, TOPIC),

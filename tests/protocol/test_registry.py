@@ -70,4 +70,4 @@ def test_errors_carry_their_code() -> None:
 def test_retriable_errors_are_errors() -> None:
     assert ErrorCode.NONE not in RETRIABLE
     assert ErrorCode.UNKNOWN_SERVER_ERROR not in RETRIABLE
-    assert len(ErrorCode) == 128
+    assert len(ErrorCode) == 129

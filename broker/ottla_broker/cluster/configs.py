@@ -1,4 +1,4 @@
-"""The settings of topics and brokers in ZooKeeper, kept up to date.
+"""The settings of topics, groups and brokers in ZooKeeper, kept up to date.
 
 A change writes the entity's node and then a notification, ``/config/changes/config_change_N``; every broker then reads
 the node again. Kafka: ``ZkConfigManager``, ``DynamicConfigManager``.
@@ -27,7 +27,7 @@ _KEPT: Final = 500
 
 Settings = Mapping[str, str]
 Changed = Callable[[str, str, Settings], Awaitable[None]]
-"""Called with the kind (``topics`` or ``brokers``), the name, and the settings."""
+"""Called with the kind (``topics``, ``brokers`` or ``groups``), the name of the node, and the settings."""
 Check = Callable[[str, str, str], None]
 """Called with a kind, a setting's name and its value; raises ValueError if it can't come into force."""
 
@@ -69,6 +69,13 @@ class ClusterConfigs:
         missing = [name for name in topics if name not in self._topics]
         if missing:
             await self._read_topics(missing)
+
+    async def groups(self) -> dict[str, Settings]:
+        """The settings of all groups, by group id. Raises StoreError."""
+        return {
+            ConfigNode.group_of(name): await self.in_force(ConfigNode.GROUPS, name)
+            for name in await self._store.children("/config/groups")
+        }
 
     async def _read_topics(self, names: Iterable[str]) -> None:
         wanted = list(names)
@@ -166,7 +173,7 @@ class ClusterConfigs:
         kind, _, name = ConfigChangeNode.decode(path, data).partition("/")
         if kind == USERS and "/" not in name:
             await self.credentials.reload(name)
-        if kind not in (ConfigNode.TOPICS, ConfigNode.BROKERS):
+        if kind not in (ConfigNode.TOPICS, ConfigNode.BROKERS, ConfigNode.GROUPS):
             if self.on_others is not None:
                 await self.on_others(kind, name)
             return

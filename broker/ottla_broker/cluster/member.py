@@ -23,6 +23,7 @@ from ottla_broker.cluster.peer_monitor import PeerMonitor
 from ottla_broker.cluster.reconnecting_store import ReconnectingStore
 from ottla_broker.cluster.verification_transport import VerificationTransport
 from ottla_broker.config.cluster_keys import RACK_AWARE
+from ottla_broker.config.group_configs import check_group_config
 from ottla_broker.config.sasl import broker_login
 from ottla_broker.config.topics import check_topic_config, log_config
 from ottla_broker.controller.bootstrap import ensure_paths, registration_of, settle_cluster_id
@@ -138,6 +139,7 @@ class ClusterMember:
         default = await self.configs.in_force(ConfigNode.BROKERS, DEFAULT_ENTITY)
         own = await self.configs.in_force(ConfigNode.BROKERS, str(config.broker_id))
         config.apply_dynamic(default, own)
+        self._metadata.group_configs.update(await self.configs.groups())
         self._create_parts()
 
     def _create_parts(self) -> None:
@@ -439,6 +441,8 @@ class ClusterMember:
     def _check_setting(self, kind: str, name: str, text: str) -> None:
         if kind == ConfigNode.TOPICS:
             check_topic_config(name, text)
+        elif kind == ConfigNode.GROUPS:
+            check_group_config(name, text)
         else:
             self._config.check_dynamic({name: text})
 
@@ -458,6 +462,10 @@ class ClusterMember:
             _log.info("topic configured", topic=name, configs=dict(settings))
             if self._active is not None:
                 self._active.leader_balancer.on_configs(name)
+            return
+        if kind == ConfigNode.GROUPS:
+            self._metadata.group_configs[ConfigNode.group_of(name)] = dict(settings)
+            _log.info("group configured", group=ConfigNode.group_of(name), configs=dict(settings))
             return
         if name not in (DEFAULT_ENTITY, str(config.broker_id)):
             return

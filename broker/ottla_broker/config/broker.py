@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ottla_broker.config.authorization_keys import AuthorizationKeys, parse_principals
 from ottla_broker.config.cluster_keys import ClusterKeys
 from ottla_broker.config.environment import PREFIX, read_environment
-from ottla_broker.config.group_keys import GroupKeys
+from ottla_broker.config.group_keys import GroupKeys, check_consumer_times
 from ottla_broker.config.listener_settings import PREFIX as LISTENER_PREFIX
 from ottla_broker.config.listener_settings import full_name, listener_setting
 from ottla_broker.config.listener_settings import unknown as unknown_of_listener
@@ -382,6 +382,9 @@ class BrokerConfig(
                 "group.min.session.timeout.ms",
                 f"must not be more than group.max.session.timeout.ms ({self.group_max_session_timeout_ms})",
             )
+        wrong = check_consumer_times(self)
+        if wrong is not None:
+            raise self._error(*wrong)
         try:
             self._check_retention(self.static)
         except InvalidValue as error:

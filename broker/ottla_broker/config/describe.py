@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from ottla_broker.config.broker import BrokerConfig, all_keys, key_of
+from ottla_broker.config.group_configs import GROUP_KEYS
 from ottla_broker.config.listener_settings import listener_setting
 from ottla_broker.config.model import (
     BOOLEAN,
@@ -34,6 +35,7 @@ DYNAMIC_BROKER_CONFIG: Final = 2
 DYNAMIC_DEFAULT_BROKER_CONFIG: Final = 3
 STATIC_BROKER_CONFIG: Final = 4
 DEFAULT_CONFIG: Final = 5
+GROUP_CONFIG: Final = 8
 
 # ConfigType's codes; 0 is unknown.
 _TYPES: Final = {
@@ -124,6 +126,29 @@ def describe_topic(
                 synonyms[0].source if synonyms else DEFAULT_CONFIG,
                 type=_TYPES[key.kind],
                 documentation=key.documentation,
+                synonyms=synonyms,
+            )
+        )
+    return entries
+
+
+def describe_group(
+    config: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
+) -> list[ConfigEntry]:
+    """Describe a group's configs, or those in ``names``; ``overrides`` are its own settings."""
+    wanted = GROUP_KEYS if names is None else [name for name in names if name in GROUP_KEYS]
+    entries = []
+    for name in wanted:
+        synonyms = _broker_sources(config, f"group.{name}")
+        if name in overrides:
+            synonyms.insert(0, SynonymEntry(name, overrides[name], GROUP_CONFIG))
+        entries.append(
+            ConfigEntry(
+                name,
+                overrides.get(name, config.text(f"group.{name}")),
+                synonyms[0].source if synonyms else DEFAULT_CONFIG,
+                type=_TYPES[GROUP_KEYS[name].kind],
+                documentation=GROUP_KEYS[name].documentation,
                 synonyms=synonyms,
             )
         )

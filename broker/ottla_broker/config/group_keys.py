@@ -2,7 +2,39 @@
 
 from __future__ import annotations
 
-from ottla_broker.config.model import INT_MAX, SHORT, Key, Validator, at_least, integer, long
+from collections.abc import Sequence
+from typing import Final
+
+from ottla_broker.config.model import INT_MAX, LIST, SHORT, STRING, Key, Validator, at_least, integer, long
+
+_ASSIGNORS: Final = (
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
+)
+_POLICIES: Final = ("disabled", "upgrade", "downgrade", "bidirectional")
+
+
+def _check_assignors(names: Sequence[str]) -> str | None:
+    allowed = (*_ASSIGNORS, "uniform", "range")
+    unknown = [name for name in names if name not in allowed]
+    if unknown:
+        return f"there is no assignor {unknown[0]}: {', '.join(allowed)}"
+    return None if names else "at least one assignor must be named"
+
+
+def _check_protocols(names: Sequence[str]) -> str | None:
+    unknown = [name for name in names if name not in ("classic", "consumer")]
+    if unknown:
+        return f"there is no group protocol {unknown[0]}: classic, consumer"
+    return None if "classic" in names else "classic can't be left out"
+
+
+def _check_policy(name: str) -> str | None:
+    return (
+        None
+        if name.lower() in _POLICIES
+        else f"String must be one of (case insensitive): {', '.join(_POLICIES)}"
+    )
 
 
 class GroupKeys:
@@ -18,6 +50,50 @@ class GroupKeys:
         3000, "Time that an empty group waits for further members before its first rebalance."
     )
     group_max_size = integer(INT_MAX, "The most members of a group.", at_least(1))
+    group_coordinator_rebalance_protocols: Key[tuple[str, ...]] = Key(
+        LIST,
+        ("classic", "consumer"),
+        "The group protocols that the broker serves.",
+        Validator(_check_protocols, "classic, or classic,consumer"),
+        note="Kafka's default is classic up to 3.9, and both from 4.0 on.",
+    )
+    group_consumer_assignors: Key[tuple[str, ...]] = Key(
+        LIST,
+        _ASSIGNORS,
+        "Assignors for groups of the consumer protocol (KIP-848); the first is the default.",
+        Validator(
+            _check_assignors, "UniformAssignor and RangeAssignor by Kafka's class names, or uniform, range"
+        ),
+    )
+    group_consumer_max_size = integer(
+        INT_MAX, "The most members of a group of the consumer protocol.", at_least(1)
+    )
+    group_consumer_migration_policy: Key[str] = Key(
+        STRING,
+        "bidirectional",
+        "Whether a classic group becomes one of the consumer protocol when a member of that protocol joins (upgrade),"
+        " and the other way round when its last such member leaves (downgrade), while its members go on.",
+        Validator(_check_policy, ", ".join(_POLICIES)),
+        note="Kafka's default is disabled up to 3.9, and bidirectional from 4.0 on.",
+    )
+    group_consumer_session_timeout_ms = integer(
+        45000, "The session timeout of members of the consumer protocol.", at_least(1)
+    )
+    group_consumer_min_session_timeout_ms = integer(
+        45000, "The shortest session timeout that a group's own config may set.", at_least(1)
+    )
+    group_consumer_max_session_timeout_ms = integer(
+        60000, "The longest session timeout that a group's own config may set.", at_least(1)
+    )
+    group_consumer_heartbeat_interval_ms = integer(
+        5000, "The heartbeat interval of members of the consumer protocol.", at_least(1)
+    )
+    group_consumer_min_heartbeat_interval_ms = integer(
+        5000, "The shortest heartbeat interval that a group's own config may set.", at_least(1)
+    )
+    group_consumer_max_heartbeat_interval_ms = integer(
+        15000, "The longest heartbeat interval that a group's own config may set.", at_least(1)
+    )
     offset_metadata_max_bytes = integer(4096, "The longest metadata text of a committed offset.")
     offsets_topic_replication_factor: Key[int] = Key(
         SHORT,
@@ -43,3 +119,29 @@ class GroupKeys:
     offsets_commit_timeout_ms = integer(
         5000, "The longest wait of a commit for the replicas of the offsets topic.", at_least(1)
     )
+
+
+def check_consumer_times(keys: GroupKeys) -> tuple[str, str] | None:
+    """The key of the consumer protocol's times that contradicts another, and what is wrong, if there is one."""
+    for what in ("heartbeat.interval", "session.timeout"):
+        attribute = what.replace(".", "_")
+        own = getattr(keys, f"group_consumer_{attribute}_ms")
+        least = getattr(keys, f"group_consumer_min_{attribute}_ms")
+        most = getattr(keys, f"group_consumer_max_{attribute}_ms")
+        if least > most:
+            return (
+                f"group.consumer.min.{what}.ms",
+                f"must not be more than group.consumer.max.{what}.ms ({most})",
+            )
+        if not least <= own <= most:
+            return (
+                f"group.consumer.{what}.ms",
+                f"is {own}, and must be between group.consumer.min.{what}.ms ({least}) and"
+                f" group.consumer.max.{what}.ms ({most})",
+            )
+    if keys.group_consumer_heartbeat_interval_ms >= keys.group_consumer_session_timeout_ms:
+        return (
+            "group.consumer.heartbeat.interval.ms",
+            f"must be less than group.consumer.session.timeout.ms ({keys.group_consumer_session_timeout_ms})",
+        )
+    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ottla_broker.config import message_formats
-from ottla_broker.config.model import BOOLEAN, DOUBLE, INT, INT_MAX, LIST, LONG, LONG_MAX, SHORT, STRING
+from ottla_broker.config.model import BOOLEAN, DOUBLE, INT, LONG, LONG_MAX, SHORT, STRING
 
 Row = tuple[str, str, Any, str]
 """Name, type, default, meaning."""
@@ -111,22 +111,15 @@ COORDINATORS: Final[tuple[Row, ...]] = (
     ("transaction.state.log.load.buffer.size", INT, 5242880, "Bytes per read when transaction state is loaded."),
 )
 
-# Details of the newer group protocols.
+# How Kafka runs its group coordinators.
 GROUPS: Final[tuple[Row, ...]] = (
-    ("group.consumer.assignors", LIST,
-     ("org.apache.kafka.coordinator.group.assignor.UniformAssignor",
-      "org.apache.kafka.coordinator.group.assignor.RangeAssignor"),
-     "Assignors for groups of the consumer protocol (KIP-848)."),
-    ("group.consumer.heartbeat.interval.ms", INT, 5000, "The heartbeat interval of their members."),
-    ("group.consumer.max.heartbeat.interval.ms", INT, 15000, "The longest heartbeat interval of such a group."),
-    ("group.consumer.max.session.timeout.ms", INT, 60000, "The longest session timeout of such a group."),
-    ("group.consumer.max.size", INT, INT_MAX, "The most members of such a group."),
-    ("group.consumer.migration.policy", STRING, "disabled", "Migration of groups between the two protocols."),
-    ("group.consumer.min.heartbeat.interval.ms", INT, 5000, "The shortest heartbeat interval of such a group."),
-    ("group.consumer.min.session.timeout.ms", INT, 45000, "The shortest session timeout of such a group."),
-    ("group.consumer.session.timeout.ms", INT, 45000, "The session timeout of their members."),
+    ("group.coordinator.new.enable", BOOLEAN, False, "Use Kafka's rewritten group coordinator."),
     ("group.coordinator.append.linger.ms", INT, 10, "Time for which Kafka's rewritten coordinator collects writes."),
     ("group.coordinator.threads", INT, 1, "Threads of Kafka's rewritten coordinator."),
+)
+
+# Details of share groups (KIP-932).
+SHARE_GROUPS: Final[tuple[Row, ...]] = (
     ("group.share.delivery.count.limit", INT, 5, "The most deliveries of a record to a share group."),
     ("group.share.heartbeat.interval.ms", INT, 5000, "The heartbeat interval of a share group's members."),
     ("group.share.max.groups", SHORT, 10, "The most share groups."),

@@ -16,7 +16,6 @@ _HARMLESS: dict[str, tuple[object, ...]] = {
     "ssl.protocol": ("TLS", "TLSv1.2"),
     "ssl.allow.dn.changes": (True,),
     "ssl.allow.san.changes": (True,),
-    "group.coordinator.rebalance.protocols": (("classic",),),
     "log.message.format.version": message_formats.HARMLESS,
 }
 
@@ -42,7 +41,7 @@ _REFUSED = (
     ),
     (unsupported_keys.PLUGINS, "This broker can't load Java classes."),
     (unsupported_keys.REMOTE, "Tiered storage is not built yet."),
-    (unsupported_keys.GROUPS, "Only the classic group protocol is built yet."),
+    (unsupported_keys.GROUPS, "Share groups are not built yet."),
 )
 
 _UNUSED = (
@@ -55,7 +54,11 @@ _UNUSED = (
         ignored_keys.COORDINATORS,
         "a commit always waits for all in-sync replicas, and loading is paced by time.",
     ),
-    (ignored_keys.GROUPS, "only the classic group protocol is built yet."),
+    (
+        ignored_keys.GROUPS,
+        "one group coordinator serves both group protocols here, on the broker's one thread.",
+    ),
+    (ignored_keys.SHARE_GROUPS, "share groups are not built yet."),
     (
         ignored_keys.FORMATS,
         "logs have format 2, as in Kafka with inter.broker.protocol.version 3.0 or later.",

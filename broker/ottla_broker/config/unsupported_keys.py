@@ -114,9 +114,7 @@ REMOTE: Final[tuple[Row, ...]] = (
     ("log.local.retention.ms", LONG, -2, "Time to keep a tiered partition's segments on local disk."),
 )
 
-# The newer group protocols.
+# The newest group protocol.
 GROUPS: Final[tuple[Row, ...]] = (
-    ("group.coordinator.rebalance.protocols", LIST, ("classic",), "The group protocols that the broker serves."),
-    ("group.coordinator.new.enable", BOOLEAN, False, "Use Kafka's rewritten group coordinator."),
     ("group.share.enable", BOOLEAN, False, "Serve share groups (KIP-932)."),
 )

@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs of topics and brokers, in a cluster and in a broker alone.
+"""AlterConfigs and IncrementalAlterConfigs of topics, groups and brokers, in a cluster and in a broker alone.
 
 Kafka's ``ConfigAdminManager``.
 """
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ottla_broker.config import BrokerConfig, InvalidValue
 from ottla_broker.config.broker import all_keys
+from ottla_broker.config.group_configs import GROUP_KEYS, check_group_configs
 from ottla_broker.config.message_formats import message_format
 from ottla_broker.config.model import LIST, Key, format_value
 from ottla_broker.config.topics import TOPIC_KEYS, check_topic_configs
@@ -59,7 +60,9 @@ class ConfigAdmin(ABC):
 
         async def change() -> None:
             self._check_entity(kind, name)
-            keys = TOPIC_KEYS if kind is ResourceType.TOPIC else all_keys()
+            keys = GROUP_KEYS if kind is ResourceType.GROUP else all_keys()
+            if kind is ResourceType.TOPIC:
+                keys = TOPIC_KEYS
             settings = apply_changes(await self._read_configs(kind, name), changes, keys)
             await self._set_configs(kind, name, settings, validate_only)
 
@@ -72,12 +75,18 @@ class ConfigAdmin(ABC):
         self._check_entity(kind, name)
         if kind is ResourceType.TOPIC:
             check_topic(self._config, name, settings)
+        elif kind is ResourceType.GROUP:
+            check_group(self._config, name, settings)
         else:
             check_broker(self._config, name, settings)
         if not validate_only:
             await self._apply_configs(kind, name, settings)
 
     def _check_entity(self, kind: ResourceType, name: str) -> None:
+        if kind is ResourceType.GROUP:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+            return
         if kind is not ResourceType.TOPIC:
             if name:
                 check_own_id(self._config, name)
@@ -103,6 +112,8 @@ def entity_of(kind: ResourceType, name: str) -> tuple[str, str]:
     """The kind and name under which the store has an entity's settings; all brokers have the empty name."""
     if kind is ResourceType.TOPIC:
         return ConfigNode.TOPICS, name
+    if kind is ResourceType.GROUP:
+        return ConfigNode.GROUPS, ConfigNode.group_node_name(name)
     return ConfigNode.BROKERS, name or DEFAULT_ENTITY
 
 
@@ -168,6 +179,19 @@ def check_topic(config: BrokerConfig, name: str, settings: Mapping[str, str]) ->
     if version is not None and message_format(version) < MAGIC:
         _log.warning("message format ignored, logs have format 2", topic=name, version=version)
     return checked
+
+
+def check_group(config: BrokerConfig, name: str, settings: Mapping[str, str]) -> None:
+    """Check a group's settings. Raises KafkaError: INVALID_CONFIG with what is wrong."""
+    try:
+        check_group_configs(config, settings)
+    except InvalidValue as error:
+        resource = resource_text(ResourceType.GROUP, name)
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Invalid config value for resource {resource}: {error}"
+        ) from error
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
 def check_broker(config: BrokerConfig, name: str, settings: Mapping[str, str]) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from ottla_broker.config.group_configs import check_group_config
 from ottla_broker.config.topics import log_config
 from ottla_broker.controller import topic_store
 from ottla_broker.controller.api import (
@@ -140,6 +141,9 @@ class StandaloneController(ConfigAdmin):
         default = await self._broker_configs(DEFAULT_ENTITY)
         own = await self._broker_configs(str(self._config.broker_id))
         self._config.apply_dynamic(default, own)
+        for name in await self._store.children("/config/groups"):
+            configs = await topic_store.read_configs(self._store, ConfigNode.GROUPS, name, check_group_config)
+            self._metadata.group_configs[ConfigNode.group_of(name)] = configs
         doomed = set(await self._store.children(DeleteTopicNode.PARENT))
         for name in await self._store.children(TopicNode.PARENT):
             stored = await topic_store.read_topic(self._store, name, self._states)
@@ -436,6 +440,8 @@ class StandaloneController(ConfigAdmin):
     async def _read_configs(self, kind: ResourceType, name: str) -> Mapping[str, str]:
         if kind is ResourceType.TOPIC:
             return self._known(name).configs
+        if kind is ResourceType.GROUP:
+            return self._metadata.group_configs.get(name, {})
         return self._config.dynamic_broker if name else self._config.dynamic_default
 
     def _known(self, name: str) -> TopicInfo:
@@ -453,6 +459,10 @@ class StandaloneController(ConfigAdmin):
             self._metadata.put(self._replaced(self._known(name), configs=settings, in_force=in_force))
             self._replicas.update_config(name, in_force)
             _log.info("topic configured", topic=name, configs=dict(settings))
+            return
+        if kind is ResourceType.GROUP:
+            self._metadata.group_configs[name] = dict(settings)
+            _log.info("group configured", group=name, configs=dict(settings))
             return
         config = self._config
         if name:

@@ -65,6 +65,8 @@ SERVED: dict[int, Served] = {
     61: Served("describe_producers", 0, 0),
     65: Served("describe_transactions", 0, 0),
     66: Served("list_transactions", 0, 1),
+    68: Served("consumer_group_heartbeat", 0, 1),
+    69: Served("consumer_group_describe", 0, 1),
     74: Served("list_client_metrics_resources", 0, 0),
     75: Served("describe_topic_partitions", 0, 0),
 }
@@ -80,6 +82,13 @@ IN_CLUSTERS: dict[int, Served] = {
 """Requests between brokers and their controller, which a broker in a cluster serves as well."""
 
 
-def served_apis(*, in_cluster: bool) -> dict[int, Served]:
+CONSUMER_PROTOCOL = frozenset({68, 69})
+"""The APIs of groups of the consumer protocol, which ``group.coordinator.rebalance.protocols`` can leave out."""
+
+
+def served_apis(*, in_cluster: bool, consumer_protocol: bool = True) -> dict[int, Served]:
     """The APIs of a broker that stands alone or is in a cluster."""
-    return {**SERVED, **IN_CLUSTERS} if in_cluster else SERVED
+    served = {**SERVED, **IN_CLUSTERS} if in_cluster else SERVED
+    if consumer_protocol:
+        return served
+    return {key: each for key, each in served.items() if key not in CONSUMER_PROTOCOL}

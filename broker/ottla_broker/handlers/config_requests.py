@@ -50,7 +50,7 @@ def supported_kind(number: int) -> ResourceType:
     if number not in ResourceType.__members__.values():
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {number}")
     kind = ResourceType(number)
-    if kind not in (ResourceType.TOPIC, ResourceType.BROKER):
+    if kind not in (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Configs of type {kind.name} can't be changed on this broker."
         )
@@ -58,9 +58,11 @@ def supported_kind(number: int) -> ResourceType:
 
 
 def check_allowed(ctx: RequestContext, kind: ResourceType, name: str) -> None:
-    """Raise KafkaError unless the client may change the configs of a topic or a broker."""
+    """Raise KafkaError unless the client may change the configs of a topic, a group or a broker."""
     if kind is ResourceType.TOPIC:
         ctx.check(AclResource.TOPIC, name)
+    elif kind is ResourceType.GROUP:
+        ctx.check(AclResource.GROUP, name)
     else:
         ctx.check(AclResource.CLUSTER)
 

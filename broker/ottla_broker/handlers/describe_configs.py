@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32), versions 0-4: the configs of topics and brokers.
+"""DescribeConfigs (key 32), versions 0-4: the configs of topics, groups and brokers.
 
 Version 1 adds sources and synonyms (KIP-226), 3 types and documentation (KIP-569). A broker's name is its id; an empty
 name means the defaults for all brokers. Broker loggers, groups and client metrics aren't built yet: INVALID_REQUEST
@@ -12,6 +12,7 @@ from ottla_broker.config.describe import (
     ConfigEntry,
     describe_broker,
     describe_cluster_default,
+    describe_group,
     describe_topic,
 )
 from ottla_broker.controller.api import ResourceType
@@ -58,6 +59,9 @@ def _describe(ctx: RequestContext, resource: DescribeConfigsResource) -> list[Co
         if info is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return describe_topic(config, info.configs, names)
+    if kind == ResourceType.GROUP:
+        ctx.check(AclResource.GROUP, name)
+        return describe_group(config, ctx.services.metadata.group_configs.get(name, {}), names)
     ctx.check(AclResource.CLUSTER)
     if kind == ResourceType.BROKER:
         if not name:

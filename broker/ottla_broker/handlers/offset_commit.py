@@ -92,6 +92,7 @@ def handle(
         request.generation_id_or_member_epoch,
         items,
         reply,
+        ctx.version,
     )
     return pending
 

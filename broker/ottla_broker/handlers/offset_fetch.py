@@ -2,8 +2,8 @@
 
 From version 2 null asks for all topics, and the whole response has an error code. Version 5 adds leader epochs
 (KIP-320), 6 is flexible, 7 can ask for stable offsets only (KIP-447), 8 asks for several groups (KIP-709). Version 9
-names a member and its epoch for server-side groups (KIP-848); classic groups ignore both, as in Kafka. Version 0 reads
-from ZooKeeper, or from the embedded store.
+names a member and its epoch, which groups of the consumer protocol check (KIP-848). Version 0 reads from ZooKeeper, or
+from the embedded store.
 """
 
 from __future__ import annotations
@@ -60,15 +60,17 @@ def _fetch(
     group_id: str,
     topics: Sequence[tuple[str, Sequence[int]]] | None,
     require_stable: bool,
+    member_id: str | None = None,
+    epoch: int = -1,
 ) -> tuple[int, list[tuple[str, list[Fetched]]]]:
     """The offsets of topics that the client may describe; the others get an error."""
     if not ctx.authorize(AclResource.GROUP, group_id):
         return int(ErrorCode.GROUP_AUTHORIZATION_FAILED), []
     if topics is None:
-        error, found = ctx.services.groups.fetch(group_id, None, require_stable)
+        error, found = ctx.services.groups.fetch(group_id, None, require_stable, member_id, epoch)
         return error, [each for each in found if ctx.shows(AclResource.TOPIC, each[0])]
     allowed = [each for each in topics if ctx.authorize(AclResource.TOPIC, each[0])]
-    error, found = ctx.services.groups.fetch(group_id, allowed, require_stable)
+    error, found = ctx.services.groups.fetch(group_id, allowed, require_stable, member_id, epoch)
     if error == _NONE and len(allowed) < len(topics):
         code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         names = {name for name, _ in allowed}
@@ -81,7 +83,9 @@ def _several(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRes
     groups = []
     for group in request.groups:
         topics = None if group.topics is None else _asked(group.topics)
-        error, found = _fetch(ctx, group.group_id, topics, request.require_stable)
+        error, found = _fetch(
+            ctx, group.group_id, topics, request.require_stable, group.member_id, group.member_epoch
+        )
         answers = _answers(found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
         groups.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error, topics=answers))
     return OffsetFetchResponse(groups=groups)

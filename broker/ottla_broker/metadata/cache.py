@@ -133,6 +133,8 @@ class MetadataCache:
         unreachable: live brokers whose process doesn't answer this one now.
         departed: brokers that left a moment ago; Metadata still names them.
         doubtful: partitions that this broker may no longer lead; it doesn't know which broker does.
+        group_configs: the groups' own settings that are in force.
+        layout_version: rises when a topic is created or deleted, or its partitions or their replicas change.
         check_brokers: called before clients learn of leaders, to notice connections to other brokers that have closed
             but whose event waits behind the clients' requests.
     """
@@ -145,6 +147,8 @@ class MetadataCache:
         self.departed: dict[int, BrokerInfo] = {}
         self.check_brokers: Callable[[], None] = lambda: None
         self.doubtful: Set[tuple[str, int]] = frozenset()
+        self.group_configs: dict[str, Mapping[str, str]] = {}
+        self.layout_version = 0
         self._topics: dict[str, TopicInfo] = {}
         self._by_id: dict[bytes, TopicInfo] = {}
         self._client_topics: dict[str, ClientTopic] = {}
@@ -203,6 +207,8 @@ class MetadataCache:
         before = self._topics.get(topic.name)
         if before is not None:
             self._forget_id(before)
+        if before is None or _layout(before) != _layout(topic):
+            self.layout_version += 1
         self._topics[topic.name] = topic
         self._client_topics.pop(topic.name, None)
         if any(topic.topic_id):
@@ -215,6 +221,7 @@ class MetadataCache:
         if topic is not None:
             self._forget_id(topic)
             self._client_topics.pop(name, None)
+            self.layout_version += 1
 
     def _forget_id(self, topic: TopicInfo) -> None:
         # A mistaken sender may have given the id to another topic since.
@@ -225,3 +232,8 @@ class MetadataCache:
         """The settings in force for a topic, if it is known."""
         topic = self._topics.get(name)
         return None if topic is None else topic.log_config
+
+
+def _layout(topic: TopicInfo) -> tuple[bytes, dict[int, tuple[int, ...]]]:
+    """The topic's id, and the replicas of each partition."""
+    return topic.topic_id, {index: tuple(each.replicas) for index, each in topic.partitions.items()}

@@ -287,7 +287,7 @@ class StateCollector:
     def groups(self, out: Exposition) -> Iterator[None]:
         """Groups by state."""
         groups = self._sources.groups.groups
-        states: Counter[GroupState] = Counter()
+        states: Counter[object] = Counter()  # of classic groups; those of the consumer protocol have others
         offsets = members = 0
         generation = out.counter(
             "ottla_group_generations_total", "The group's generation: how often it has rebalanced."

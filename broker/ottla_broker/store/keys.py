@@ -10,6 +10,7 @@ import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import quote, unquote
 
 T = TypeVar("T")
 
@@ -318,14 +319,31 @@ class TopicPartitionStateNode:
 
 
 class ConfigNode:
-    """``/config/topics/T``, ``/config/brokers/N``: an entity's own settings. JSON version 1."""
+    """``/config/topics/T``, ``/config/brokers/N``, ``/config/groups/G``: an entity's own settings. JSON version 1.
+
+    A group's id may have any characters, so the node's name is percent-encoded.
+    """
 
     TOPICS: Final = "topics"
     BROKERS: Final = "brokers"
+    GROUPS: Final = "groups"
 
     @staticmethod
     def path(kind: str, name: str) -> str:
         return f"/config/{kind}/{name}"
+
+    @staticmethod
+    def group_node_name(group_id: str) -> str:
+        """The name of a group's node. ``.`` and ``..`` can't be parts of a path."""
+        return (
+            quote(group_id, safe="").replace(".", "%2E")
+            if group_id in (".", "..")
+            else quote(group_id, safe="")
+        )
+
+    @staticmethod
+    def group_of(node_name: str) -> str:
+        return unquote(node_name)
 
     @staticmethod
     def encode(configs: Mapping[str, str]) -> bytes:

@@ -1,15 +1,17 @@
 """ConsumerGroupDescribe, key 69: groups whose partitions the broker assigns, with their members (KIP-848).
 
-There is one version that Kafka 3.9 has, and it is flexible.
+Version 1 says which protocol a member uses (KIP-1099).
 """
 
 from __future__ import annotations
 
 from ..api_keys import ApiKey
-from ..schema import ZERO_UUID, Bool, Int16, Int32, Message, String, Struct, Uuid, field
+from ..schema import ZERO_UUID, Bool, Int8, Int16, Int32, Message, String, Struct, Uuid, field
 
 
-class ConsumerGroupDescribeRequest(Message, key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions="0", flexible="0+"):
+class ConsumerGroupDescribeRequest(
+    Message, key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions="0-1", flexible="0+"
+):
     group_ids: list[String] = field(default_factory=list)
     include_authorized_operations: Bool = field(default=False)
 
@@ -37,6 +39,8 @@ class Member(Struct):
     subscribed_topic_regex: String | None = field(default=None)
     assignment: Assignment = field(default_factory=Assignment)
     target_assignment: Assignment = field(default_factory=Assignment)
+    member_type: Int8 = field("1+", default=-1, ignorable=True)
+    """0 classic, 1 consumer; -1 unknown."""
 
 
 class DescribedGroup(Struct):
@@ -54,6 +58,8 @@ class DescribedGroup(Struct):
     """One bit per operation; -2^31 if not requested."""
 
 
-class ConsumerGroupDescribeResponse(Message, key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions="0", flexible="0+"):
+class ConsumerGroupDescribeResponse(
+    Message, key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions="0-1", flexible="0+"
+):
     throttle_time_ms: Int32 = field(default=0)
     groups: list[DescribedGroup] = field(default_factory=list)

@@ -12,17 +12,19 @@ from typing import NamedTuple
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group import records
 from ottla_broker.coordinator.group.errors import commit_error
-from ottla_broker.coordinator.group.group import PROTOCOL_TYPE, Group
-from ottla_broker.coordinator.group.group_shard import GroupShard
+from ottla_broker.coordinator.group.group import Group
+from ottla_broker.coordinator.group.group_shard import AnyGroup, GroupShard
 from ottla_broker.coordinator.group.offsets import Committed, TopicPartition
 from ottla_broker.coordinator.group.rebalance import Rebalancer
 from ottla_broker.coordinator.group.settings import GroupSettings
-from ottla_broker.coordinator.group.states import COMMIT, GroupState
 from ottla_broker.events import get_logger
 from ottla_broker.log.verification import VerificationGuard
 from ottla_protocol.errors import KafkaError
 
 _log = get_logger()
+
+_MODERN = 9
+"""The first version of OffsetCommit that knows groups of the consumer protocol (KIP-848)."""
 
 TOMBSTONES_PER_BATCH = 1_000
 """Keeps a batch far below the topic's max.message.bytes with names of any usual length."""
@@ -44,45 +46,47 @@ class Fetched(NamedTuple):
 class Commits:
     """Changes the offsets of groups. Owned by the loop thread; it keeps no state of its own.
 
-    ``forget`` removes a dead group from the coordinator's index.
+    ``retire`` makes a group dead and removes it from the coordinator's index.
     """
 
     def __init__(
-        self, settings: GroupSettings, rebalancer: Rebalancer, forget: Callable[[Group], None]
+        self, settings: GroupSettings, rebalancer: Rebalancer, retire: Callable[[AnyGroup], None]
     ) -> None:
         self._settings = settings
         self._rebalancer = rebalancer
-        self._forget = forget
+        self._retire = retire
 
     # OffsetCommit
 
     def commit(
         self,
         group_id: str,
-        group: Group | None,
+        group: AnyGroup | None,
         shard: GroupShard,
         member_id: str,
         instance_id: str | None,
         generation: int,
         items: Sequence[CommitItem],
         reply: Callable[[Sequence[int]], None],
+        version: int,
     ) -> None:
         """Commit offsets; ``reply`` gets one error code per item, once the log has committed them.
 
         ``generation`` -1 without member comes from consumers that assign their partitions themselves, and from admin
-        tools: they may commit to a group that has no members.
+        tools: they may commit to a group that has no members. ``version`` is the request's.
         """
         if group is None:
             if generation >= 0:
-                reply([codes.ILLEGAL_GENERATION] * len(items))
+                missing = codes.GROUP_ID_NOT_FOUND if version >= _MODERN else codes.ILLEGAL_GENERATION
+                reply([missing] * len(items))
                 return
             group = shard.create(group_id)
         else:
-            error = self._may_commit(group, member_id, instance_id, generation)
+            error = group.may_commit(member_id, instance_id, generation, version)
             if error != codes.NONE:
                 reply([error] * len(items))
                 return
-            member = group.members.get(member_id)
+            member = group.members.get(member_id) if isinstance(group, Group) else None
             if member is not None:
                 self._rebalancer.touch(member)
         fitting = self._fitting(items)
@@ -110,7 +114,7 @@ class Commits:
 
     def _write(
         self,
-        group: Group,
+        group: AnyGroup,
         items: Sequence[CommitItem],
         fitting: Sequence[CommitItem],
         reply: Callable[[Sequence[int]], None],
@@ -129,21 +133,12 @@ class Commits:
 
         group.shard.append(_rows(group.group_id, fitting), written)
 
-    @staticmethod
-    def _may_commit(group: Group, member_id: str, instance_id: str | None, generation: int) -> int:
-        if generation < 0 and group.state is GroupState.EMPTY:
-            return codes.NONE
-        if generation < 0 and not member_id and instance_id is None:
-            return codes.UNKNOWN_MEMBER_ID  # the group has members, and this is none of them
-        error = group.check_generation(member_id, instance_id, generation)
-        return error if error != codes.NONE else COMMIT[group.state]
-
     # TxnOffsetCommit
 
     def commit_transactional(
         self,
         group_id: str,
-        group: Group | None,
+        group: AnyGroup | None,
         shard: GroupShard,
         producer: tuple[int, int],
         member_id: str,
@@ -155,12 +150,11 @@ class Commits:
     ) -> None:
         """Write offsets that count once the transaction of ``producer`` (its id and epoch) is committed.
 
-        ``reply`` gets one error code per item. ``guard``: where the transaction had to be verified. Consumers that
-        don't name their member may commit to a group with members: before KIP-447 none did.
+        ``reply`` gets one error code per item. ``guard``: where the transaction had to be verified.
         """
         if group is None:
             group = shard.create(group_id)
-        error = self._may_commit_transactional(group, member_id, instance_id, generation)
+        error = group.may_commit_transactional(member_id, instance_id, generation)
         if error != codes.NONE:
             reply([error] * len(items))
             return
@@ -183,21 +177,11 @@ class Commits:
             group.offsets.stage(producer[0], topic, partition, committed)
         group.shard.when_committed(end_offset, lambda error, _: reply(self._answers(items, fitting, error)))
 
-    @staticmethod
-    def _may_commit_transactional(
-        group: Group, member_id: str, instance_id: str | None, generation: int
-    ) -> int:
-        if group.state is GroupState.DEAD:
-            return codes.COORDINATOR_NOT_AVAILABLE
-        if generation < 0 and (group.state is GroupState.EMPTY or (not member_id and instance_id is None)):
-            return codes.NONE
-        return group.check_generation(member_id, instance_id, generation)
-
     # OffsetFetch
 
     @staticmethod
     def fetch(
-        group: Group | None, topics: Iterable[tuple[str, Iterable[int]]] | None, require_stable: bool
+        group: AnyGroup | None, topics: Iterable[tuple[str, Iterable[int]]] | None, require_stable: bool
     ) -> list[tuple[str, list[Fetched]]]:
         """Committed offsets of the partitions asked for; all there are if ``topics`` is None.
 
@@ -227,7 +211,7 @@ class Commits:
     # Removing offsets, and groups without any
 
     def remove(
-        self, group: Group, keys: Sequence[TopicPartition], retire: bool, removed: Callable[[int], None]
+        self, group: AnyGroup, keys: Sequence[TopicPartition], retire: bool, removed: Callable[[int], None]
     ) -> None:
         """Remove offsets, and with ``retire`` the group, once their tombstones are appended.
 
@@ -237,9 +221,8 @@ class Commits:
         tombstones: list[tuple[bytes, bytes | None]] = [
             (records.offset_key(group.group_id, topic, partition), None) for topic, partition in keys
         ]
-        if retire and group.generation > 0:
-            # A group of generation 0 has never had members, so it has no metadata in the log.
-            tombstones.append((records.group_key(group.group_id), None))
+        if retire:
+            tombstones += _group_tombstones(group)
         failure = codes.NONE
         end_offset = -1
         for start in range(0, len(tombstones), TOMBSTONES_PER_BATCH):
@@ -256,14 +239,15 @@ class Commits:
             removed(commit_error(failure))
             return
         if retire:
-            self._rebalancer.retire(group)
-            self._forget(group)
+            self._retire(group)
         if end_offset == -1:
             removed(codes.NONE)
         else:
             group.shard.when_committed(end_offset, lambda error, _: removed(commit_error(error)))
 
-    def forget_topic(self, groups: Sequence[Group], topic: str, partitions: frozenset[int]) -> Iterator[None]:
+    def forget_topic(
+        self, groups: Sequence[AnyGroup], topic: str, partitions: frozenset[int]
+    ) -> Iterator[None]:
         """Remove the offsets of deleted partitions, one group per step."""
         for group in groups:
             # A transaction that is still open must not bring them back.
@@ -273,21 +257,21 @@ class Commits:
                 for name, index in {**dict.fromkeys(offsets.committed_keys()), **offsets.staged_keys()}
                 if name == topic and index in partitions
             ]
-            if keys and group.state is not GroupState.DEAD:
+            if keys and not group.is_dead:
                 self._remove_logged(group, keys, "topic deleted")
             yield
 
-    def expire(self, groups: Sequence[Group]) -> Iterator[None]:
+    def expire(self, groups: Sequence[AnyGroup]) -> Iterator[None]:
         """Remove the offsets whose retention time is over, and groups without any; one group per step."""
         for group in groups:
-            if group.state is not GroupState.DEAD:
-                keys = self._expired(group)
-                if keys or self.is_spent(group, 0):
+            if not group.is_dead:
+                keys = group.expired(self._rebalancer.now_ms(), self._settings.offsets_retention_ms)
+                if keys or group.is_spent(0):
                     self._remove_logged(group, keys, "expired")
             yield
 
-    def _remove_logged(self, group: Group, keys: Sequence[TopicPartition], why: str) -> None:
-        retire = self.is_spent(group, len(keys))
+    def _remove_logged(self, group: AnyGroup, keys: Sequence[TopicPartition], why: str) -> None:
+        retire = group.is_spent(len(keys))
         _log.info("offsets removed", group=group.group_id, count=len(keys), reason=why, group_removed=retire)
 
         def removed(error: int) -> None:
@@ -296,37 +280,13 @@ class Commits:
 
         self.remove(group, keys, retire, removed)
 
-    @staticmethod
-    def is_spent(group: Group, removing: int) -> bool:
-        """Whether the group can be removed when ``removing`` of its offsets are."""
-        return (
-            group.state is GroupState.EMPTY
-            and not group.pending
-            and not group.offsets.has_pending
-            and len(group.offsets) == removing
-        )
 
-    def _expired(self, group: Group) -> list[TopicPartition]:
-        """The offsets whose retention time is over; the group's state decides when it begins (KIP-211)."""
-        now_ms, retention = self._rebalancer.now_ms(), self._settings.offsets_retention_ms
-        offsets = group.offsets
-        if group.protocol_type is None:
-            # Simple consumers: at the commit.
-            return offsets.expired(now_ms, retention, _commit_time)
-        if group.state is GroupState.EMPTY:
-            since = group.state_since_ms
-            if since == -1:
-                # The group's record has an old version, without the time when it became empty.
-                return offsets.expired(now_ms, retention, _commit_time)
-            return offsets.expired(now_ms, retention, lambda _: since)
-        if (
-            group.state is GroupState.STABLE
-            and group.protocol_type == PROTOCOL_TYPE
-            and group.subscribed is not None
-        ):
-            # Topics without subscribers: at the commit.
-            return offsets.expired(now_ms, retention, _commit_time, group.subscribed)
-        return []
+def _group_tombstones(group: AnyGroup) -> list[tuple[bytes, bytes | None]]:
+    """The tombstones of what the log has of a group, without its offsets."""
+    if not isinstance(group, Group):
+        return group.tombstones()
+    # A group of generation 0 has never had members, so it has no metadata in the log.
+    return [(records.group_key(group.group_id), None)] if group.generation > 0 else []
 
 
 def _rows(group_id: str, items: Sequence[CommitItem]) -> list[tuple[bytes, bytes | None]]:
@@ -334,10 +294,6 @@ def _rows(group_id: str, items: Sequence[CommitItem]) -> list[tuple[bytes, bytes
         (records.offset_key(group_id, topic, partition), records.offset_value(committed))
         for topic, partition, committed in items
     ]
-
-
-def _commit_time(committed: Committed) -> int:
-    return committed.commit_ms
 
 
 def java_length(text: str) -> int:

@@ -1,7 +1,8 @@
-"""The classic group coordinator, which the handlers of the group APIs call.
+"""The group coordinator, which the handlers of the group APIs call.
 
-Kafka: ``GroupCoordinator.scala``. A group lives on the broker that leads the partition of ``__consumer_offsets`` that
-its id hashes to. Requests about other groups, or about one that is being loaded, get an error that says so.
+Kafka: ``GroupCoordinator.scala``, and ``GroupMetadataManager`` for groups of the consumer protocol. A group lives on
+the broker that leads the partition of ``__consumer_offsets`` that its id hashes to. Requests about other groups, or
+about one that is being loaded, get an error that says so. A group is of one kind at a time.
 """
 
 from __future__ import annotations
@@ -14,9 +15,17 @@ from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import CommitItem, Commits, Fetched
 from ottla_broker.coordinator.group.group import PROTOCOL_TYPE, Group, join_error, sync_error
-from ottla_broker.coordinator.group.group_shard import GroupShard
+from ottla_broker.coordinator.group.group_shard import AnyGroup, GroupLife, GroupShard
 from ottla_broker.coordinator.group.member import JoinReply, Member, SyncReply
+from ottla_broker.coordinator.group.member_ids import random_uuid
 from ottla_broker.coordinator.group.membership import JoinRequest, LeaveRequest, Membership
+from ottla_broker.coordinator.group.modern.consumer_group import CONSUMER_TYPE, ConsumerGroup
+from ottla_broker.coordinator.group.modern.consumer_groups import ConsumerGroups
+from ottla_broker.coordinator.group.modern.describe import ConsumerGroupDescription, describe_group
+from ottla_broker.coordinator.group.modern.heartbeats import Heartbeat, HeartbeatAnswer
+from ottla_broker.coordinator.group.modern.heartbeats import Reply as HeartbeatReply
+from ottla_broker.coordinator.group.modern.settings import GroupTimes, TimesOf
+from ottla_broker.coordinator.group.modern.topics import NoTopics, TopicsView
 from ottla_broker.coordinator.group.offsets import TopicPartition
 from ottla_broker.coordinator.group.rebalance import Rebalancer
 from ottla_broker.coordinator.group.settings import GroupSettings
@@ -26,7 +35,7 @@ from ottla_broker.coordinator.time_sliced_task import TimeSlicedTask
 from ottla_broker.events import get_logger
 from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
-from ottla_protocol.errors import KafkaError
+from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from random import Random
@@ -34,8 +43,8 @@ if TYPE_CHECKING:
 _log = get_logger()
 
 
-GROUP_TYPE = "classic"
-"""The type of these groups in ListGroups (KIP-848)."""
+CLASSIC_TYPE = "classic"
+"""The type of classic groups in ListGroups (KIP-848)."""
 
 
 class GroupDescription(NamedTuple):
@@ -62,21 +71,43 @@ class GroupCoordinator:
     """All groups that this broker coordinates. Owned by the loop thread.
 
     A listener of the replica manager (``on_leader``, ``on_stop``). ``partitions()`` is the number of partitions
-    of ``__consumer_offsets``: the topic's, or the configured one if there is no topic. Before :meth:`start` and after
-    :meth:`stop` requests get COORDINATOR_NOT_AVAILABLE.
+    of ``__consumer_offsets``: the topic's, or the configured one if there is no topic. ``topics`` are those that groups
+    of the consumer protocol can read, ``times_of(group_id)`` the timeouts of such a group. Before :meth:`start` and
+    after :meth:`stop` requests get COORDINATOR_NOT_AVAILABLE.
 
     Each reply is called exactly once, before the method returns or later.
     """
 
     def __init__(
-        self, settings: GroupSettings, clock: Clock, random: Random, partitions: Callable[[], int]
+        self,
+        settings: GroupSettings,
+        clock: Clock,
+        random: Random,
+        partitions: Callable[[], int],
+        topics: TopicsView | None = None,
+        times_of: TimesOf | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._groups: dict[str, Group] = {}
+        self._random = random
+        self._groups: dict[str, AnyGroup] = {}
         self._shards: dict[int, GroupShard] = {}
         self._rebalancer = Rebalancer(settings, clock, self._groups)
         self._membership = Membership(settings, self._rebalancer, random)
+        consumer = settings.consumer
+        times = GroupTimes(consumer.session_timeout_ms, consumer.heartbeat_interval_ms)
+        self._modern = ConsumerGroups(
+            consumer,
+            settings.max_size,
+            times_of or (lambda _: times),
+            topics or NoTopics(),
+            clock,
+            random,
+            self._rebalancer,
+            self._groups,
+            self._adopt,
+        )
+        self._life = GroupLife(self._resume, self._retire)
         self._commits = Commits(settings, self._rebalancer, self._forget)
         self._host = ShardHost(
             OFFSETS_TOPIC, partitions, self._make_shard, clock, settings.codec, settings.commit_timeout_ms
@@ -107,6 +138,7 @@ class GroupCoordinator:
         self._host.close()
         self._shards.clear()
         self._rebalancer.deadlines.close()
+        self._modern.close()
 
     def on_partitions_deleted(self, topic: str, partitions: Sequence[int]) -> None:
         """Partitions of a topic are deleted: remove the offsets committed for them."""
@@ -126,14 +158,30 @@ class GroupCoordinator:
                 shard.end_transaction(producer_id, committed)
 
     def _make_shard(self, shard: Shard) -> GroupShard:
-        made = self._shards[shard.index] = GroupShard(shard, self._groups, self._rebalancer)
+        made = self._shards[shard.index] = GroupShard(shard, self._groups, self._clock.now_ms, self._life)
         return made
 
-    def _forget(self, group: Group) -> None:
+    def _adopt(self, group: AnyGroup) -> None:
+        self._shards[group.shard.index].adopt(group)
+
+    def _resume(self, group: AnyGroup) -> None:
+        if isinstance(group, Group):
+            self._rebalancer.resume(group)
+        else:
+            self._modern.resume(group)
+
+    def _retire(self, group: AnyGroup) -> None:
+        if isinstance(group, Group):
+            self._rebalancer.retire(group)
+        else:
+            self._modern.retire(group)
+
+    def _forget(self, group: AnyGroup) -> None:
+        self._retire(group)
         self._shards[group.shard.index].forget(group)
 
     @property
-    def groups(self) -> Sequence[Group]:
+    def groups(self) -> Sequence[AnyGroup]:
         """The groups as they are now: for metrics, which read them and change nothing."""
         return list(self._groups.values())
 
@@ -146,7 +194,7 @@ class GroupCoordinator:
 
     def _find(
         self, group_id: str, may_be_unnamed: bool = False
-    ) -> tuple[int, Group | None, GroupShard | None]:
+    ) -> tuple[int, AnyGroup | None, GroupShard | None]:
         """The group and its shard; or the error code for a group that cannot be served here.
 
         No one can join the group with the empty id, but old simple consumers commit to it (``may_be_unnamed``).
@@ -176,8 +224,25 @@ class GroupCoordinator:
             <= self._settings.max_session_timeout_ms
         ):
             reply(join_error(request.member_id, codes.INVALID_SESSION_TIMEOUT))
+        elif isinstance(group, ConsumerGroup):
+            self._join_consumer_group(group, shard, request, reply)
         else:
             self._membership.join(group_id, group, shard, request, reply)
+
+    def _join_consumer_group(
+        self, group: ConsumerGroup, shard: GroupShard, request: JoinRequest, reply: JoinReply
+    ) -> None:
+        """A classic member joins a group of the consumer protocol; an empty one becomes classic."""
+        if not group.is_empty:
+            new_id = f"{request.client_id}-{random_uuid(self._random)}"
+            self._modern.classic.join(group, request, new_id, reply)
+            return
+        try:
+            classic = self._modern.migration.begin_classic(group)
+        except KafkaError as error:
+            reply(join_error(request.member_id, int(error.code)))
+        else:
+            self._membership.join(group.group_id, classic, shard, request, reply)
 
     def sync(
         self,
@@ -192,7 +257,11 @@ class GroupCoordinator:
     ) -> None:
         """SyncGroup: answered when the leader's assignment is in the log."""
         error, group, shard = self._find(group_id)
-        if group is not None:
+        if isinstance(group, ConsumerGroup):
+            self._modern.classic.sync(
+                group, member_id, instance_id, generation, protocol_type, protocol_name, reply
+            )
+        elif group is not None:
             self._membership.sync(
                 group, member_id, instance_id, generation, protocol_type, protocol_name, assignments, reply
             )
@@ -207,6 +276,8 @@ class GroupCoordinator:
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> int:
         """Heartbeat; returns the error code."""
         group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return self._modern.classic.heartbeat(group, member_id, instance_id, generation)
         if group is not None and group_id:
             return self._membership.heartbeat(group, member_id, instance_id, generation)
         error, _, shard = self._find(group_id)
@@ -222,7 +293,22 @@ class GroupCoordinator:
             return error, []
         if group is None:
             return codes.NONE, [codes.UNKNOWN_MEMBER_ID] * len(members)
+        if isinstance(group, ConsumerGroup):
+            return codes.NONE, self._modern.classic.leave(group, members)
         return codes.NONE, [self._membership.leave(group, member) for member in members]
+
+    def consumer_heartbeat(self, group_id: str, request: Heartbeat, reply: HeartbeatReply) -> None:
+        """ConsumerGroupHeartbeat: answered when what it changes is in the log."""
+        wrong = self._modern.check(group_id, request)
+        if wrong is not None:
+            reply(HeartbeatAnswer(request.member_id, request.epoch, error=wrong))
+            return
+        error, group, shard = self._find(group_id)
+        if shard is None:
+            failure = KafkaError(ErrorCode(error))
+            reply(HeartbeatAnswer(request.member_id, request.epoch, error=failure))
+        else:
+            self._modern.heartbeat(group_id, group, shard.shard, request, reply)
 
     # Offsets
 
@@ -234,13 +320,19 @@ class GroupCoordinator:
         generation: int,
         items: Sequence[CommitItem],
         reply: Callable[[Sequence[int]], None],
+        version: int = 8,
     ) -> None:
-        """OffsetCommit: answered, with one error code per item, when the log has committed the offsets."""
+        """OffsetCommit: answered, with one error code per item, when the log has committed the offsets.
+
+        ``version`` is the request's: from 9 on clients know the errors of groups of the consumer protocol.
+        """
         error, group, shard = self._find(group_id, may_be_unnamed=True)
         if shard is None:
             reply([error] * len(items))
         else:
-            self._commits.commit(group_id, group, shard, member_id, instance_id, generation, items, reply)
+            self._commits.commit(
+                group_id, group, shard, member_id, instance_id, generation, items, reply, version
+            )
 
     def hear(self, group_id: str, producer: tuple[int, int], connected_at: float) -> bool:
         """Whether a commit of ``producer`` (id and epoch), by a connection accepted at ``connected_at``, isn't late."""
@@ -284,12 +376,24 @@ class GroupCoordinator:
             )
 
     def fetch(
-        self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None, require_stable: bool
+        self,
+        group_id: str,
+        topics: Sequence[tuple[str, Sequence[int]]] | None,
+        require_stable: bool,
+        member_id: str | None = None,
+        epoch: int = -1,
     ) -> tuple[int, list[tuple[str, list[Fetched]]]]:
-        """OffsetFetch for one group; returns the group's error code, and offsets by topic if that is NONE."""
+        """OffsetFetch for one group; returns the group's error code, and offsets by topic if that is NONE.
+
+        A member of the consumer protocol names itself and its epoch.
+        """
         error, group, shard = self._find(group_id, may_be_unnamed=True)
         if shard is None:
             return error, []
+        if group is not None:
+            error = group.may_fetch(member_id, epoch)
+            if error != codes.NONE:
+                return error, []
         return codes.NONE, self._commits.fetch(group, topics, require_stable)
 
     def delete_offsets(
@@ -307,14 +411,13 @@ class GroupCoordinator:
             reply(codes.GROUP_ID_NOT_FOUND, {})
             return
         answers = dict.fromkeys(keys, codes.NONE)
-        if group.state is not GroupState.EMPTY:
-            if group.protocol_type != PROTOCOL_TYPE:
+        if not group.is_empty:
+            if isinstance(group, Group) and group.protocol_type != PROTOCOL_TYPE:
                 reply(codes.NON_EMPTY_GROUP, {})
                 return
-            subscribed = group.subscribed
             for key in answers:
                 # If the subscriptions are unknown, they may contain the topic.
-                if subscribed is None or key[0] in subscribed:
+                if group.subscribes_to(key[0]):
                     answers[key] = codes.GROUP_SUBSCRIBED_TO_TOPIC
         allowed = [key for key, answer in answers.items() if answer == codes.NONE]
         free = [key for key in allowed if group.offsets.get(*key) is not None]
@@ -324,7 +427,7 @@ class GroupCoordinator:
                 answers[key] = error
             reply(codes.NONE, answers)
 
-        self._commits.remove(group, free, bool(allowed) and self._commits.is_spent(group, len(free)), removed)
+        self._commits.remove(group, free, bool(allowed) and group.is_spent(len(free)), removed)
 
     # Administration
 
@@ -333,7 +436,8 @@ class GroupCoordinator:
         error, group, shard = self._find(group_id, may_be_unnamed=True)
         if shard is None:
             return GroupDescription(error)
-        if group is None:
+        if group is None or isinstance(group, ConsumerGroup):
+            # Clients ask for a group of the consumer protocol by ConsumerGroupDescribe.
             return GroupDescription(codes.NONE, GroupState.DEAD.value)
         stable = group.state is GroupState.STABLE
         protocol = group.protocol_name if stable else None
@@ -353,26 +457,36 @@ class GroupCoordinator:
         if not self._active:
             return codes.COORDINATOR_NOT_AVAILABLE, []
         error = codes.COORDINATOR_LOAD_IN_PROGRESS if self._host.loading else codes.NONE
-        if types and GROUP_TYPE not in {name.lower() for name in types}:
-            return error, []
         wanted = {name.lower() for name in states}
+        kinds = {name.lower() for name in types}
+        listed = map(_listing, self._groups.values())
         return error, [
-            GroupListing(group.group_id, group.protocol_type or "", group.state.value, GROUP_TYPE)
-            for group in self._groups.values()
-            if not wanted or group.state.value.lower() in wanted
+            group
+            for group in listed
+            if (not wanted or group.state.lower() in wanted) and (not kinds or group.group_type in kinds)
         ]
+
+    def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
+        """ConsumerGroupDescribe for one group."""
+        error, group, shard = self._find(group_id)
+        if shard is None:
+            return ConsumerGroupDescription(KafkaError(ErrorCode(error)))
+        if isinstance(group, ConsumerGroup):
+            return describe_group(group, self._modern.default_assignor, self._modern.topics)
+        why = "not found" if group is None else "is not a consumer group: the classic protocol holds it"
+        return ConsumerGroupDescription(KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {why}."))
 
     def delete(self, group_ids: Sequence[str], reply: Callable[[dict[str, int]], None]) -> None:
         """DeleteGroups: remove empty groups with their offsets; ``reply`` gets one error code per group."""
         answers: dict[str, int] = {}
-        doomed: list[Group] = []
+        doomed: list[AnyGroup] = []
         for group_id in dict.fromkeys(group_ids):
             error, group, shard = self._find(group_id, may_be_unnamed=True)
             if shard is None:
                 answers[group_id] = error
             elif group is None:
                 answers[group_id] = codes.GROUP_ID_NOT_FOUND
-            elif group.state is not GroupState.EMPTY:
+            elif not group.is_empty:
                 answers[group_id] = codes.NON_EMPTY_GROUP
             else:
                 answers[group_id] = codes.NONE
@@ -415,3 +529,9 @@ class GroupCoordinator:
 
         sweep = TimeSlicedTask(self._clock, steps, finished)
         self._sweeps.add(sweep)
+
+
+def _listing(group: AnyGroup) -> GroupListing:
+    if isinstance(group, ConsumerGroup):
+        return GroupListing(group.group_id, PROTOCOL_TYPE, group.state.value, CONSUMER_TYPE)
+    return GroupListing(group.group_id, group.protocol_type or "", group.state.value, CLASSIC_TYPE)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla_broker.coordinator.group.modern import records as modern_records
+from ottla_broker.store.keys import encode_uuid
 from ottla_protocol.errors import ProtocolError
 from ottla_protocol.messages.consumer_protocol import decode_assignment, decode_subscription
 from ottla_protocol.messages.group_records import (
@@ -13,6 +15,7 @@ from ottla_protocol.messages.group_records import (
     OffsetCommitValue,
     decode_key,
 )
+from ottla_protocol.schema import ZERO_UUID, Struct
 from ottla_protocol.versioned import decode_versioned
 
 Entry = dict[str, Any]
@@ -23,6 +26,8 @@ def decode_record(key: bytes | None, value: bytes | None) -> Entry | None:
     if key is None:
         return None
     try:
+        if modern_records.is_modern(key):
+            return _modern(key, value)
         about = decode_key(key)
         if isinstance(about, OffsetCommitKey):
             return {
@@ -35,6 +40,32 @@ def decode_record(key: bytes | None, value: bytes | None) -> Entry | None:
         }
     except ProtocolError:
         return None
+
+
+def _modern(key: bytes, value: bytes | None) -> Entry:
+    """A record of a group of the consumer protocol, with the names of Kafka's schemas."""
+    about, change = modern_records.decode(key, value)
+    payload = None if change is None else _plain(change)
+    return {"key": {"type": type(about).__name__.removesuffix("Key"), **_plain(about)}, "payload": payload}
+
+
+def _plain(message: Struct) -> Entry:
+    return {_camel(each.name): _plain_value(getattr(message, each.name)) for each in message.FIELDS}
+
+
+def _plain_value(value: object) -> object:
+    if isinstance(value, Struct):
+        return _plain(value)
+    if isinstance(value, list):
+        return [_plain_value(each) for each in value]
+    if isinstance(value, bytes):
+        return {"hex": value.hex()} if len(value) != len(ZERO_UUID) else encode_uuid(value)
+    return value
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
 
 
 def _offset(value: OffsetCommitValue) -> Entry:

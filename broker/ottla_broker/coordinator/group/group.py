@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from ottla_broker.clock import TimerHandle
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.member import JoinReply, Member, PendingMember, Protocols, SyncReply
-from ottla_broker.coordinator.group.offsets import OffsetTable
-from ottla_broker.coordinator.group.states import Event, GroupState, GroupStateMachine
+from ottla_broker.coordinator.group.offsets import Committed, OffsetTable, TopicPartition
+from ottla_broker.coordinator.group.states import COMMIT, Event, GroupState, GroupStateMachine
 from ottla_broker.coordinator.shard import Shard
 from ottla_broker.events import get_logger
 from ottla_protocol.errors import ProtocolError
@@ -235,6 +235,75 @@ class Group(GroupStateMachine):
             _log.warning("group subscriptions can't be read", group=self.group_id, reason=str(error))
             return None
 
+    def refresh_subscribed(self) -> None:
+        """Read the members' subscriptions again."""
+        self.subscribed = self._compute_subscribed()
+
+    # Committed offsets: what both kinds of groups have
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
+    def is_dead(self) -> bool:
+        return self.state is GroupState.DEAD
+
+    def may_commit(self, member_id: str, instance_id: str | None, generation: int, version: int) -> int:
+        """The error code for an OffsetCommit; ``version`` is the request's."""
+        if generation < 0 and self.state is GroupState.EMPTY:
+            return codes.NONE
+        if generation < 0 and not member_id and instance_id is None:
+            return codes.UNKNOWN_MEMBER_ID  # the group has members, and this is none of them
+        error = self.check_generation(member_id, instance_id, generation)
+        return error if error != codes.NONE else COMMIT[self.state]
+
+    def may_commit_transactional(self, member_id: str, instance_id: str | None, generation: int) -> int:
+        """The error code for a TxnOffsetCommit; producers need not name a member: before KIP-447 none did."""
+        if self.state is GroupState.DEAD:
+            return codes.COORDINATOR_NOT_AVAILABLE
+        if generation < 0 and (self.state is GroupState.EMPTY or (not member_id and instance_id is None)):
+            return codes.NONE
+        return self.check_generation(member_id, instance_id, generation)
+
+    def may_fetch(self, member_id: str | None, epoch: int) -> int:
+        """The error code for an OffsetFetch: any client may read the offsets."""
+        return codes.NONE
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether members read a topic, as far as their subscriptions can be read."""
+        return self.subscribed is None or topic in self.subscribed
+
+    def is_spent(self, removing: int) -> bool:
+        """Whether the group can be removed when ``removing`` of its offsets are."""
+        return (
+            self.state is GroupState.EMPTY
+            and not self.pending
+            and not self.offsets.has_pending
+            and len(self.offsets) == removing
+        )
+
+    def expired(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+        """The offsets whose retention time is over; the group's state decides when it begins (KIP-211)."""
+        offsets = self.offsets
+        if self.protocol_type is None:
+            # Simple consumers: at the commit.
+            return offsets.expired(now_ms, retention_ms, _commit_time)
+        if self.state is GroupState.EMPTY:
+            since = self.state_since_ms
+            if since == -1:
+                # The group's record has an old version, without the time when it became empty.
+                return offsets.expired(now_ms, retention_ms, _commit_time)
+            return offsets.expired(now_ms, retention_ms, lambda _: since)
+        if (
+            self.state is GroupState.STABLE
+            and self.protocol_type == PROTOCOL_TYPE
+            and self.subscribed is not None
+        ):
+            # Topics without subscribers: at the commit.
+            return offsets.expired(now_ms, retention_ms, _commit_time, self.subscribed)
+        return []
+
     # Generations
 
     def elect_joined_leader(self) -> bool:
@@ -371,6 +440,10 @@ def subscribed_topics(metadata: bytes) -> Sequence[str]:
     if peek_version(metadata) < 0:
         raise ProtocolError("a subscription has a negative version")
     return ConsumerProtocolSubscription.decode(metadata, 0, 2).topics
+
+
+def _commit_time(committed: Committed) -> int:
+    return committed.commit_ms
 
 
 def join_error(member_id: str, code: int) -> JoinGroupResponse:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group import records
 from ottla_broker.coordinator.group.group import Group, join_error, sync_error
+from ottla_broker.coordinator.group.modern import records as modern_records
+from ottla_broker.coordinator.group.modern.consumer_group import ConsumerGroup
+from ottla_broker.coordinator.group.modern.membership import Membership
 from ottla_broker.coordinator.group.offsets import OffsetTable
-from ottla_broker.coordinator.group.rebalance import Rebalancer
 from ottla_broker.coordinator.shard import Shard, ShardState
 from ottla_protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue
 from ottla_protocol.records.batch import BatchHeader
 from ottla_protocol.records.control import ABORT, COMMIT, control_type
 from ottla_protocol.records.record import Record
+
+AnyGroup: TypeAlias = Group | ConsumerGroup
+"""A group of either kind."""
+
+
+class GroupLife(NamedTuple):
+    """What happens to loaded and unloaded groups: sessions begin, and end."""
+
+    resume: Callable[[AnyGroup], None]
+    retire: Callable[[AnyGroup], None]
 
 
 class GroupShard:
@@ -26,21 +39,27 @@ class GroupShard:
     __slots__ = (
         "_all_groups",
         "_ended",
+        "_life",
         "_metadata",
+        "_modern",
+        "_now_ms",
         "_offsets",
         "_producers",
-        "_rebalancer",
         "groups",
         "shard",
     )
 
-    def __init__(self, shard: Shard, all_groups: dict[str, Group], rebalancer: Rebalancer) -> None:
+    def __init__(
+        self, shard: Shard, all_groups: dict[str, AnyGroup], now_ms: Callable[[], int], life: GroupLife
+    ) -> None:
         self.shard = shard
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, AnyGroup] = {}
         self._all_groups = all_groups
-        self._rebalancer = rebalancer
+        self._now_ms = now_ms
+        self._life = life
         # What has been replayed so far, by group id; empty once it is published.
         self._metadata: dict[str, GroupMetadataValue] = {}
+        self._modern: dict[str, Membership] = {}
         self._offsets: dict[str, OffsetTable] = {}
         # The groups with offsets of each producer's open transaction, by producer id.
         self._producers: dict[int, set[str]] = {}
@@ -49,17 +68,22 @@ class GroupShard:
 
     def create(self, group_id: str) -> Group:
         """An empty group that is not in the index yet."""
-        return Group(group_id, self.shard, self._rebalancer.now_ms())
+        return Group(group_id, self.shard, self._now_ms())
 
-    def adopt(self, group: Group) -> None:
+    def adopt(self, group: AnyGroup) -> None:
+        """Add a group to the index, perhaps in place of one of the other kind."""
         self.groups[group.group_id] = self._all_groups[group.group_id] = group
 
-    def forget(self, group: Group) -> None:
+    def forget(self, group: AnyGroup) -> None:
         del self.groups[group.group_id]
         del self._all_groups[group.group_id]
 
     def replay(self, record: Record, batch: BatchHeader) -> None:
         """See :class:`~ottla_broker.coordinator.shard.StateMachine`."""
+        if record.key is not None and modern_records.is_modern(record.key):
+            change = modern_records.decode(record.key, record.value)
+            self._modern.setdefault(change[0].group_id, Membership()).apply(change)
+            return
         key = records.read_key(record.key)
         if isinstance(key, GroupMetadataKey):
             if record.value is None:
@@ -112,19 +136,26 @@ class GroupShard:
 
     def publish(self) -> Iterator[None]:
         """Build the groups in steps, then add them all to the index at once."""
-        loaded: list[Group] = []
+        loaded: list[AnyGroup] = []
         for group_id, value in self._metadata.items():
             loaded.append(Group.loaded(group_id, self.shard, value, self._offsets.get(group_id)))
             yield
-        for group_id, table in self._offsets.items():
-            if group_id not in self._metadata and not table.is_idle:
-                # Only simple consumers commit to it, so there is no metadata in the log.
-                loaded.append(Group(group_id, self.shard, self._rebalancer.now_ms(), offsets=table))
+        modern = {group_id: found for group_id, found in self._modern.items() if found.exists}
+        for group_id, membership in modern.items():
+            if group_id not in self._metadata:
+                consumer_group = ConsumerGroup(group_id, self.shard, membership, self._offsets.get(group_id))
+                consumer_group.is_listed = True
+                loaded.append(consumer_group)
                 yield
-        self._metadata, self._offsets = {}, {}
+        for group_id, table in self._offsets.items():
+            if group_id not in self._metadata and group_id not in modern and not table.is_idle:
+                # Only simple consumers commit to it, so there is no metadata in the log.
+                loaded.append(Group(group_id, self.shard, self._now_ms(), offsets=table))
+                yield
+        self._metadata, self._modern, self._offsets = {}, {}, {}
         for group in loaded:
             self.adopt(group)
-            self._rebalancer.resume(group)
+            self._life.resume(group)
         ended, self._ended = self._ended, []
         for producer_id, committed in ended:
             self._complete(producer_id, committed)
@@ -134,8 +165,10 @@ class GroupShard:
         groups, self.groups = list(self.groups.values()), {}
         for group in groups:
             del self._all_groups[group.group_id]
-            self._rebalancer.retire(group)
+            self._life.retire(group)
         for group in groups:
+            if not isinstance(group, Group):
+                continue  # none of its requests waits here, except for the log
             for member in list(group.members.values()):
                 group.answer_join(member, join_error(member.member_id, codes.NOT_COORDINATOR))
                 group.answer_sync(member, sync_error(codes.NOT_COORDINATOR))

@@ -12,6 +12,7 @@ from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.group import Group, join_error, sync_error
 from ottla_broker.coordinator.group.group_shard import GroupShard
 from ottla_broker.coordinator.group.member import JoinReply, Member, Protocols, SyncReply
+from ottla_broker.coordinator.group.member_ids import random_uuid
 from ottla_broker.coordinator.group.rebalance import Rebalancer
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.coordinator.group.states import HEARTBEAT, SYNC, GroupState
@@ -109,7 +110,7 @@ class Membership:
 
     def _join_new(self, group: Group, request: JoinRequest, reply: JoinReply) -> None:
         instance_id = request.instance_id
-        member_id = f"{request.client_id if instance_id is None else instance_id}-{self._uuid()}"
+        member_id = f"{request.client_id if instance_id is None else instance_id}-{random_uuid(self._random)}"
         if instance_id is not None:
             current = group.static_members.get(instance_id)
             if current is not None:
@@ -310,9 +311,3 @@ class Membership:
         _log.info("member leaves", group=group.group_id, member=member_id, reason=request.reason)
         self._rebalancer.expel(group, group.members[member_id], f"leaves; client reason: {request.reason}")
         return codes.NONE
-
-    def _uuid(self) -> str:
-        """A random UUID (version 4), with which Kafka's member ids end."""
-        bits = self._random.getrandbits(128) & ~(0xF << 76 | 3 << 62) | (4 << 76 | 2 << 62)
-        text = f"{bits:032x}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

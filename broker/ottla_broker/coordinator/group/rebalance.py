@@ -32,10 +32,10 @@ NEW_MEMBER_JOIN_TIMEOUT_S = 300.0
 class Rebalancer:
     """Moves groups from generation to generation. Owned by the loop thread.
 
-    ``groups`` is the coordinator's index, by group id.
+    ``groups`` is the coordinator's index, by group id; it has groups of other kinds as well.
     """
 
-    def __init__(self, settings: GroupSettings, clock: Clock, groups: Mapping[str, Group]) -> None:
+    def __init__(self, settings: GroupSettings, clock: Clock, groups: Mapping[str, object]) -> None:
         self._settings = settings
         self._clock = clock
         self._groups = groups
@@ -51,13 +51,13 @@ class Rebalancer:
     def _missed(self, item: Deadline) -> None:
         if isinstance(item, PendingMember):
             group = self._groups.get(item.group_id)
-            if group is not None and group.pending.get(item.member_id) is item:
+            if isinstance(group, Group) and group.pending.get(item.member_id) is item:
                 _log.info("pending member timed out", group=group.group_id, member=item.member_id)
                 group.remove(item.member_id)
                 self.check_join(group)
         elif isinstance(item, Member):
             group = self._groups.get(item.group_id)
-            if group is None or group.members.get(item.member_id) is not item:
+            if not isinstance(group, Group) or group.members.get(item.member_id) is not item:
                 return
             if item.is_waiting and not item.is_new:
                 return  # its deadline is set again when it is answered

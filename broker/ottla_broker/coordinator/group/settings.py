@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla_broker.coordinator.group.modern.assignors import assignor_names
+from ottla_broker.coordinator.group.modern.settings import ConsumerGroupSettings
+
 if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig
 
@@ -22,6 +25,8 @@ class GroupSettings(NamedTuple):
     codec: int = 0
     """The codec of record batches: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
     topic_partitions: int = 50
+    consumer: ConsumerGroupSettings = ConsumerGroupSettings()
+    """Of groups of the consumer protocol."""
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> GroupSettings:
@@ -36,4 +41,11 @@ class GroupSettings(NamedTuple):
             commit_timeout_ms=config.offsets_commit_timeout_ms,
             codec=config.offsets_topic_compression_codec,
             topic_partitions=config.offsets_topic_num_partitions,
+            consumer=ConsumerGroupSettings(
+                session_timeout_ms=config.group_consumer_session_timeout_ms,
+                heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+                max_size=config.group_consumer_max_size,
+                assignors=assignor_names(config.group_consumer_assignors),
+                migration_policy=config.group_consumer_migration_policy.lower(),
+            ),
         )

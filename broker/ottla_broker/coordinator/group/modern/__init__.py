@@ -1,0 +1,9 @@
+"""Groups of the consumer protocol, whose partitions the broker assigns (KIP-848).
+
+Reading order: ``states.py``, ``member.py``, ``reconciliation.py`` (one member's way to its target, as a table),
+``assignors.py`` and ``uneven.py`` (pure functions), ``patterns.py``, ``topics.py``, ``records.py`` (the log),
+``membership.py`` (the state that the records describe), ``consumer_group.py``, ``change.py`` (one change of a group, as
+records), ``rebalance.py`` (topics, target and reconciliation in a change), ``timers.py``, ``writer.py``,
+``heartbeats.py`` (members of this protocol), ``classic_members.py`` (members of the classic protocol in such a group),
+``conversion.py`` (from one kind of group to the other), ``describe.py``.
+"""

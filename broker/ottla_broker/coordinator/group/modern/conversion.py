@@ -1,0 +1,174 @@
+"""What a classic group is as a group of the consumer protocol, and the other way round. Pure functions.
+
+Kafka: ``ConsumerGroup.fromClassicGroup``, ``ClassicGroup.fromConsumerGroup``. A group keeps its members, their
+partitions and its committed offsets. The generation becomes the epoch, and the epoch the generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ottla_broker.coordinator.group.group import PROTOCOL_TYPE, Group
+from ottla_broker.coordinator.group.modern import records
+from ottla_broker.coordinator.group.modern.member import (
+    ClassicSide,
+    ConsumerMember,
+    Partitions,
+    partitions_of,
+)
+from ottla_broker.coordinator.group.modern.membership import Membership
+from ottla_broker.coordinator.group.modern.records import Record
+from ottla_broker.coordinator.group.modern.topics import TopicsView
+from ottla_broker.coordinator.group.offsets import OffsetTable
+from ottla_broker.coordinator.shard import Shard
+from ottla_protocol.errors import ProtocolError
+from ottla_protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+    decode_assignment,
+    encode_assignment,
+)
+from ottla_protocol.messages.group_records import GroupMetadataValue, MemberMetadata
+from ottla_protocol.versioned import peek_version
+
+_NEWEST_ASSIGNMENT = ConsumerProtocolAssignment.VERSIONS[1]
+
+
+class CannotConvert(Exception):
+    """The group can't become one of the other kind; the message says why."""
+
+
+def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
+    """A consumer's subscription in JoinGroup. Raises ProtocolError.
+
+    Some clients state a later version than they write: then what every version begins with is read.
+    """
+    version = peek_version(data)
+    if version < 0:
+        raise ProtocolError("a subscription has a negative version")
+    newest = ConsumerProtocolSubscription.VERSIONS[1]
+    try:
+        return ConsumerProtocolSubscription.decode(data, min(version, newest), 2)
+    except ProtocolError:
+        return ConsumerProtocolSubscription.decode(data, 0, 2)
+
+
+def named_partitions(topics: TopicsView, named: list[TopicPartition]) -> dict[bytes, frozenset[int]]:
+    """Partitions by topic id; of topics that exist."""
+    found = []
+    for each in named:
+        topic = topics.find(each.topic)
+        if topic is not None:
+            found.append((topic.topic_id, (i for i in each.partitions if i < topic.partitions)))
+    return partitions_of(found)
+
+
+def assignment_bytes(topics: TopicsView, partitions: Partitions, subscription: bytes) -> bytes:
+    """A member's partitions for SyncGroup, in the version of its subscription."""
+    assigned = []
+    for topic_id, indexes in partitions.items():
+        name = topics.name_of(topic_id)
+        if name is not None:
+            assigned.append(TopicPartition(topic=name, partitions=sorted(indexes)))
+    version = min(max(peek_version(subscription), 0), _NEWEST_ASSIGNMENT)
+    return encode_assignment(ConsumerProtocolAssignment(assigned_partitions=assigned), version)
+
+
+def upgraded(group: Group, topics: TopicsView) -> list[Record]:
+    """The records of a classic group as a group of the consumer protocol. Raises CannotConvert."""
+    protocol = group.protocol_name or group.select_protocol()
+    if group.protocol_type != PROTOCOL_TYPE or protocol is None:
+        raise CannotConvert(
+            f"its members use the protocol type {group.protocol_type!r}, not {PROTOCOL_TYPE!r}"
+        )
+    members = []
+    owners: dict[tuple[bytes, int], str] = {}
+    for classic in group.members.values():
+        try:
+            subscription = read_subscription(classic.metadata(protocol))
+            assigned = (
+                named_partitions(topics, decode_assignment(classic.assignment).assigned_partitions)
+                if classic.assignment
+                else {}
+            )
+        except ProtocolError as error:
+            raise CannotConvert(
+                f"the metadata of member {classic.member_id} is malformed: {error}"
+            ) from error
+        for topic_id, indexes in assigned.items():
+            for index in indexes:
+                other = owners.setdefault((topic_id, index), classic.member_id)
+                if other != classic.member_id:
+                    name = topics.name_of(topic_id)
+                    raise CannotConvert(
+                        f"its assignor gave partition {index} of {name} to {other} and to {classic.member_id}"
+                    )
+        chosen = [each for each in classic.protocols if each[0] == protocol]
+        others = [each for each in classic.protocols if each[0] != protocol]
+        members.append(
+            ConsumerMember(
+                classic.member_id,
+                instance_id=classic.instance_id,
+                rack_id=subscription.rack_id,
+                client_id=classic.client_id,
+                client_host=classic.client_host,
+                rebalance_timeout_ms=classic.rebalance_timeout_ms,
+                topics=tuple(sorted(set(subscription.topics))),
+                classic=ClassicSide(classic.session_timeout_ms, tuple(chosen + others)),
+                epoch=group.generation,
+                previous_epoch=group.generation,
+                assigned=assigned,
+            )
+        )
+    group_id = group.group_id
+    return [
+        *(records.member(group_id, each) for each in members),
+        records.epoch(group_id, group.generation),
+        *(records.target(group_id, each.member_id, each.assigned) for each in members),
+        records.target_epoch(group_id, group.generation),
+        *(records.current(group_id, each) for each in members),
+    ]
+
+
+def is_all_classic(membership: Membership) -> bool:
+    """Whether there are members, and all of them use the classic protocol."""
+    return 0 < membership.classic_members == len(membership.members)
+
+
+def downgraded(
+    group_id: str, shard: Shard, membership: Membership, topics: TopicsView, offsets: OffsetTable, now_ms: int
+) -> Group:
+    """A group of members that all use the classic protocol, as a stable classic group."""
+    sides: Mapping[str, ClassicSide] = {
+        member_id: member.classic
+        for member_id, member in membership.members.items()
+        if member.classic is not None
+    }
+    value = GroupMetadataValue(
+        protocol_type=PROTOCOL_TYPE,
+        generation=membership.epoch,
+        protocol=next(iter(sides.values())).name,
+        leader=next(iter(membership.members)),
+        current_state_timestamp=now_ms,
+        members=[
+            MemberMetadata(
+                member_id=member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=sides[member_id].session_timeout_ms,
+                subscription=sides[member_id].subscription,
+                assignment=assignment_bytes(topics, member.assigned, sides[member_id].subscription),
+            )
+            for member_id, member in membership.members.items()
+        ],
+    )
+    group = Group.loaded(group_id, shard, value, offsets)
+    for member_id, classic in group.members.items():
+        side = sides[member_id]
+        group.update(classic, side.protocols, classic.rebalance_timeout_ms, side.session_timeout_ms)
+    group.protocol_name = group.select_protocol()
+    group.refresh_subscribed()
+    return group

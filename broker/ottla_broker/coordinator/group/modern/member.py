@@ -1,0 +1,102 @@
+"""A member of a group of the consumer protocol. Kafka: ``ConsumerGroupMember``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from ottla_broker.coordinator.group.modern.states import LEAVE_STATIC_EPOCH, MemberState
+
+Partitions = Mapping[bytes, frozenset[int]]
+"""Partitions by topic id; without empty sets. Never changed."""
+
+
+class ClassicSide(NamedTuple):
+    """What a member that uses the classic protocol stated when it joined."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+    @property
+    def name(self) -> str:
+        return self.protocols[0][0]
+
+    @property
+    def subscription(self) -> bytes:
+        return self.protocols[0][1]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    """One member; replaced, not changed.
+
+    Attributes:
+        topics: the names it subscribes to, sorted.
+        regex: topics whose name matches it as a whole are subscribed as well.
+        assignor: the assignor it prefers; None for the group's default.
+        classic: set where the member uses the classic protocol.
+        assigned: the partitions that it has, or was given in its last answer.
+        revoking: the partitions that it was asked to give up and hasn't confirmed.
+    """
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topics: tuple[str, ...] = ()
+    regex: str | None = None
+    assignor: str | None = None
+    classic: ClassicSide | None = None
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Partitions = field(default_factory=dict)
+    revoking: Partitions = field(default_factory=dict)
+
+    def moved_to(
+        self, epoch: int, state: MemberState, assigned: Partitions, revoking: Partitions
+    ) -> ConsumerMember:
+        """The member after a step of its reconciliation."""
+        return replace(
+            self,
+            previous_epoch=self.epoch,
+            epoch=epoch,
+            state=state,
+            assigned=assigned,
+            revoking=revoking,
+        )
+
+    def without_partitions(self, member_id: str | None = None) -> ConsumerMember:
+        """The member, perhaps under another id, as it joins: with the subscription and no partitions."""
+        return replace(
+            self,
+            member_id=self.member_id if member_id is None else member_id,
+            epoch=0,
+            previous_epoch=0,
+            state=MemberState.STABLE,
+            assigned={},
+            revoking={},
+        )
+
+    def is_reconciled_to(self, target_epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.epoch == target_epoch
+
+    @property
+    def has_left_for_a_while(self) -> bool:
+        return self.epoch == LEAVE_STATIC_EPOCH
+
+    def has_same_subscription(self, other: ConsumerMember) -> bool:
+        return self.topics == other.topics and self.regex == other.regex
+
+
+def partitions_of(pairs: Iterable[tuple[bytes, Iterable[int]]]) -> dict[bytes, frozenset[int]]:
+    """Partitions from pairs of topic id and indexes; a repeated topic's are put together."""
+    found: dict[bytes, frozenset[int]] = {}
+    for topic_id, indexes in pairs:
+        both = found.get(topic_id, frozenset()) | frozenset(indexes)
+        if both:
+            found[topic_id] = both
+    return found

@@ -1,0 +1,83 @@
+"""ConsumerGroupDescribe (key 69), versions 0-1: groups of the consumer protocol with their members (KIP-848).
+
+Version 1 says which protocol each member uses (KIP-1099). Another group's error is GROUP_ID_NOT_FOUND, with a message
+that says which protocol holds it.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.coordinator.group.modern.describe import MemberDescription, NamedPartitions
+from ottla_broker.handlers.context import NOT_ASKED, RequestContext
+from ottla_protocol.acls import AclResource
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+
+_CLASSIC, _CONSUMER = 0, 1
+
+
+def handle(ctx: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
+    return ConsumerGroupDescribeResponse(
+        groups=[
+            _describe(ctx, group_id, request.include_authorized_operations)
+            for group_id in dict.fromkeys(request.group_ids)
+        ]
+    )
+
+
+def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> DescribedGroup:
+    if not ctx.authorize(AclResource.GROUP, group_id):
+        return DescribedGroup(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
+    found = ctx.services.groups.describe_consumer_group(group_id)
+    if found.error is not None:
+        return DescribedGroup(
+            error_code=found.error.code, error_message=found.error.message, group_id=group_id
+        )
+    names = {name for each in found.members for _, name, _ in (*each.assigned, *each.target)}
+    if not all(ctx.shows(AclResource.TOPIC, name) for name in names):
+        return DescribedGroup(
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            error_message="The group has described topic(s) that the client is not authorized to describe.",
+            group_id=group_id,
+        )
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=found.state,
+        group_epoch=found.epoch,
+        assignment_epoch=found.assignment_epoch,
+        assignor_name=found.assignor,
+        members=[_member(each) for each in found.members],
+        authorized_operations=ctx.operations(AclResource.GROUP, group_id) if with_operations else NOT_ASKED,
+    )
+
+
+def _member(found: MemberDescription) -> Member:
+    member = found.member
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        subscribed_topic_regex=member.regex,
+        assignment=_assignment(found.assigned),
+        target_assignment=_assignment(found.target),
+        member_type=_CONSUMER if member.classic is None else _CLASSIC,
+    )
+
+
+def _assignment(partitions: NamedPartitions) -> Assignment:
+    return Assignment(
+        topic_partitions=[
+            TopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)
+            for topic_id, name, indexes in partitions
+        ]
+    )

@@ -1,0 +1,76 @@
+"""ConsumerGroupHeartbeat (key 68), versions 0-1: join, stay in and leave a group whose partitions the broker assigns.
+
+KIP-848. The response waits until what the heartbeat changes is in the log. Version 1 adds a regular expression for the
+topics, and the client makes its member id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla_broker.coordinator.group.modern.heartbeats import Heartbeat, HeartbeatAnswer
+from ottla_broker.coordinator.group.modern.member import Partitions, partitions_of
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.network.pending_response import PendingResponse
+from ottla_protocol.acls import AclResource
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatAssignment,
+    HeartbeatTopicPartitions,
+)
+
+
+def handle(
+    ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> PendingResponse | ConsumerGroupHeartbeatResponse:
+    for name in request.subscribed_topic_names or ():
+        if not ctx.authorize(AclResource.TOPIC, name):
+            return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    heartbeat = Heartbeat(
+        member_id=request.member_id,
+        epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=request.subscribed_topic_names,
+        regex=request.subscribed_topic_regex,
+        assignor=request.server_assignor,
+        owned=_owned(request.topic_partitions),
+        client_id=ctx.client_id or "",
+        client_host="/" + ctx.connection.client_host,
+        may_see=lambda name: ctx.shows(AclResource.TOPIC, name),
+        needs_member_id=ctx.version >= 1,
+    )
+    pending = PendingResponse()
+
+    def reply(answer: HeartbeatAnswer) -> None:
+        pending.complete(_response(answer))
+
+    ctx.services.groups.consumer_heartbeat(request.group_id, heartbeat, reply)
+    return pending
+
+
+def _owned(topics: Sequence[HeartbeatTopicPartitions] | None) -> Partitions | None:
+    return None if topics is None else partitions_of((topic.topic_id, topic.partitions) for topic in topics)
+
+
+def _response(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponse:
+    if answer.error is not None:
+        code = answer.error.code
+        return ConsumerGroupHeartbeatResponse(error_code=code, error_message=answer.error.message)
+    assignment = None
+    if answer.assignment is not None:
+        assignment = HeartbeatAssignment(
+            topic_partitions=[
+                HeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
+                for topic_id, indexes in answer.assignment.items()
+            ]
+        )
+    return ConsumerGroupHeartbeatResponse(
+        member_id=answer.member_id,
+        member_epoch=answer.epoch,
+        heartbeat_interval_ms=answer.interval_ms,
+        assignment=assignment,
+    )
