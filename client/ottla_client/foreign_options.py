@@ -34,8 +34,6 @@ _ADVICE: Final = {
     "error_cb": _RAISED,
     "fetch_message_max_bytes": "use max_partition_fetch_bytes",
     "fetch_wait_max_ms": "use fetch_max_wait_ms",
-    "group_protocol": "the client has classic groups only",
-    "group_remote_assignor": "the client has classic groups only",
     "interceptor_classes": "the client has no interceptors",
     "log_level": _LOGGING,
     "loop": "the client uses the running event loop",

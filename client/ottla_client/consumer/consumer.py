@@ -67,6 +67,9 @@ class Consumer:
         :param bootstrap_servers: brokers to contact first: ``host:port``, separated by commas or as a list.
         :param group_id: the consumer group. None reads without a group and commits nothing.
         :param group_instance_id: makes the member static: it keeps its partitions across a restart (KIP-345).
+        :param group_protocol: "classic", or "consumer" to have the broker assign the partitions (KIP-848): a rebalance
+            then stops no member, and the broker decides about sessions, heartbeats and assignors.
+        :param group_remote_assignor: with "consumer", one of the broker's assignors: "uniform" or "range".
         :param auto_offset_reset: where to start when there is no committed offset, or the log no longer has the
             position: "earliest", "latest", or "none" to raise OffsetOutOfRangeError.
         :param enable_auto_commit: commit processed records every ``auto_commit_interval_ms``, before partitions are

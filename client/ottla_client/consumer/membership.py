@@ -10,7 +10,9 @@ from inspect import isawaitable
 from ..cluster import Cluster
 from ..deadline import Deadline
 from ..group.assignors import Assignor, assignors_named
+from ..group.consumer_member import ConsumerProtocolMember
 from ..group.member import GroupMember
+from ..group.member_interface import AnyMember
 from ..group.settings import MemberSettings
 from ..types import TopicPartition
 from .buffer import Buffer
@@ -60,21 +62,31 @@ class Membership:
         """Whether a function of the listener is running. It may use the consumer, also during a close."""
 
     @property
-    def _member(self) -> GroupMember | None:
+    def _member(self) -> AnyMember | None:
         return self._commits.member
 
-    def _new_member(self) -> GroupMember:
+    def _new_member(self) -> AnyMember:
         settings = self._settings
+        member_settings = MemberSettings(
+            session_timeout_ms=settings.session_timeout_ms,
+            heartbeat_interval_ms=settings.heartbeat_interval_ms,
+            max_poll_interval_ms=settings.max_poll_interval_ms,
+            group_instance_id=settings.group_instance_id,
+            client_rack=settings.client_rack,
+        )
+        if settings.group_protocol == "consumer":
+            return ConsumerProtocolMember(
+                self._cluster,
+                self._group_id,
+                settings=member_settings,
+                assignor=settings.group_remote_assignor,
+                callbacks=self,
+                offsets=self._commits.client,
+            )
         return GroupMember(
             self._cluster,
             self._group_id,
-            settings=MemberSettings(
-                session_timeout_ms=settings.session_timeout_ms,
-                heartbeat_interval_ms=settings.heartbeat_interval_ms,
-                max_poll_interval_ms=settings.max_poll_interval_ms,
-                group_instance_id=settings.group_instance_id,
-                client_rack=settings.client_rack,
-            ),
+            settings=member_settings,
             assignors=assignors_named(self._strategies),
             callbacks=self,
             offsets=self._commits.client,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..errors import ConfigurationError
@@ -16,6 +16,11 @@ Deserializer: TypeAlias = Callable[[bytes], Any]
 """Makes an object from a record's key or value. Null stays None without a call."""
 
 OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
+GroupProtocol: TypeAlias = Literal["classic", "consumer"]
+"""Who assigns partitions: a consumer of the group, or the broker (KIP-848)."""
+
+_CLASSIC_ONLY = ("session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy")
+"""Options that the broker decides about in the consumer protocol."""
 
 _POSITIVE = (
     "auto_commit_interval_ms",
@@ -34,6 +39,8 @@ class ConsumerOptions(ConnectionOptions, total=False):
 
     group_id: str | None
     group_instance_id: str | None
+    group_protocol: GroupProtocol
+    group_remote_assignor: str | None
     auto_offset_reset: OffsetReset
     enable_auto_commit: bool
     auto_commit_interval_ms: int
@@ -63,6 +70,8 @@ class ConsumerSettings(MemberSettings):
     client_id: str = "ottla-consumer"
 
     group_id: str | None = None
+    group_protocol: GroupProtocol = "classic"
+    group_remote_assignor: str | None = None
     auto_offset_reset: OffsetReset = "latest"
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
@@ -87,6 +96,7 @@ class ConsumerSettings(MemberSettings):
         for name, allowed in (
             ("auto_offset_reset", get_args(OffsetReset)),
             ("isolation_level", ISOLATION_LEVELS),
+            ("group_protocol", get_args(GroupProtocol)),
         ):
             if getattr(self, name) not in allowed:
                 raise ConfigurationError(
@@ -99,11 +109,24 @@ class ConsumerSettings(MemberSettings):
             raise ConfigurationError("group_id is empty; leave it out to read without a group")
         if self.group_instance_id is not None and self.group_id is None:
             raise ConfigurationError("group_instance_id needs a group_id")
+        self._check_protocol()
         if self.fetch_max_wait_ms >= self.request_timeout_ms:
             raise ConfigurationError(
                 f"fetch_max_wait_ms ({self.fetch_max_wait_ms}) must be below request_timeout_ms "
                 f"({self.request_timeout_ms})"
             )
+
+    def _check_protocol(self) -> None:
+        """Refuse options that the chosen protocol ignores."""
+        if self.group_protocol == "classic":
+            if self.group_remote_assignor is not None:
+                raise ConfigurationError("group_remote_assignor needs group_protocol='consumer'")
+            return
+        for name in _CLASSIC_ONLY:
+            if getattr(self, name) != _DEFAULTS[name]:
+                raise ConfigurationError(
+                    f"{name} can't be set with group_protocol='consumer': the broker decides about it; leave it out"
+                )
 
     @property
     def read_committed(self) -> bool:
@@ -113,3 +136,6 @@ class ConsumerSettings(MemberSettings):
     def isolation(self) -> int:
         """The isolation level's number in requests."""
         return ISOLATION_LEVELS.index(self.isolation_level)
+
+
+_DEFAULTS = {each.name: each.default for each in fields(ConsumerSettings)}
