@@ -35,19 +35,17 @@ class _Producer:
         self.began = time.perf_counter()
         self.socket.sendall(self.request)
 
-    def receive(self) -> bool:
-        """Take bytes; whether the answer is whole. Raises RuntimeError for an error in it, ConnectionError."""
+    def receive(self) -> int | None:
+        """Take bytes; the answer's error once it is whole. Raises ConnectionError."""
         found = self.socket.recv(4096)
         if not found:
             raise ConnectionError("the broker closed the connection")
         self.data += found
         if len(self.data) < 4 or len(self.data) < 4 + _SIZE.unpack_from(self.data)[0]:
-            return False
+            return None
         error, _ = wire.produced(wire.Reader(self.data, 8))
-        if error:
-            raise RuntimeError(f"a produce was answered with error {error}")
         self.data.clear()
-        return True
+        return error
 
 
 def _run(broker: Broker, topic: str, partitions: int, seconds: float) -> tuple[int, list[float]]:
@@ -71,8 +69,15 @@ def _run(broker: Broker, topic: str, partitions: int, seconds: float) -> tuple[i
         while waiting:
             for key, _ in selector.select(60):
                 producer = key.data
-                if not producer.receive():
+                error = producer.receive()
+                if error is None:
                     continue
+                if error == wire.NOT_LEADER_OR_FOLLOWER:
+                    # Kafka's metadata has a new partition's leader before the leader knows.
+                    producer.send()
+                    continue
+                if error:
+                    raise RuntimeError(f"{broker.name} answered a produce with error {error}")
                 now = time.perf_counter()
                 delays.append((now - producer.began) * 1000)
                 if now < end:

@@ -27,7 +27,7 @@ def _serving(broker: Broker, topic: str, records: int) -> float:
     while time.perf_counter() < deadline:
         try:
             connection = wire.Connection(HOST, broker.port)
-            while not connection.led({topic: 1}):
+            while not connection.led({topic: 1}) and time.perf_counter() < deadline:
                 time.sleep(0.002)
             error, offset = wire.produced(connection.call(wire.PRODUCE, wire.produce(topic, 0, batch)))
             connection.close()
