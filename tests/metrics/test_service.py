@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.badinput.requests import fetch, produce, records
-from tests.badinput.test_groups import stable
+from tests.badinput.requests import fetch, now_ms, produce, records
+from tests.badinput.test_groups import commit, stable
 from tests.metrics.promql import metrics_in
 from tests.metrics.test_rules import expressions
 from tests.support.clock import FakeClock
@@ -28,10 +28,11 @@ pytestmark = pytest.mark.ottla_only
 ONLY_IN_CLUSTERS = {
     "kafka_server_sessionexpirelistener_zookeeperexpires_total",
     "ottla_follower_lag_records_max",
+    "ottla_group_catch_up_seconds",
     "ottla_zookeeper_connected",
     "up",
 }
-"""``up`` is Prometheus's own; tests/cluster/test_metrics.py sees the others."""
+"""``up`` is Prometheus's own; time to catch up needs two scrapes (test_lag.py), tests/cluster sees the others."""
 
 
 def test_a_broker_is_scraped(own_broker: Callable[..., BrokerProcess]) -> None:
@@ -43,23 +44,34 @@ def test_a_broker_is_scraped(own_broker: Callable[..., BrokerProcess]) -> None:
         assert produce(wire, "t", records(b"x" * 2_000_000))[0] != 0
         _, data = fetch(wire, "t", 0)
         stable(wire, "a group")
+        hour_ago = now_ms() - 3_600_000
+        assert produce(wire, "t", records(b"c", timestamp=hour_ago), partition=1)[0] == 0
+        assert commit(wire, "readers", "t", partition_index=0, committed_offset=6) == 0
+        assert commit(wire, "readers", "t", partition_index=1, committed_offset=0) == 0
     found = scrape(broker)
     topic = "kafka_server_brokertopicmetrics_"
-    assert found(f"{topic}messagesin_total", topic="t") == 6
-    assert (found(f"{topic}messagesin_total") or 0) >= 6
-    assert found(f"{topic}bytesin_total", topic="t") == len(data)
+    assert found(f"{topic}messagesin_total", topic="t") == 7
+    assert (found(f"{topic}messagesin_total") or 0) >= 7
+    assert (found(f"{topic}bytesin_total", topic="t") or 0) > len(data)
     assert found(f"{topic}bytesout_total", topic="t") == len(data)
     assert (found(f"{topic}bytesrejected_total", topic="t") or 0) > 2_000_000
-    assert found(f"{topic}totalproducerequests_total", topic="t") == 4
+    assert found(f"{topic}totalproducerequests_total", topic="t") == 5
     assert found(f"{topic}failedproducerequests_total", topic="t") == 0
     assert found(f"{topic}totalfetchrequests_total", topic="t") == 1
-    assert found("kafka_network_requestmetrics_totaltimems_count", request="Produce") == 4
+    assert found("kafka_network_requestmetrics_totaltimems_count", request="Produce") == 5
     assert found("kafka_network_requestmetrics_totaltimems_count", request="Fetch") == 1
     assert found("kafka_network_requestmetrics_totaltimems_count", request="FetchConsumer") == 1
     assert found("kafka_network_requestmetrics_totaltimems_count", request="FetchFollower") == 0
     assert (found("kafka_network_requestmetrics_totaltimems", request="Produce", quantile="0.99") or 0) > 0
     assert found("kafka_log_log_logendoffset", topic="t", partition=0) == 6
-    assert found("kafka_log_log_size", topic="t", partition=1) == 0
+    lag = "kafka_consumergroup_lag"
+    assert found(lag, consumergroup="readers", topic="t", partition=0) == 0
+    assert found(lag, consumergroup="readers", topic="t", partition=1) == 1
+    assert found("kafka_consumergroup_lag_sum", consumergroup="readers") == 1
+    assert found("ottla_group_lag_seconds", group="readers", topic="t", partition=0) == 0
+    assert 3600 <= (found("ottla_group_lag_seconds", group="readers", topic="t", partition=1) or 0) < 7200
+    assert (found("ottla_group_commit_age_seconds", group="readers") or -1) >= 0
+    assert found("ottla_group_lag_unknown_partitions") == 0
     assert found("kafka_server_replicamanager_leadercount") == found(
         "kafka_server_replicamanager_partitioncount"
     )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from ottla_broker.events import get_logger
 from ottla_broker.metrics.exposition import CONTENT_TYPE, Exposition
 from ottla_broker.metrics.health import STARTING, STOPPING, Problem, problems
+from ottla_broker.metrics.lag import LagCollector
 from ottla_broker.metrics.loop_monitor import LoopMonitor
 from ottla_broker.metrics.state import StateCollector
 from ottla_broker.metrics.traffic import TrafficCollector
@@ -105,6 +106,7 @@ class MetricsService:
             state.transactions,
             traffic.topics,
             state.groups,
+            LagCollector(sources).collect,
             state.partitions,
         )
         self._sources = sources

@@ -24,6 +24,7 @@ from .admin_common import (
 )
 from .completion import complete_groups
 from .console import Console, options, unknown
+from .group_lag import lag
 from .migrate_offsets import migrate_offsets
 from .reset_offsets import reset_offsets
 from .tables import Column
@@ -39,11 +40,13 @@ def groups() -> None:
     \b
     ottla groups list
     ottla groups describe billing
+    ottla groups lag --watch
     ottla groups reset-offsets billing --topic orders --by-duration 2h
     """
 
 
 groups.add_command(reset_offsets)
+groups.add_command(lag)
 groups.add_command(migrate_offsets)
 
 

@@ -1,0 +1,269 @@
+"""``ottla groups lag``: how far groups are behind, in records and time, with the trend; once, or continuously."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from ..errors import ClientError
+from .admin_common import admin_of, count_of, show_seconds, unknown_group
+from .completion import complete_groups
+from .console import Console, one_line, options, to_json
+from .tables import Column
+
+if TYPE_CHECKING:
+    from ..admin import Admin, PartitionLag
+    from ..types import TopicPartition
+    from .rich_output import LiveView
+
+_AT_ONCE: Final = 8
+_BARS: Final = "▁▂▃▄▅▆▇█"
+SPARKS: Final = 30
+HISTORY_SECONDS: Final = 300.0
+"""How far back the trend of --watch looks."""
+
+
+class Look(NamedTuple):
+    """A group's lag at one time (seconds on the event loop's clock)."""
+
+    at: float
+    records: int
+    seconds: float | None
+
+
+@dataclass(slots=True)
+class History:
+    """What --watch has seen of a group, and what follows from it."""
+
+    looks: deque[Look] = field(default_factory=lambda: deque(maxlen=1000))
+
+    def add(self, look: Look) -> None:
+        self.looks.append(look)
+        while look.at - self.looks[0].at > HISTORY_SECONDS:
+            self.looks.popleft()
+
+    @property
+    def trend(self) -> float | None:
+        """Records a second by which the lag grows; None after a single look."""
+        first, last = self.looks[0], self.looks[-1]
+        return None if last.at <= first.at else (last.records - first.records) / (last.at - first.at)
+
+    @property
+    def catch_up(self) -> float | None:
+        """Seconds until the lag is gone, if it goes on like this; None if it doesn't shrink."""
+        if not self.looks[-1].records:
+            return 0.0
+        trend = self.trend
+        return None if trend is None or trend >= 0 else self.looks[-1].records / -trend
+
+
+def sparkline(values: Sequence[int]) -> str:
+    """The last values as bars; the lowest bar is zero, the highest the largest of them."""
+    shown = values[-SPARKS:]
+    most = max(shown, default=0)
+    return "".join(_BARS[0] if not most else _BARS[(len(_BARS) - 1) * value // most] for value in shown)
+
+
+@click.command("lag", short_help="Show lag in records and time, with its trend.")
+@click.argument("patterns", nargs=-1, metavar="[GROUP…]", shell_complete=complete_groups)
+@click.option("--watch", is_flag=True, help="Keep showing the lag until Ctrl-C.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=2,
+    show_default=True,
+    metavar="SECONDS",
+    help="Set the time between two looks.",
+)
+@click.option("--once", is_flag=True, help="Look once: faster, but without the trend.")
+@options
+async def lag(console: Console, patterns: tuple[str, ...], watch: bool, interval: float, once: bool) -> None:
+    """Show how far groups are behind, or those that match GROUP (* and ? as in a shell).
+
+    The lag in time is the age of the next record that the group reads, in its slowest partition. The trend is the
+    records a second by which the lag grows; it takes two looks. Catch-up is when the lag is gone if it goes on
+    shrinking like this. It works with Apache Kafka too.
+
+    With --watch, the view is refreshed at a terminal, with a sparkline. Elsewhere one line is printed for each group
+    each time, with --json one document per line.
+
+    \b
+    ottla groups lag
+    ottla groups lag billing 'audit-*' --watch
+    ottla groups lag --once --json
+    """
+    if watch and once:
+        raise click.UsageError("--watch and --once exclude each other")
+    histories: dict[str, History] = {}
+    async with admin_of(console) as admin:
+        if watch:
+            await _watch(console, admin, patterns, interval, histories)
+            return
+        lags = await _look(admin, patterns, histories)
+        if not once and lags:
+            await asyncio.sleep(interval)
+            lags = await _look(admin, patterns, histories)
+    if console.as_json:
+        console.emit(_document(lags, histories))
+    else:
+        console.table(_columns(console), _rows(lags, histories), empty="no group has committed offsets")
+
+
+async def _look(
+    admin: Admin, patterns: Collection[str], histories: dict[str, History]
+) -> dict[str, Mapping[TopicPartition, PartitionLag]]:
+    """The lags of groups with committed offsets. A name that no group has ends the command."""
+    listed = await admin.list_groups()
+    names = [name for name in listed if not patterns or any(fnmatchcase(name, each) for each in patterns)]
+    for pattern in patterns:
+        if not any(letter in pattern for letter in "*?[") and pattern not in listed:
+            raise await unknown_group(admin, pattern)
+    free = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(name: str) -> Mapping[TopicPartition, PartitionLag]:
+        async with free:
+            return await admin.group_lag(name)
+
+    found = dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
+    now = asyncio.get_running_loop().time()
+    lags = {name: its for name, its in sorted(found.items()) if its}
+    for name, its in lags.items():
+        records = sum(each.records or 0 for each in its.values())
+        behind = [each.seconds for each in its.values() if each.seconds is not None]
+        histories.setdefault(name, History()).add(Look(now, records, max(behind, default=None)))
+    for name in histories.keys() - lags.keys():
+        del histories[name]
+    return lags
+
+
+def _columns(console: Console) -> list[Column]:
+    return [
+        Column("Group"),
+        Column("Partitions", right=True),
+        Column("Lag", "lag_records", right=True, show=count_of(console), style=_style),
+        Column("Behind", "lag_seconds", right=True, show=show_seconds, style=_style),
+        Column("Trend", "trend_records_per_second", right=True, show=lambda trend: f"{trend:+,.1f}/s"),
+        Column("Catch-up", "catch_up_seconds", right=True, show=show_seconds),
+    ]
+
+
+def _style(value: float) -> str:
+    return "bold" if value else "dim"
+
+
+def _rows(
+    lags: Mapping[str, Mapping[TopicPartition, PartitionLag]], histories: Mapping[str, History]
+) -> list[tuple[Any, ...]]:
+    """The groups that are furthest behind first."""
+    rows = []
+    for name, its in lags.items():
+        history = histories[name]
+        last = history.looks[-1]
+        rows.append((name, len(its), last.records, _rounded(last.seconds), history.trend, history.catch_up))
+    return sorted(rows, key=lambda row: (-(row[3] or 0), -row[2], row[0]))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def _document(
+    lags: Mapping[str, Mapping[TopicPartition, PartitionLag]], histories: Mapping[str, History]
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "group": name,
+            "lag_records": records,
+            "lag_seconds": seconds,
+            "trend_records_per_second": _rounded(trend),
+            "catch_up_seconds": _rounded(left),
+            "partitions": [
+                {
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "committed": None if each.committed is None else each.committed.offset,
+                    "end": each.end,
+                    "lag_records": each.records,
+                    "lag_seconds": _rounded(each.seconds),
+                }
+                for partition, each in lags[name].items()
+            ],
+        }
+        for name, _, records, seconds, trend, left in _rows(lags, histories)
+    ]
+
+
+async def _watch(
+    console: Console,
+    admin: Admin,
+    patterns: Collection[str],
+    interval: float,
+    histories: dict[str, History],
+) -> None:
+    """Show the lag until Ctrl-C. Failures to reach the cluster are shown, and retried."""
+    live = _live_view(console)
+    with live or nullcontext():
+        while True:
+            now = datetime.now().astimezone().isoformat(timespec="seconds")
+            try:
+                _show(console, live, now, await _look(admin, patterns, histories), histories)
+            except ClientError as error:
+                _show_failure(console, live, now, one_line(error))
+            await asyncio.sleep(interval)
+
+
+def _live_view(console: Console) -> LiveView | None:
+    if console.as_json or not console.is_terminal:
+        return None
+    try:
+        from .rich_output import LiveView
+    except ImportError:
+        return None
+    return LiveView()
+
+
+def _show(
+    console: Console,
+    live: LiveView | None,
+    now: str,
+    lags: Mapping[str, Mapping[TopicPartition, PartitionLag]],
+    histories: Mapping[str, History],
+) -> None:
+    if console.as_json:
+        console.print(to_json({"time": now, "groups": _document(lags, histories)}))
+        return
+    rows = [
+        (*row, sparkline([look.records for look in histories[row[0]].looks]))
+        for row in _rows(lags, histories)
+    ]
+    columns = [*_columns(console), Column("Last minutes")]
+    if live is None:
+        for row in rows:
+            pairs = zip(columns[1:-1], row[1:-1], strict=True)
+            shown = [f"{column.title.lower()} {column.text(value)}" for column, value in pairs]
+            console.print(f"{now}  {columns[0].text(row[0])}  {', '.join(shown)}")
+        return
+    from rich.text import Text
+
+    from .rich_output import table_of
+
+    live.show([table_of(columns, rows, ""), Text(), Text(f"{now}, Ctrl-C ends it", style="dim")])
+
+
+def _show_failure(console: Console, live: LiveView | None, now: str, reason: str) -> None:
+    if console.as_json:
+        console.print(to_json({"time": now, "error": reason}))
+    elif live is None:
+        console.print(f"{now}  no answer: {reason}")
+    else:
+        from rich.text import Text
+
+        live.show([Text("no answer", style="red"), Text(reason), Text(), Text(now, style="dim")])
