@@ -14,11 +14,15 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ottla_protocol.errors import KafkaError, LocalProtocolError, ProtocolError
+from ottla_protocol.errors import ErrorCode, KafkaError, LocalProtocolError, ProtocolError, error_code
 from ottla_protocol.exchange import Exchange, UnsupportedVersionError, api_name
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
+from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest
+from ottla_protocol.sasl.mechanism import SaslError
 
 from .errors import (
+    AuthenticationError,
     BrokerError,
     ClientError,
     ConnectError,
@@ -33,6 +37,8 @@ from .transport import connect, refused, resolve
 if TYPE_CHECKING:
     from ottla_protocol.schema import Message
 
+    from .login import Login
+
 MAX_RESPONSE_BYTES = 128 * 1024 * 1024
 """The largest response accepted. Text in place of a size (HTTP, SMTP, SSH) reads as a larger one."""
 HIGH_WATER = 1024 * 1024
@@ -43,6 +49,11 @@ CLOSE_SECONDS = 2.0
 """Seconds that a closed connection may take to send submitted requests."""
 ADDRESS_DELAY = 0.25
 """Seconds before the next address of a host is tried in parallel (RFC 8305)."""
+
+RENEWED = 0.85
+"""The share of a session's lifetime after which the client logs in again."""
+
+_LOGIN = (SaslHandshakeRequest, SaslAuthenticateRequest)
 
 SOFTWARE = ("ottla", "0.1.0")
 """The client's name and version for brokers (KIP-511)."""
@@ -110,6 +121,10 @@ class Connection(asyncio.BufferedProtocol):
         self._alarm_at = inf
         self._writable: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
+        # Requests that wait for a login to be renewed, and how to send them.
+        self._held: list[tuple[asyncio.Future[Any] | _Call, Callable[[], None]]] | None = None
+        self._renewal: asyncio.TimerHandle | None = None
+        self._renewing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.in_flight} in flight"
@@ -124,14 +139,15 @@ class Connection(asyncio.BufferedProtocol):
         client_id: str,
         timeout: float,
         ssl_context: ssl.SSLContext | None = None,
+        login: Login | None = None,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         max_idle: float = inf,
     ) -> Connection:
-        """Connect, over TLS if there is a context, and negotiate versions, within ``timeout`` seconds.
+        """Connect, over TLS if there is a context, negotiate versions and log in, within ``timeout`` seconds.
 
         All addresses of the host are tried. With ``max_idle`` the connection closes itself after that many seconds
-        without use. Raises ConnectError if no broker answers in time, NotABrokerError if something other than a broker
-        does.
+        without use. Raises ConnectError if no broker answers in time, AuthenticationError if it refuses the login,
+        NotABrokerError if something other than a broker answers.
         """
         stages: dict[str, str] = {}
 
@@ -142,6 +158,9 @@ class Connection(asyncio.BufferedProtocol):
             stages[address] = "connected, but no answer to the first request (ApiVersions)"
             try:
                 await connection._ask_versions(timeout + 1)  # the limit below expires first
+                if login is not None:
+                    stages[address] = "connected, but the login was not answered"
+                    await connection._log_in(login, timeout + 1)
             except BaseException:
                 connection.close(ConnectionLostError(f"{host}:{port}: the handshake was not finished"))
                 raise
@@ -185,6 +204,63 @@ class Connection(asyncio.BufferedProtocol):
                 raise BrokerError(
                     error.code, f"{self.host}:{self.port} refused ApiVersions: {error.code.name}"
                 ) from error
+
+    async def _log_in(self, login: Login, timeout: float) -> None:
+        """Authenticate by SASL (KIP-152). Raises AuthenticationError, ConnectionLostError."""
+        where = f"{self.host}:{self.port}"
+        chosen = await self.submit(SaslHandshakeRequest(mechanism=login.mechanism), timeout=timeout)
+        if chosen.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            raise AuthenticationError(
+                f"{where} does not offer {login.mechanism}; set sasl_mechanism to one of {', '.join(chosen.mechanisms)}"
+            )
+        if chosen.error_code:
+            raise AuthenticationError(
+                f"{where} refuses logins ({error_code(chosen.error_code).name}); if its listener needs none, set"
+                " security_protocol to PLAINTEXT or SSL"
+            )
+        client = login.client()
+        message: bytes | None = client.first()
+        lifetime = 0
+        try:
+            while message is not None:
+                answer = await self.submit(SaslAuthenticateRequest(auth_bytes=message), timeout=timeout)
+                if answer.error_code:
+                    raise SaslError(answer.error_message or error_code(answer.error_code).name)
+                lifetime = answer.session_lifetime_ms
+                # In a thread: hashing the password takes milliseconds.
+                message = await asyncio.to_thread(client.respond, answer.auth_bytes)
+            if not client.complete:
+                raise SaslError("the broker ended the login early")
+        except SaslError as error:
+            raise AuthenticationError(
+                f"{where}: the login of {login.user} by {login.mechanism} failed: {error}; check"
+                " sasl_plain_username and sasl_plain_password"
+            ) from None
+        if lifetime > 0:
+            self._renewal = self._loop.call_later(
+                lifetime / 1000 * RENEWED, self._start_renewal, login, timeout
+            )
+
+    def _start_renewal(self, login: Login, timeout: float) -> None:
+        if not self.closed:
+            self._renewing = self._loop.create_task(self._renew(login, timeout))
+
+    async def _renew(self, login: Login, timeout: float) -> None:
+        """Log in again before the session ends (KIP-368); other requests wait meanwhile."""
+        self._held = []
+        try:
+            await self._log_in(login, timeout)
+        except ClientError as error:
+            self.close(error)
+            return
+        held, self._held = self._held or [], None
+        for future, sends in held:
+            if future.done():
+                continue
+            try:
+                sends()
+            except ClientError as error:
+                future.set_exception(error)
 
     def version_of(self, api_key: int) -> int:
         """The highest version that both sides support. Raises UnsupportedApiError if there is none."""
@@ -244,6 +320,9 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         if self.closed:
             raise self._lost()
+        if self._held is not None and not isinstance(request, _LOGIN):
+            self._held.append((future, partial(self._write, request, future, timeout, version, raw)))
+            return
         self._used = now = monotonic()
         expires = now + timeout
         waiting = _Waiting(future, api_name(request.API_KEY or 0), expires, timeout)
@@ -307,6 +386,14 @@ class Connection(asyncio.BufferedProtocol):
         return copy
 
     def _fail_pending(self) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
+        if self._renewing is not None and self._renewing is not asyncio.current_task():
+            self._renewing.cancel()
+        held, self._held = self._held or [], None
+        for future, _ in held:
+            if not future.done():
+                future.set_exception(self._lost())
         pending = self._exchange.pending
         while pending:
             future = pending.popleft().token.future

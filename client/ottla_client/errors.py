@@ -6,6 +6,7 @@ ClientError
   RequestTimeoutError         a deadline passed; also a TimeoutError
     DeliveryTimeoutError        a record's deadline passed; it may have arrived
   ConnectError                a broker can't be reached
+    AuthenticationError         a broker refuses the login
     BootstrapError              none of the bootstrap servers can be reached
   ConnectionLostError         a connection broke with requests in flight
   NotABrokerError             the other side doesn't speak Kafka's protocol
@@ -76,6 +77,12 @@ class ConnectError(ClientError, ConnectionError):
     """A broker can't be reached: refused, unknown host, no answer, TLS failed."""
 
     retriable = True
+
+
+class AuthenticationError(ConnectError):
+    """A broker refuses the login: wrong user, password or mechanism."""
+
+    retriable = False
 
 
 class BootstrapError(ConnectError):

@@ -74,6 +74,6 @@ def unknown_option(name: str, known: Iterable[str]) -> str:
     """
     key = name.lower().replace(".", "_").replace("-", "_")
     if key.startswith("sasl_"):
-        return "; the client has no SASL yet, only PLAINTEXT and SSL"
+        return "; of SASL the client has sasl_mechanism, sasl_plain_username and sasl_plain_password"
     advice = _ADVICE.get(key)
     return f"; {advice}" if advice else did_you_mean(name, known)

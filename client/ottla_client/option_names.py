@@ -11,11 +11,14 @@ from dataclasses import fields
 from types import UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
+from ottla_protocol.sasl.jaas import parse_login
+
 from .errors import ConfigurationError
 from .foreign_options import unknown_option
 from .settings import ConnectionSettings
 
 _HOSTNAME_CHECK: Final = "ssl.endpoint.identification.algorithm"
+_LOGIN: Final = "sasl.jaas.config"
 _STORE_TYPES: Final = ("ssl.truststore.type", "ssl.keystore.type")
 # Names of Java's and librdkafka's options that aren't the Python name with dots.
 _FROM_KAFKA: Final = {
@@ -26,6 +29,10 @@ _FROM_KAFKA: Final = {
     "ssl.key.location": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
     _HOSTNAME_CHECK: "ssl_check_hostname",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
 }
 _TO_KAFKA: Final = {option: kafka for kafka, option in reversed(_FROM_KAFKA.items())}
 _TEXTS: Final = frozenset((bool, int, float, str, list))
@@ -49,7 +56,7 @@ def option_name(name: str) -> str:
 def kafka_names(settings: type[ConnectionSettings]) -> list[str]:
     """All options of ``settings`` that text can express, in Kafka's spellings."""
     plain = [name.replace("_", ".") for name in _types(settings) if name not in _TO_KAFKA]
-    return [*plain, *_FROM_KAFKA, *_STORE_TYPES]
+    return [*plain, *_FROM_KAFKA, *_STORE_TYPES, _LOGIN]
 
 
 def read_options(
@@ -75,6 +82,8 @@ def read_options(
                 raise ConfigurationError(
                     f"{shown(given)} is {text}; give certificates as PEM files, and PEM here"
                 )
+        elif dotted == _LOGIN:
+            read |= _user_of(shown(given), text)
         elif dotted == _HOSTNAME_CHECK:
             if text.lower() not in _HOSTNAME_VALUES:
                 raise ConfigurationError(f'{shown(given)} is {text!r}; it can be "https", or "" for no check')
@@ -85,6 +94,18 @@ def read_options(
             known = others if "." not in given else {name for each in every for name in kafka_names(each)}
             raise ConfigurationError(f"the client has no option {shown(given)}{unknown_option(given, known)}")
     return read
+
+
+def _user_of(name: str, text: str) -> dict[str, str]:
+    """User and password of a login in Java's form. Raises ConfigurationError, without the password."""
+    try:
+        options = parse_login(text).options
+    except ValueError as error:
+        raise ConfigurationError(f"{name}: {error}") from None
+    missing = [each for each in ("username", "password") if not options.get(each)]
+    if missing:
+        raise ConfigurationError(f"{name} has no {' and no '.join(missing)}")
+    return {"sasl_plain_username": options["username"], "sasl_plain_password": options["password"]}
 
 
 def _dotted(name: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Final, Self, TypedDict, TypeVar
 
 from .errors import ConfigurationError
 from .foreign_options import unknown_option
+from .login import MECHANISMS, Login
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -29,6 +30,8 @@ _TIMES: Final = (
     "reconnect_backoff_ms",
     "reconnect_backoff_max_ms",
 )
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_SASL: Final = ("sasl_mechanism", "sasl_plain_username", "sasl_plain_password")
 _TLS_FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 _TLS_TEXTS: Final = (*_TLS_FILES, "ssl_password")
 
@@ -51,9 +54,12 @@ class ConnectionOptions(TypedDict, total=False):
     ssl_keyfile: str | None
     ssl_password: str | None
     ssl_check_hostname: bool
+    sasl_mechanism: str | None
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
 
 
-# No repr, which would show ssl_password.
+# No repr, which would show passwords.
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ConnectionSettings:
     """How a client reaches its cluster. Times in milliseconds; raises ConfigurationError for invalid values.
@@ -64,12 +70,15 @@ class ConnectionSettings:
     :param reconnect_backoff_ms: the same for connections, up to ``reconnect_backoff_max_ms``.
     :param metadata_max_age_ms: how often to refresh the metadata when nothing else causes a refresh.
     :param connections_max_idle_ms: how long a connection may stay unused before it is closed.
-    :param security_protocol: "PLAINTEXT" or "SSL".
-    :param ssl_context: the context for "SSL". Without it one is made from the options below.
+    :param security_protocol: "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL".
+    :param ssl_context: the context for TLS. Without it one is made from the options below.
     :param ssl_cafile: a PEM file with trusted authorities; None trusts the system's.
     :param ssl_certfile: a PEM file with the client's certificate, and its key unless ``ssl_keyfile`` has it.
     :param ssl_password: decrypts the key.
     :param ssl_check_hostname: whether the broker's certificate must name its host.
+    :param sasl_mechanism: "PLAIN", "SCRAM-SHA-256" or "SCRAM-SHA-512".
+    :param sasl_plain_username: the user, for every mechanism.
+    :param sasl_plain_password: the user's password.
     """
 
     client_id: str = "ottla"
@@ -87,6 +96,9 @@ class ConnectionSettings:
     ssl_keyfile: str | None = None
     ssl_password: str | None = None
     ssl_check_hostname: bool = True
+    sasl_mechanism: str | None = None
+    sasl_plain_username: str | None = None
+    sasl_plain_password: str | None = None
 
     def __post_init__(self) -> None:
         for name in _TIMES:
@@ -95,21 +107,43 @@ class ConnectionSettings:
                 raise ConfigurationError(f"{name} is {value!r}; a number of milliseconds above 0 is needed")
         if not isinstance(self.client_id, str):
             raise ConfigurationError(f"client_id is {self.client_id!r}; a text is needed")
+        if self.security_protocol not in _PROTOCOLS:
+            raise ConfigurationError(
+                f"security_protocol is {self.security_protocol!r}; supported are {', '.join(_PROTOCOLS)}"
+            )
         self._check_tls()
+        self._check_sasl()
+
+    def _check_sasl(self) -> None:
+        protocol = self.security_protocol
+        given = [name for name in _SASL if getattr(self, name) is not None]
+        if not protocol.startswith("SASL_"):
+            if given:
+                raise ConfigurationError(
+                    f"{given[0]} is given, which needs security_protocol='SASL_SSL' or 'SASL_PLAINTEXT'"
+                )
+            return
+        missing = [name for name in _SASL if not getattr(self, name)]
+        if missing:
+            raise ConfigurationError(f"security_protocol is {protocol!r}, which needs {', '.join(missing)}")
+        if self.sasl_mechanism not in MECHANISMS:
+            raise ConfigurationError(
+                f"sasl_mechanism is {self.sasl_mechanism!r}; supported are {', '.join(MECHANISMS)}"
+            )
 
     def _check_tls(self) -> None:
-        protocol = self.security_protocol
-        if protocol not in ("PLAINTEXT", "SSL"):
-            raise ConfigurationError(
-                f"security_protocol is {protocol!r}; supported are 'PLAINTEXT' and 'SSL', no SASL yet"
-            )
+        tls = self.security_protocol in ("SSL", "SASL_SSL")
         given = [name for name in _TLS_TEXTS if getattr(self, name) is not None]
         if not self.ssl_check_hostname:
             given.append("ssl_check_hostname")
-        if protocol == "PLAINTEXT" and self.ssl_context is not None:
-            raise ConfigurationError("ssl_context is given, which needs security_protocol='SSL'")
-        if protocol == "PLAINTEXT" and given:
-            raise ConfigurationError(f"{given[0]} is given, which needs security_protocol='SSL'")
+        if not tls and self.ssl_context is not None:
+            raise ConfigurationError(
+                "ssl_context is given, which needs security_protocol='SSL' or 'SASL_SSL'"
+            )
+        if not tls and given:
+            raise ConfigurationError(
+                f"{given[0]} is given, which needs security_protocol='SSL' or 'SASL_SSL'"
+            )
         if self.ssl_context is not None and given:
             raise ConfigurationError(f"{given[0]} and ssl_context are both given; set it in the context")
         if self.ssl_certfile is None and (self.ssl_keyfile or self.ssl_password):
@@ -129,9 +163,15 @@ class ConnectionSettings:
         """``request_timeout_ms`` in seconds."""
         return self.request_timeout_ms / 1000
 
+    def login(self) -> Login | None:
+        """How to log in, None if there is no login."""
+        if self.sasl_mechanism is None:
+            return None
+        return Login(self.sasl_mechanism, self.sasl_plain_username or "", self.sasl_plain_password or "")
+
     def tls_context(self) -> ssl.SSLContext | None:
         """The context to connect with, None for plain text. Reads the files, so it raises ConfigurationError."""
-        if self.security_protocol == "PLAINTEXT":
+        if self.security_protocol in ("PLAINTEXT", "SASL_PLAINTEXT"):
             return None
         if self.ssl_context is not None:
             return self.ssl_context

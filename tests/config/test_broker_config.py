@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla_broker.config import BrokerConfig, ConfigError, InvalidValue, load_config
-from ottla_broker.config.jaas import parse_login
+from ottla_protocol.sasl.jaas import parse_login
 
 
 def config(**settings: str) -> BrokerConfig:

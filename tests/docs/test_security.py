@@ -37,7 +37,7 @@ def test_from_nothing_to_tls_and_scram(tmp_path: Path) -> None:
         ["sh", "-e"], input=run.encode(), cwd=tmp_path, check=True, capture_output=True, timeout=60
     )
     files = marked(_PAGE, "file")
-    assert set(files) == {"server.properties", "add_user.py", "client.py"}
+    assert set(files) == {"server.properties", "add_user.py", "client.py", "bundled.py", "client.properties"}
     for name, body in files.items():
         (tmp_path / name).write_text(here(body))
 
@@ -46,7 +46,14 @@ def test_from_nothing_to_tls_and_scram(tmp_path: Path) -> None:
 
     with _FromFile(tmp_path / "data", port=local) as broker:
         assert program("client.py").returncode != 0  # there is no such user yet
-        for name in ("add_user.py", "client.py"):
+        for name in ("add_user.py", "client.py", "bundled.py"):
             ended = program(name)
             assert ended.returncode == 0, ended.stderr.decode()
+        command = here(marked(_PAGE, "run")["command"]).replace(
+            "ottla", f"{sys.executable} -m ottla_client", 1
+        )
+        listed = subprocess.run(
+            ["sh", "-e"], input=command.encode(), cwd=tmp_path, capture_output=True, timeout=60
+        )
+        assert (listed.returncode, b"greetings" in listed.stdout) == (0, True), listed.stderr.decode()
         assert broker.complaints() == []

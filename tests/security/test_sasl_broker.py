@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import struct
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -29,6 +32,8 @@ from tests.support.processes import BrokerProcess
 from tests.support.waiting import wait_for
 from tests.support.wire import Wire, request_bytes
 
+import ottla_client
+import ottla_client.errors
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -176,6 +181,88 @@ def test_kafka_python(broker: SaslBroker, mechanism: str) -> None:
     consumer = kafka.KafkaConsumer(topic, auto_offset_reset="earliest", **given)
     assert [next(consumer).value for _ in _VALUES] == _VALUES
     consumer.close()
+
+
+def options(broker: SaslBroker, mechanism: str, *, tls: bool = True) -> dict[str, Any]:
+    """Options of the bundled client."""
+    return {
+        "bootstrap_servers": f"127.0.0.1:{broker.tls_port if tls else broker.port}",
+        "security_protocol": "SASL_SSL" if tls else "SASL_PLAINTEXT",
+        **({"ssl_cafile": broker.certificates.authority} if tls else {}),
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": "alice-secret",
+    }
+
+
+@MECHANISMS
+async def test_bundled_client(broker: SaslBroker, mechanism: str) -> None:
+    topic = f"bundled-{mechanism}"
+    async with ottla_client.Producer(**options(broker, mechanism)) as producer:
+        await (await producer.send_batch(topic, _VALUES))
+    async with ottla_client.Consumer(
+        topic, group_id=topic, auto_offset_reset="earliest", **options(broker, mechanism)
+    ) as consumer:
+        read: list[bytes | None] = []
+        while len(read) < len(_VALUES):
+            read += [each.value for each in await consumer.poll(timeout_ms=30_000)]
+        assert read == _VALUES
+
+
+async def test_bundled_client_logs_in_again(broker: SaslBroker) -> None:
+    """Its sessions end after 1.5 seconds; records go on."""
+    given = options(broker, "SCRAM-SHA-512", tls=False)
+    sent = 0
+    async with ottla_client.Producer(**given, linger_ms=0) as producer:
+        end = time.monotonic() + 4
+        while time.monotonic() < end:
+            await (await producer.send("again", b"x"))
+            sent += 1
+            await asyncio.sleep(0.01)
+    async with ottla_client.Admin(**given) as admin:
+        assert "again" in await admin.list_topics()
+    assert sent > 10
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"sasl_plain_password": "wrong"},
+            "the login of alice by SCRAM-SHA-256 failed: Authentication failed",
+        ),
+        ({"sasl_plain_username": "eve"}, "the login of eve by SCRAM-SHA-256 failed: Authentication failed"),
+        ({"security_protocol": "SASL_PLAINTEXT", "ssl_cafile": None}, "127.0.0.1"),
+    ],
+)
+async def test_bundled_client_says_why_it_cannot_log_in(
+    broker: SaslBroker, changed: dict[str, Any], message: str
+) -> None:
+    producer = ottla_client.Producer(**{**options(broker, "SCRAM-SHA-256"), **changed, "max_block_ms": 3000})
+    with pytest.raises(ottla_client.errors.ClientError, match=message):
+        await producer.start()
+    await producer.close()
+
+
+@pytest.mark.parametrize("file", [False, True])
+def test_commands_log_in(broker: SaslBroker, tmp_path: Path, file: bool) -> None:
+    given = {
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.location": broker.certificates.authority,
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": 'x.ScramLoginModule required username="alice" password="alice-secret";',
+    }
+    where = ["-b", f"127.0.0.1:{broker.tls_port}"]
+    if file:
+        path = tmp_path / "client.properties"
+        path.write_text("# a comment\n\n" + "".join(f"{key}={value}\n" for key, value in given.items()))
+        where += ["--command-config", str(path)]
+    else:
+        where += [part for key, value in given.items() for part in ("-X", f"{key}={value}")]
+    ended = subprocess.run(
+        [sys.executable, "-m", "ottla_client", "topics", "list", *where], capture_output=True, timeout=60
+    )
+    assert ended.returncode == 0, ended.stderr.decode()
 
 
 def choose(wire: Wire, mechanism: str, version: int = 1) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from ottla_broker.config.jaas import MODULES, Login, parse_login, plain_users
 from ottla_broker.config.listener_settings import full_name
 from ottla_broker.config.security_keys import MECHANISMS, SaslKeys
+from ottla_protocol.sasl.jaas import MODULES, Login, parse_login, plain_users
 
 if TYPE_CHECKING:
     from ottla_broker.config.listeners import Endpoint

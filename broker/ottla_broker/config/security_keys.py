@@ -44,7 +44,7 @@ def _path(meaning: str, note: str = "") -> Key[str | None]:
 
 
 def _login(text: str | None) -> str | None:
-    from ottla_broker.config.jaas import parse_login
+    from ottla_protocol.sasl.jaas import parse_login
 
     try:
         if text is not None:

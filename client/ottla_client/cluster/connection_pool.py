@@ -45,6 +45,7 @@ class ConnectionPool:
             settings.reconnect_backoff_ms / 1000, settings.reconnect_backoff_max_ms / 1000
         )
         self._ssl_context = settings.tls_context()
+        self._login = settings.login()
         self._lost = lost
         self._endpoints: dict[Hashable, Endpoint] = {}
         self._tasks = Tasks()
@@ -110,6 +111,7 @@ class ConnectionPool:
                 client_id=self._client_id,
                 timeout=self._connect_timeout,
                 ssl_context=self._ssl_context,
+                login=self._login,
                 max_idle=self._max_idle,
             )
         except ClientError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -23,6 +24,18 @@ def pair(text: str, option: str) -> tuple[str, str]:
     if not equals or not key.strip():
         raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
     return key.strip(), value.strip()
+
+
+def read_settings(path: str) -> list[str]:
+    """The settings in a file, one KEY=VALUE per line, without comments. Raises click.BadParameter."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"{path}: {error}", param_hint="--command-config") from None
+    settings = [line.strip() for line in lines if line.strip() and line.strip()[0] not in "#!"]
+    for text in settings:
+        pair(text, f"--command-config {path}")
+    return settings
 
 
 def option_group(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:

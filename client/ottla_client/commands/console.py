@@ -34,7 +34,7 @@ import click
 from ..errors import ClientError, ConfigurationError
 from ..settings import DEFAULT_BOOTSTRAP
 from ..suggestions import did_you_mean
-from .client_options import ClientOptions, Command, option_group
+from .client_options import ClientOptions, Command, option_group, read_settings
 from .tables import Column, plain_table, printable
 
 if TYPE_CHECKING:
@@ -186,6 +186,12 @@ _COMMON = option_group(
         metavar="KEY=VALUE",
         help=CLIENT_OPTION_HELP,
     ),
+    click.option(
+        "--command-config",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="Read client options from a file, one KEY=VALUE per line; -X overrides them.",
+    ),
 )
 
 
@@ -199,9 +205,11 @@ def options(command: Command) -> Command:
         as_json: bool,
         timeout: float,
         client_settings: tuple[str, ...],
+        command_config: str | None,
         **rest: Any,
     ) -> Any:
-        settings = ClientOptions(bootstrap_server, timeout, client_settings)
+        of_file = [] if command_config is None else read_settings(command_config)
+        settings = ClientOptions(bootstrap_server, timeout, (*of_file, *client_settings))
         done = command(Console(settings, as_json=as_json), *args, **rest)
         return run(done) if asyncio.iscoroutine(done) else done
 

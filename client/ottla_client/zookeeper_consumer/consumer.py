@@ -373,6 +373,9 @@ _CONNECTION_OPTIONS = (
     "ssl_keyfile",
     "ssl_password",
     "ssl_check_hostname",
+    "sasl_mechanism",
+    "sasl_plain_username",
+    "sasl_plain_password",
 )
 
 

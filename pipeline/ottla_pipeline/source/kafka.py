@@ -80,7 +80,8 @@ REFUSED: Final[Mapping[str, str]] = {
     "key.deserializer": "keys are bytes; cast or parse them in the DataFrame",
     "value.deserializer": "values are bytes; cast or parse them in the DataFrame",
 }
-_SASL: Final = "the client has no SASL yet; it connects in plain text or by TLS (kafka.security.protocol=SSL)"
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_SASL: Final = "of SASL the client has kafka.sasl.mechanism (PLAIN and SCRAM) and kafka.sasl.jaas.config"
 
 
 def bare_name(option: str) -> str:
@@ -90,7 +91,9 @@ def bare_name(option: str) -> str:
 
 def refusal(name: str, refused: Mapping[str, str]) -> str | None:
     """Why an option (without ``kafka.``) is refused; None if it isn't."""
-    return _SASL if name.startswith("sasl.") else refused.get(name)
+    if name.startswith("sasl.") and name not in CONNECTION_NAMES:
+        return _SASL
+    return refused.get(name)
 
 
 def request_timeout(client: Mapping[str, str]) -> float:
@@ -114,13 +117,11 @@ def client_options(client: Mapping[str, str]) -> dict[str, Any]:
         if name in client and name.endswith(".ms"):
             whole(f"kafka.{name}", client[name], 1)
     protocol = client.get("security.protocol", "PLAINTEXT").strip().upper()
-    if protocol.startswith("SASL_"):
-        raise OptionError(f"kafka.security.protocol is {protocol}: {_SASL}")
-    if protocol not in ("PLAINTEXT", "SSL"):
-        raise OptionError(f"kafka.security.protocol is {protocol!r}; it can be PLAINTEXT or SSL")
+    if protocol not in _PROTOCOLS:
+        raise OptionError(f"kafka.security.protocol is {protocol!r}; it can be {', '.join(_PROTOCOLS)}")
     for name in CONNECTION_NAMES:
-        if name in client and name.startswith("ssl.") and protocol != "SSL":
-            raise OptionError(f"kafka.{name} is set, and kafka.security.protocol is not SSL")
+        if name in client and name.startswith("ssl.") and protocol not in ("SSL", "SASL_SSL"):
+            raise OptionError(f"kafka.{name} is set, and kafka.security.protocol is not SSL or SASL_SSL")
     try:
         return cluster_options({**client, "security.protocol": protocol})
     except ReadError as error:

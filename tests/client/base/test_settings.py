@@ -48,7 +48,7 @@ def test_an_unknown_option_gets_a_suggestion(module: Any) -> None:
     [
         ("retries", "use delivery_timeout_ms"),
         ("api_version", "asks each broker"),
-        ("sasl_mechanism", "no SASL yet"),
+        ("sasl_kerberos_service_name", "of SASL the client has"),
         ("loop", "running event loop"),
     ],
 )
