@@ -1,13 +1,17 @@
-"""Whether a broker has transactions, and one that hangs."""
+"""Whether a broker has transactions, when they are complete, and one that hangs."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
 
+from tests.support.waiting import wait_for
 from tests.support.wire import Wire
 
-from ottla_client import Admin
+from ottla_client import Admin as AsyncAdmin
+from ottla_client import TopicPartition
+from ottla_client.admin import OffsetSpec
+from ottla_client.sync import Admin
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -23,12 +27,27 @@ def has_transactions(broker: BrokerProcess) -> bool:
     return any(each.api_key == ApiKey.END_TXN for each in answer.api_keys)
 
 
+def wait_until_settled(broker: BrokerProcess, topic: str) -> None:
+    """Wait for the markers of transactions that were ended: a coordinator answers before it writes them."""
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        (described,) = admin.describe_topics([topic]).values()
+        latest = dict.fromkeys(
+            (TopicPartition(topic, each) for each in described.partitions), OffsetSpec.LATEST
+        )
+
+        def settled() -> bool:
+            stable = admin.list_offsets(latest, isolation_level="read_committed")
+            return stable == admin.list_offsets(latest)
+
+        wait_for(settled, f"the transactions in {topic} to be complete")
+
+
 async def hang(broker: BrokerProcess, topic: str, transactional_id: str) -> int:
     """Write a record of a transaction that its coordinator doesn't know; returns the producer's id. Its epoch is 1.
 
     The broker needs transaction.partition.verification.enable=false.
     """
-    async with Admin(broker.bootstrap) as admin:
+    async with AsyncAdmin(broker.bootstrap) as admin:
         await admin.fence_producers([transactional_id])
         producer = (await admin.fence_producers([transactional_id]))[transactional_id]
     batch = encode_batch(

@@ -14,6 +14,7 @@ from tests.clients.transactional import Confluent
 from tests.pipeline.landing.rounds import offsets, produce, rows
 from tests.support.processes import BrokerProcess
 from tests.support.topics import create_topic
+from tests.support.transactions import wait_until_settled
 
 from ottla_client.types import TopicPartition
 from ottla_pipeline.landing import BatchDone, Landing, LandingError, land
@@ -86,7 +87,7 @@ def test_a_crash_after_the_tables_commit(
 
 
 def test_transactions_of_a_real_producer(
-    spark: SparkSession, landing: Landing, topic: str, new_name: Callable[..., str]
+    spark: SparkSession, broker: BrokerProcess, landing: Landing, topic: str, new_name: Callable[..., str]
 ) -> None:
     """Aborted records are left out, and an open transaction waits for its end."""
     job = replace(landing, isolation="read_committed", max_records=3)
@@ -102,6 +103,7 @@ def test_transactions_of_a_real_producer(
         produce(job.bootstrap_servers, topic, [b"behind the open one"])
         assert land(job, spark).rows == 6
         producer.commit()
+        wait_until_settled(broker, topic)
         assert land(job, spark).rows == 4
     finally:
         producer.close()

@@ -15,6 +15,7 @@ from tests.log.test_old_formats import mixed, timestamp_of
 from tests.pipeline.reading.logs import ALL
 from tests.support.processes import BrokerProcess
 from tests.support.topics import create_topic
+from tests.support.transactions import wait_until_settled
 from tests.support.waiting import wait_for
 
 from ottla_client.admin import OffsetSpec
@@ -309,6 +310,7 @@ def test_transactions_of_real_producers(
                 written = [b"one " + value, b"other " + value, value]
                 expected["read_uncommitted"] += written
                 expected["read_committed"] += written[aborts:]
+            wait_until_settled(broker, t)
             one.begin()
             one.send(t, b"open")
             one.flush()

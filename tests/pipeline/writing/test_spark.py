@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.processes import BrokerProcess
+from tests.support.transactions import wait_until_settled
 
 from ottla_client.admin import NewTopic
 from ottla_client.errors import ProducerFencedError
@@ -162,6 +163,7 @@ def test_a_stream_in_transactions(
     options = {"transactional": "true", "kafka.transactional.id": own}
 
     def values(isolation: Any = "read_committed") -> Counter[bytes | None]:
+        wait_until_settled(broker, topic)
         return Counter(record.value for record in records(broker, topic, isolation))
 
     breaking = rows.selectExpr("if(value = '40000', raise_error('on purpose'), value) AS value")

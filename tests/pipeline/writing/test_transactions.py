@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from tests.support.processes import BrokerProcess
+from tests.support.transactions import wait_until_settled
 
 from ottla_client.errors import ProducerFencedError, RequestTimeoutError
 from ottla_client.sync import Admin, Consumer, Producer
@@ -62,10 +63,11 @@ class Query:
     def write(self, batch: int, *tasks: list[str], **more: str) -> None:
         writer, reports = self.tasks(batch, *tasks, **more)
         writer.commit([*reports, None], batch)
+        wait_until_settled(self.broker, self.topic)
 
     def marks(self) -> dict[int, str]:
         with Admin(self.broker.bootstrap) as admin:
-            found = admin.list_group_offsets(f"ottla-sink-{self.topic}")
+            found = admin.list_group_offsets(f"ottla-sink-{self.topic}", require_stable=True)
         return {each.partition: mark.metadata for each, mark in found.items()}
 
 
@@ -104,6 +106,7 @@ def test_a_batch_comes_as_a_whole_with_its_mark(query: Query) -> None:
     assert read(query, "read_uncommitted") == ""
     assert query.marks() == {}
     writer.commit([*reports, None], 0)
+    wait_until_settled(query.broker, query.topic)
     assert read(query) == "abc"
     assert query.marks() == dict.fromkeys((0, 1), f"done 0 {RUNS[0]}")
     assert {record.headers for record in records(query.broker, query.topic)} == {()}
@@ -208,6 +211,7 @@ def test_dead_letters_are_part_of_the_transaction(
         query.run = run
         query.write(0, ["a", *large], ["b", large[0]], **more)
     assert read(query) == "ab"
+    wait_until_settled(query.broker, dead)
     found = records(query.broker, dead)
     assert sum(len(record.value or b"") for record in found) == 9000
     assert dict(found[0].headers)["ottla.dead.topic"] == query.topic.encode()
@@ -221,6 +225,7 @@ def test_batch_writes(query: Query) -> None:
         reports = [writer.write(rows([each])) for each in values]
         if finish:
             writer.commit([*reports])
+            wait_until_settled(query.broker, query.topic)
         else:
             writer.abort([*reports, None])
 
