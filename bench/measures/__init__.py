@@ -15,6 +15,7 @@ from bench.measures import (
     fetch,
     flush,
     group,
+    growth,
     java,
     latency,
     memory,
@@ -39,6 +40,10 @@ MEASURES: dict[str, tuple[str, Callable[[Bench], None]]] = {
     "transactions": ("C client, 1 KiB, in transactions of 100 and 1,000 records", transactions.measure),
     "fetch": ("cached data handed out, beside a bare sendfile loop", fetch.measure),
     "group": ("a thousand consumers join one group at once", group.measure),
+    "growth": (
+        "ten consumers, whose topic gets 900 more partitions, in both group protocols",
+        growth.measure,
+    ),
     "partitions": ("ten thousand partitions: restart, idle CPU, memory", partitions.measure),
     "cleaning": ("compaction: ten records of each key, until clean; produce meanwhile", cleaning.measure),
     "conversion": ("1 GB for a consumer older than 0.11, converted; produce meanwhile", conversion.measure),

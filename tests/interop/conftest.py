@@ -19,7 +19,12 @@ from tests.interop.support import Java
 
 _KINDS: dict[str, type[Ottla] | type[Kafka]] = {"ottla": Ottla, "kafka": Kafka}
 KIND = _KINDS[os.environ.get("OTTLA_INTEROP_BROKER", "ottla")]
-SETTINGS = {"group.initial.rebalance.delay.ms": "0", "auto.create.topics.enable": "false"}
+SETTINGS = {
+    "auto.create.topics.enable": "false",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.initial.rebalance.delay.ms": "0",
+}
 
 MakeTopic = Callable[..., str]
 _numbers = itertools.count(1)
