@@ -108,6 +108,7 @@ class Sending:
         self._shared = shared
         self._topic = topic
         self._task: asyncio.Task[None] | None = None
+        self._stopping = False
         self.sent: list[bytes] = []
 
     async def __aenter__(self) -> Sending:
@@ -120,13 +121,15 @@ class Sending:
                 value = b"%d" % number
                 await producer.send_and_wait(self._topic, value, partition=number % 4)
                 self.sent.append(value)
+                if self._stopping:
+                    return  # not by a cancellation, which may come after a record is stored
                 await asyncio.sleep(0.002)
 
     async def __aexit__(self, *_: object) -> None:
         await self.more(20)
         assert self._task is not None
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        self._stopping = True
+        await self._task
 
     async def more(self, count: int) -> None:
         target = len(self.sent) + count

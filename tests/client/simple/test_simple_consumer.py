@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.client.admin.records import put
+from tests.client.base.fake import FakeBroker
+from tests.client.base.fake import Topic as FakeTopic
 from tests.support.processes import BrokerProcess
 
 from ottla_client import Consumer, Producer, SimpleConsumer, TopicPartition
@@ -19,9 +22,14 @@ from ottla_client.errors import (
     UnknownTopicError,
 )
 from ottla_client.sync import SimpleConsumer as SyncSimpleConsumer
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla_protocol.records.record import encode_batch
 
 Topic = Callable[..., str]
 Name = Callable[..., str]
+NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 @pytest.fixture
@@ -126,3 +134,44 @@ def test_without_asyncio(broker: BrokerProcess, filled: TopicPartition, new_name
         assert [record.offset for record in fetched.records] == [28, 29]
         consumer.commit({filled: fetched.next_offset})
         assert consumer.committed([filled])[filled].offset == 30
+
+
+async def test_a_moved_leader_is_found_again() -> None:
+    """The first leader refuses, and one that the metadata named has gone."""
+    partition = TopicPartition("t", 0)
+    records = encode_batch([(1, None, b"v", ())])
+
+    def refuse(header: Any, request: Any) -> FetchResponse:
+        return answer(NOT_LEADER, b"")
+
+    def serve(header: Any, request: Any) -> FetchResponse:
+        return answer(0, records)
+
+    def answer(code: int, data: bytes) -> FetchResponse:
+        row = PartitionData(partition_index=0, error_code=code, high_watermark=1, records=data)
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[row])])
+
+    async with FakeBroker() as first, FakeBroker() as second:
+        addresses = {1: ("127.0.0.1", first.port), 2: ("127.0.0.1", second.port)}
+        for broker in (first, second):
+            broker.nodes = dict(addresses)
+            broker.topics = {"t": FakeTopic()}
+        first.answers[ApiKey.FETCH] = refuse
+        second.answers[ApiKey.FETCH] = serve
+        quick = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "default_api_timeout_ms": 60_000}
+        async with SimpleConsumer(first.bootstrap, **quick) as consumer:  # type: ignore[arg-type]
+            fetching = asyncio.create_task(consumer.fetch(partition, 0))
+            async with asyncio.timeout(60):
+                while first.asked[ApiKey.FETCH] < 2:
+                    await asyncio.sleep(0.005)
+            for broker in (first, second):
+                broker.topics["t"].partitions[0].leader = 2
+            fetched = await asyncio.wait_for(fetching, 60)
+            assert [record.value for record in fetched.records] == [b"v"]
+            # The leader dies; another one has its records.
+            await second.stop()
+            first.answers[ApiKey.FETCH] = serve
+            first.nodes = {1: addresses[1]}
+            first.topics["t"].partitions[0].leader = 1
+            again = await asyncio.wait_for(consumer.fetch(partition, 0), 60)
+            assert again.next_offset == 1
