@@ -30,7 +30,7 @@ QUICK: dict[str, Any] = {
     "rebalance_backoff_ms": 200,
     "rebalance_max_retries": 150,
     "auto_commit_interval_ms": 50,
-    "zookeeper_session_timeout_ms": 2_000,
+    "zookeeper_session_timeout_ms": 20_000,  # a busy machine must not end a session
     "zookeeper_connection_timeout_ms": 60_000,
     "fetch_max_wait_ms": 20,
 }
@@ -155,8 +155,9 @@ async def test_members_share_as_they_come_and_go(
                 assert stat.ephemeralOwner
                 await sending.more(20)
             await until(lambda: one.assignment() == every, "all partitions again")
+            options: dict[str, Any] = {"consumer_id": "one", "zookeeper_session_timeout_ms": 1_000}
             with pytest.raises(RebalanceFailedError, match=f"{group}_one is taken"):
-                async with consuming(shared, group, topic, [], consumer_id="one", rebalance_max_retries=1):
+                async with consuming(shared, group, topic, [], **options):
                     pass
         async with consuming(shared, group, topic, seen):
             await until(lambda: len(seen) >= len(sending.sent), "the records")

@@ -34,14 +34,14 @@ PATIENCE: dict[str, Any] = {
     "auto_offset_reset": "smallest",
     "rebalance_backoff_ms": 500,
     "rebalance_max_retries": 100,
-    "zookeeper_session_timeout_ms": 4_000,
+    "zookeeper_session_timeout_ms": 20_000,
     "zookeeper_connection_timeout_ms": 60_000,
 }
 JAVA_SETTINGS = {
     "auto.commit.interval.ms": "200",
     "rebalance.backoff.ms": "500",
     "rebalance.max.retries": "100",
-    "zookeeper.session.timeout.ms": "4000",
+    "zookeeper.session.timeout.ms": "20000",
     "zookeeper.connection.timeout.ms": "60000",
 }
 _numbers = itertools.count(1)
@@ -105,8 +105,12 @@ class Old:
         try:
             yield JavaConsumer(process, output)
         finally:
-            process.kill()
-            process.wait()
+            process.terminate()  # then it closes its session
+            try:
+                process.wait(60)
+            finally:
+                process.kill()
+                process.wait()
 
 
 @dataclass(frozen=True)
