@@ -39,8 +39,6 @@ class Buffer:
         """The records that the application may be taking one by one."""
         self._unprocessed: set[PartitionState] = set()
         """Partitions with records that were handed out since the application last asked for some."""
-        self.took_away = False
-        """Whether such a partition was removed since then."""
 
     def add(self, chunk: Chunk) -> None:
         """Add a chunk that continues its partition's buffered records."""
@@ -57,7 +55,6 @@ class Buffer:
         """Drop partitions that are no longer assigned."""
         for state in states:
             self.drop(state)
-            self.took_away |= state in self._unprocessed
             self._unprocessed.discard(state)
 
     def skip_to(self, state: PartitionState, offset: int) -> bool:
@@ -268,7 +265,6 @@ class Buffer:
         for state in self._unprocessed:
             state.processed_offset = state.position
         self._unprocessed.clear()
-        self.took_away = False
         if self._iteration is not None:
             self._iteration.processed = self._iteration.taken
 

@@ -71,19 +71,9 @@ class OffsetCommits:
         }
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """The member, or the group alone without one. Raises GroupError while the member is not joined.
-
-        Raises CommitFailedError if the group has taken away partitions whose records the application may be processing:
-        as a member of a later generation it could commit a transaction with records that others process again.
-        """
+        """The member, or the group alone without one. Raises GroupError while the member is not joined."""
         if self.member is None:
             return ConsumerGroupMetadata(self.client.group_id)
-        if self._buffer.took_away:
-            raise CommitFailedError(
-                ErrorCode.ILLEGAL_GENERATION,
-                f"group {self.client.group_id!r}: partitions were lost to other members after their records were handed"
-                " out; abort the transaction, and ask for records again",
-            )
         return self.member.joined_metadata()
 
     def taken_away(self, partitions: Collection[TopicPartition]) -> None:

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from tests.client.producer.conftest import NewProducer
 from tests.support.processes import BrokerProcess
-from tests.support.waiting import until
 
-from ottla_client import Admin, Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
+from ottla_client import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from ottla_client.errors import (
     ClientError,
     CommitFailedError,
@@ -291,49 +290,6 @@ async def test_offsets_of_a_member_that_has_lost_its_partitions(
             await producer.send(topic, b"again")
             await transaction.send_offsets(metadata, {TopicPartition(topic, 0): 0})
     assert await read(broker, topic) == [b"again"]
-
-
-async def test_records_that_the_group_has_taken_away_are_not_committed(
-    broker: BrokerProcess, new_topic: NewTopic, new_producer: NewProducer, new_name: NewName
-) -> None:
-    """The consumer is put out of its group and joins again while the application has its records."""
-    source, target, group = new_topic(), new_topic(), new_name("group")
-    joined: list[int] = []
-
-    class Listener(RebalanceListener):
-        def on_partitions_assigned(self, assigned: frozenset[TopicPartition]) -> None:
-            joined.append(len(assigned))
-
-    async with (
-        new_producer(broker.bootstrap, transactional_id=new_name("txn")) as producer,
-        Consumer(
-            bootstrap_servers=broker.bootstrap,
-            group_id=group,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            heartbeat_interval_ms=50,
-        ) as consumer,
-        Admin(broker.bootstrap) as admin,
-    ):
-        async with producer.transaction():
-            await producer.send(source, b"value")
-        consumer.subscribe(source, listener=Listener())
-
-        async def transfer(*, disturbed: bool) -> None:
-            records = await consumer.poll(None)
-            if disturbed:
-                await admin.remove_members(group)
-                await until(lambda: joined == [1, 1])
-            async with producer.transaction() as transaction:
-                for record in records:
-                    await producer.send(target, record.value)
-                await transaction.send_offsets(consumer)
-
-        with pytest.raises(CommitFailedError, match="ask for records again"):
-            await transfer(disturbed=True)
-        await consumer.seek_to_committed()
-        await transfer(disturbed=False)
-    assert await read(broker, target) == [b"value"]
 
 
 async def test_a_consumer_that_commits_by_itself_is_refused(
