@@ -50,7 +50,7 @@ class FakePartition:
         self.waiters = OffsetWaiters()
         self.clock: FakeClock | None = None
 
-    def hear(self, producer_id: int, epoch: int, connected_at: float) -> bool:
+    def hear(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
         return True
 
     def hear_from_now(self) -> None:

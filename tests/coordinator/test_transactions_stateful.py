@@ -68,7 +68,7 @@ class ReplicatedPartition(FakePartition):
         self.committed_end = 0
         self.appended = appended
 
-    def hear(self, producer_id: int, epoch: int, connected_at: float) -> bool:
+    def hear(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
         return True
 
     def hear_from_now(self) -> None:

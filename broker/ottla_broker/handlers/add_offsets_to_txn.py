@@ -9,7 +9,7 @@ from __future__ import annotations
 from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.transactions import producer_error, refuse_late
+from ottla_broker.handlers.transactions import TRY_AGAIN, is_late, producer_error
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
@@ -26,7 +26,8 @@ def handle(ctx: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsTo
         if not ctx.authorize(resource, name):
             return AddOffsetsToTxnResponse(error_code=DENIED[resource])
     producer = Producer(request.producer_id, request.producer_epoch)
-    refuse_late(ctx, request.transactional_id, producer)
+    if is_late(ctx, request.transactional_id, producer, request.API_KEY):
+        return AddOffsetsToTxnResponse(error_code=TRY_AGAIN)
     pending = PendingResponse()
     ctx.services.transactions.add_partitions(
         request.transactional_id,

@@ -14,7 +14,7 @@ from functools import partial
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.transaction.metadata import Producer, TopicPartition
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.transactions import producer_error, refuse_late
+from ottla_broker.handlers.transactions import TRY_AGAIN, is_late, producer_error
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
@@ -84,8 +84,10 @@ def _serve(
         return
     coordinator = ctx.services.transactions
     producer = Producer(transaction.producer_id, transaction.producer_epoch)
-    if ctx.version < _BETWEEN_BROKERS:
-        refuse_late(ctx, transaction.transactional_id, producer)
+    api = AddPartitionsToTxnRequest.API_KEY
+    if ctx.version < _BETWEEN_BROKERS and is_late(ctx, transaction.transactional_id, producer, api):
+        answered(dict.fromkeys(partitions, TRY_AGAIN))
+        return
     if transaction.verify_only:
         error, missing = coordinator.verify_partitions(transaction.transactional_id, producer, partitions)
         if error != codes.NONE:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.transactions import producer_error, refuse_late
+from ottla_broker.handlers.transactions import TRY_AGAIN, is_late, producer_error
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 _HAS_FENCED = 2
 
 
-def handle(ctx: RequestContext, request: EndTxnRequest) -> PendingResponse:
+def handle(ctx: RequestContext, request: EndTxnRequest) -> PendingResponse | EndTxnResponse:
     producer = Producer(request.producer_id, request.producer_epoch)
-    refuse_late(ctx, request.transactional_id, producer)
+    if is_late(ctx, request.transactional_id, producer, request.API_KEY):
+        return EndTxnResponse(error_code=TRY_AGAIN)
     pending = PendingResponse()
     ctx.services.transactions.end(
         request.transactional_id,

@@ -13,7 +13,7 @@ from ottla_broker.coordinator.transaction.coordinator import InitResult
 from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.transactions import producer_error, refuse_late
+from ottla_broker.handlers.transactions import TRY_AGAIN, is_late, producer_error
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -36,7 +36,8 @@ def handle(
     if transactional_id is None:
         return _allocate(ctx)
     expected = None if request.producer_id == -1 else Producer(request.producer_id, request.producer_epoch)
-    refuse_late(ctx, transactional_id, expected)
+    if is_late(ctx, transactional_id, expected, request.API_KEY):
+        return InitProducerIdResponse(error_code=TRY_AGAIN, producer_id=-1, producer_epoch=-1)
     pending = PendingResponse()
 
     def reply(result: InitResult) -> None:

@@ -19,9 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla_broker.events import get_logger
 from ottla_broker.handlers import slow_produce
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.produce_verification import Verified, append_verified, transactional_batches
+from ottla_broker.handlers.produce_verification import (
+    Failure,
+    Verified,
+    append_verified,
+    transactional_batches,
+)
 from ottla_broker.handlers.slow_produce import FORMAT_2_SINCE, Settled, check_codec
-from ottla_broker.handlers.transactions import late
 from ottla_broker.log.record_validation import QUICK_BYTES, Validated
 from ottla_broker.log.validator import RecordsRefused
 from ottla_broker.log.verification import UNVERIFIED
@@ -83,18 +87,21 @@ def handle(ctx: RequestContext, request: ProduceRequest, settled: Settled = _NON
     if request.transactional_id is None or refusal is not None:
         return _append(ctx, request, refusal, settled)
     batches = transactional_batches(request)
-    _refuse_late(ctx, batches)
     refusal = _transactional_refusal(ctx, request.transactional_id, batches)
     if refusal is not None:
         return _append(ctx, request, refusal, settled)
 
+    late = _late(ctx, batches)
+    timely = {key: header for key, header in batches.items() if key not in late}
+
     def append(request: ProduceRequest, verified: Verified, pending: PendingResponse | None) -> Any:
+        verified.failures.update(late)
         if pending is not None:
-            _refuse_late(ctx, batches)
+            verified.failures.update(_late(ctx, timely))
             return _append(ctx, request, None, _of_copy(request, settled), verified, pending)
         return _append(ctx, request, None, settled, verified)
 
-    return append_verified(ctx, request, batches, append)
+    return append_verified(ctx, request, timely, append)
 
 
 def _append(
@@ -271,15 +278,25 @@ def _transactional_refusal(
     return None
 
 
-def _refuse_late(ctx: RequestContext, batches: Mapping[tuple[str, int], BatchHeader]) -> None:
-    """Refuse records that would get into a later transaction than theirs (decision 9).
+def _late(
+    ctx: RequestContext, batches: Mapping[tuple[str, int], BatchHeader]
+) -> dict[tuple[str, int], Failure]:
+    """The batches that would get into a later transaction than theirs (decision 9).
 
-    Raises CloseConnection: any client survives it, and sends again on a new connection what it still wants sent.
+    A producer that still uses the connection sends them again, with the same sequence numbers.
     """
     connected_at = ctx.connection.connected_at
-    for (topic, index), header in batches.items():
-        partition = ctx.services.replicas.partition(topic, index)
+    found = {}
+    for key, header in batches.items():
+        partition = ctx.services.replicas.partition(*key)
         if partition is not None and not partition.hear(
-            header.producer_id, header.producer_epoch, connected_at
+            header.producer_id, header.producer_epoch, connected_at, header.base_sequence
         ):
-            raise late(f"producer {header.producer_id}")
+            found[key] = _LATE
+    return found
+
+
+_LATE: Final[Failure] = (
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    "The batch came by a connection that is older than the last one of its producer, or than its last abort",
+)

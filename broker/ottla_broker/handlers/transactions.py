@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.handlers.context import RequestContext
@@ -13,17 +15,18 @@ def producer_error(error: int, has_fenced: bool) -> int:
     return codes.INVALID_PRODUCER_EPOCH if error == codes.PRODUCER_FENCED and not has_fenced else error
 
 
-def refuse_late(ctx: RequestContext, transactional_id: str, producer: Producer | None) -> None:
-    """Refuse a request that would reach into a later transaction than its own (decision 9).
+def is_late(ctx: RequestContext, transactional_id: str, producer: Producer | None, api: int) -> bool:
+    """Whether a request would reach into a later transaction than its own (decision 9).
 
-    Raises CloseConnection: any client survives it, and sends again on a new connection what it still wants sent.
+    Answer it with :data:`TRY_AGAIN`: a producer that still uses the connection sends it again.
     """
-    if not ctx.services.transactions.hear(transactional_id, producer, ctx.connection.connected_at):
-        raise late(f"transactional id {transactional_id!r}")
+    return not ctx.services.transactions.hear(transactional_id, producer, ctx.connection.connected_at, api)
+
+
+TRY_AGAIN: Final = codes.COORDINATOR_LOAD_IN_PROGRESS
+"""All producers send a request again that gets this, to the same coordinator."""
 
 
 def late(who: str) -> CloseConnection:
-    """For a request of a producer that has gone on."""
-    return CloseConnection(
-        f"a late request: {who} has gone on, on a newer connection, after an abort, or with another coordinator"
-    )
+    """For a request of a coordinator that has sent it again."""
+    return CloseConnection(f"a late request: {who} has gone on, on a newer connection or with another leader")

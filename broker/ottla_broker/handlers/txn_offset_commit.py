@@ -16,7 +16,7 @@ from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.offset_commit import partition_errors
-from ottla_broker.handlers.transactions import late
+from ottla_broker.handlers.transactions import TRY_AGAIN
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.transaction_verifier import Verdicts, Verification
@@ -67,9 +67,7 @@ def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> PendingRespo
     if not items:
         return response
     commit = _Commit(ctx, request, items, waiting, response)
-    if commit.is_late():
-        raise late(f"producer {request.producer_id}")
-    commit.verify()
+    commit.start()
     return commit.pending
 
 
@@ -102,7 +100,17 @@ class _Commit:
             self._request.group_id, self._producer, self._ctx.connection.connected_at
         )
 
-    def verify(self) -> None:
+    def start(self) -> None:
+        if self.is_late():
+            self._refuse_late()
+        else:
+            self._verify()
+
+    def _refuse_late(self) -> None:
+        """A producer that still uses the connection sends it again (decision 9)."""
+        self._reply([TRY_AGAIN] * len(self._items))
+
+    def _verify(self) -> None:
         services, request = self._ctx.services, self._request
         verifier = services.transaction_verifier
         guard = None
@@ -120,7 +128,7 @@ class _Commit:
         if self._abandoned:
             return
         if self.is_late():
-            self.pending.complete(late(f"producer {self._request.producer_id}"))
+            self._refuse_late()
         elif code is None:
             self._write(guard)
         else:

@@ -23,9 +23,9 @@ ProducerStateManager)::
       current_txn_first_offset: int64   -1 outside a transaction
 
 A request may be late: its connection was given up by the client, which tried again on another one and went on, but its
-bytes still come. Each producer's entry therefore remembers since when a connection must have been accepted. That is
-when the newest one was on which the producer has written, and any later time at which a transaction of its was aborted:
-a client aborts without waiting for records that are under way.
+bytes still come. Each producer's entry therefore remembers which of its connections are current: those that were
+accepted since the newest one was on which the producer has written, and since a transaction of its was aborted, as a
+client aborts without waiting for records that are under way. See :mod:`ottla_broker.log.heard_connections`.
 
 A snapshot is written at each roll, named by the new segment's base offset, and at a clean close, named by the end
 offset; it is removed with its segment. Owned by the log's thread.
@@ -44,6 +44,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.log import names
 from ottla_broker.log.environment import no_time
 from ottla_broker.log.files import CorruptFileError
+from ottla_broker.log.heard_connections import HeardConnections
 from ottla_broker.log.txn_index import AbortedTransaction
 from ottla_broker.log.unstable_transactions import UnstableTransactions
 from ottla_broker.log.verification import VerificationGuard, Verifications
@@ -90,8 +91,8 @@ class EndedTransaction(NamedTuple):
 class ProducerEntry:
     """One producer: its epoch, its last batches (oldest first), and its open transaction, if any.
 
-    ``heard_since``: requests on connections that were accepted earlier are late; ``marked_since``: the same for markers
-    of its coordinator. Only memory knows them: when a broker starts, all connections are new.
+    ``heard``: the connections that it writes on; ``marked_since``: markers of its coordinator that come by connections
+    that were accepted earlier are late. Only memory knows them: when a broker starts, all connections are new.
     """
 
     producer_id: int
@@ -99,7 +100,7 @@ class ProducerEntry:
     coordinator_epoch: int = -1
     last_timestamp: int = -1
     txn_first_offset: int = -1
-    heard_since: float = 0.0
+    heard: HeardConnections = field(default_factory=HeardConnections)
     marked_since: float = 0.0
     batches: list[SentBatch] = field(default_factory=list)
 
@@ -203,18 +204,19 @@ class ProducerStates:
         self.snapshots: list[int] = []
         self.monotonic: Callable[[], float] = no_time
 
-    def hear(self, producer_id: int, epoch: int, connected_at: float) -> bool:
+    def hear(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
         """A producer writes on a connection accepted at ``connected_at``: False if its request is late.
 
-        A producer with a newer epoch than seen here is not: what it sent before had the older one.
+        A producer with a newer epoch than seen here is not: what it sent before had the older one. ``request``: see
+        :meth:`.HeardConnections.is_late`.
         """
         entry = self.producers.get(producer_id)
         if entry is None or epoch < entry.epoch:
             return True  # Nothing is known of it, or it is refused for its epoch.
-        if epoch == entry.epoch and connected_at < entry.heard_since:
-            return False
-        entry.heard_since = max(entry.heard_since, connected_at)
-        return True
+        if epoch > entry.epoch:
+            entry.heard.trust(connected_at)
+            return True
+        return not entry.heard.is_late(connected_at, request)
 
     def hear_marker(self, producer_id: int, coordinator_epoch: int, connected_at: float) -> bool:
         """A coordinator sends a marker on a connection accepted at ``connected_at``: False if it is late.
@@ -239,14 +241,15 @@ class ProducerStates:
         """Another broker may have heard the producers until now: whatever comes by a connection from before is late."""
         now = self.monotonic()
         for entry in self.producers.values():
-            entry.heard_since = entry.marked_since = now
+            entry.heard.begin(now)
+            entry.marked_since = now
 
     def hear_as(self, other: ProducerStates) -> None:
         """Take over from the states of an identical log since when its producers are heard."""
         for producer_id, entry in self.producers.items():
             known = other.producers.get(producer_id)
             if known is not None:
-                entry.heard_since, entry.marked_since = known.heard_since, known.marked_since
+                entry.heard, entry.marked_since = known.heard, known.marked_since
 
     def check(
         self,
@@ -406,7 +409,7 @@ class ProducerStates:
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = header.max_timestamp
         if marker.type != COMMIT:
-            entry.heard_since = self.monotonic()
+            entry.heard.begin(self.monotonic())
         if self.verifications:
             self.verifications.end(header.producer_id)
         if first_offset < 0:
@@ -509,7 +512,8 @@ class ProducerStates:
             oldest = now_ms - self._environment.producer_id_expiration_ms
             for entry in entries:
                 # After a truncation nothing is known of the connections any more.
-                entry.heard_since = entry.marked_since = self.monotonic()
+                entry.heard.begin(self.monotonic())
+                entry.marked_since = self.monotonic()
                 if entry.last_timestamp > oldest or entry.txn_first_offset >= 0:
                     self.producers[entry.producer_id] = entry
             self.unstable.restore(

@@ -352,14 +352,14 @@ class Partition:
             self._appended(info)
         return info
 
-    def hear(self, producer_id: int, epoch: int, connected_at: float) -> bool:
+    def hear(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
         """Whether a transactional producer's request isn't late; see :meth:`.ProducerStates.hear`."""
         try:
             self.check_leader()
             producers = self.log.producers
         except KafkaError:
             return True  # It is refused for that.
-        return producers.hear(producer_id, epoch, connected_at)
+        return producers.hear(producer_id, epoch, connected_at, request)
 
     def hear_marker(self, producer_id: int, coordinator_epoch: int, connected_at: float) -> bool:
         """Whether a coordinator's marker isn't late; see :meth:`.ProducerStates.hear_marker`."""

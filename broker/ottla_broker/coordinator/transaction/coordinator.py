@@ -185,21 +185,21 @@ class TransactionCoordinator:
         error = transaction.metadata.check_producer(producer)
         return (error, None, None) if error != codes.NONE else (codes.NONE, shard, transaction)
 
-    def hear(self, transactional_id: str, producer: Producer | None, connected_at: float) -> bool:
+    def hear(
+        self, transactional_id: str, producer: Producer | None, connected_at: float, request: int
+    ) -> bool:
         """A producer sends a request on a connection accepted at ``connected_at``: False if the request is late.
 
         The client has gone on then, on a newer connection or with another coordinator, so the request must not reach
-        into its next transaction (decision 9). ``producer``: None where the request names none.
+        into its next transaction (decision 9). ``producer``: None where the request names none. ``request``: see
+        :meth:`.HeardConnections.is_late`.
         """
         _, _, transaction = self._find(transactional_id)
         if transaction is None:
             return True
         if producer is not None and transaction.metadata.check_producer(producer) != codes.NONE:
             return True  # It is refused for that.
-        if connected_at < transaction.heard_since:
-            return False
-        transaction.heard_since = connected_at
-        return True
+        return not transaction.heard.is_late(connected_at, request)
 
     # InitProducerId
 

@@ -18,6 +18,7 @@ from ottla_broker.coordinator.transaction.markers import MarkerJob
 from ottla_broker.coordinator.transaction.metadata import NO_EPOCH, TransactionMetadata
 from ottla_broker.coordinator.transaction.states import ONGOING, PREPARED
 from ottla_broker.events import get_logger
+from ottla_broker.log.heard_connections import HeardConnections
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.records.batch import BatchHeader
 from ottla_protocol.records.record import Record
@@ -55,16 +56,15 @@ class Transaction:
         metadata: what the log has committed.
         pending: what comes next, from its append until the log has committed it.
         job: sends the markers of a transaction that has ended.
-        heard_since: requests on connections that were accepted earlier are late: when the newest was on which the
-            producer has spoken, or when this broker became the coordinator.
+        heard: the connections that its producer uses, of those accepted since this broker became the coordinator.
     """
 
-    __slots__ = ("heard_since", "job", "metadata", "pending", "transactional_id")
+    __slots__ = ("heard", "job", "metadata", "pending", "transactional_id")
 
     def __init__(
         self, transactional_id: str, metadata: TransactionMetadata, heard_since: float = 0.0
     ) -> None:
-        self.heard_since = heard_since
+        self.heard = HeardConnections(heard_since)
         self.transactional_id = transactional_id
         self.metadata = metadata
         self.pending: TransactionMetadata | None = None
