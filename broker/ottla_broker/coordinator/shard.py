@@ -106,7 +106,7 @@ class ShardPartition(Protocol):
         """Have ``callback`` called when they have it; None: they have it now."""
 
     def scan(self, start_offset: int) -> Iterable[memoryview]: ...
-    def hear(self, producer_id: int, epoch: int, connected_at: float) -> bool:
+    def hear(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
         """Whether a producer's request isn't late; see :meth:`.ProducerStates.hear`."""
 
     def hear_from_now(self) -> None: ...

@@ -13,6 +13,7 @@ from ottla_broker.handlers.transactions import TRY_AGAIN, is_late, producer_erro
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
+from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 _HAS_FENCED = 2
@@ -26,7 +27,7 @@ def handle(ctx: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsTo
         if not ctx.authorize(resource, name):
             return AddOffsetsToTxnResponse(error_code=DENIED[resource])
     producer = Producer(request.producer_id, request.producer_epoch)
-    if is_late(ctx, request.transactional_id, producer, request.API_KEY):
+    if is_late(ctx, request.transactional_id, producer, ApiKey.ADD_OFFSETS_TO_TXN):
         return AddOffsetsToTxnResponse(error_code=TRY_AGAIN)
     pending = PendingResponse()
     ctx.services.transactions.add_partitions(

@@ -18,6 +18,7 @@ from ottla_broker.handlers.transactions import TRY_AGAIN, is_late, producer_erro
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
+from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -84,7 +85,7 @@ def _serve(
         return
     coordinator = ctx.services.transactions
     producer = Producer(transaction.producer_id, transaction.producer_epoch)
-    api = AddPartitionsToTxnRequest.API_KEY
+    api = ApiKey.ADD_PARTITIONS_TO_TXN
     if ctx.version < _BETWEEN_BROKERS and is_late(ctx, transaction.transactional_id, producer, api):
         answered(dict.fromkeys(partitions, TRY_AGAIN))
         return

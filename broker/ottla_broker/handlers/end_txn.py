@@ -10,6 +10,7 @@ from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.transactions import TRY_AGAIN, is_late, producer_error
 from ottla_broker.network.pending_response import PendingResponse
+from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 _HAS_FENCED = 2
@@ -17,7 +18,7 @@ _HAS_FENCED = 2
 
 def handle(ctx: RequestContext, request: EndTxnRequest) -> PendingResponse | EndTxnResponse:
     producer = Producer(request.producer_id, request.producer_epoch)
-    if is_late(ctx, request.transactional_id, producer, request.API_KEY):
+    if is_late(ctx, request.transactional_id, producer, ApiKey.END_TXN):
         return EndTxnResponse(error_code=TRY_AGAIN)
     pending = PendingResponse()
     ctx.services.transactions.end(

@@ -16,6 +16,7 @@ from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.transactions import TRY_AGAIN, is_late, producer_error
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import CLUSTER_NAME, AclOperation, AclResource
+from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -36,7 +37,7 @@ def handle(
     if transactional_id is None:
         return _allocate(ctx)
     expected = None if request.producer_id == -1 else Producer(request.producer_id, request.producer_epoch)
-    if is_late(ctx, transactional_id, expected, request.API_KEY):
+    if is_late(ctx, transactional_id, expected, ApiKey.INIT_PRODUCER_ID):
         return InitProducerIdResponse(error_code=TRY_AGAIN, producer_id=-1, producer_epoch=-1)
     pending = PendingResponse()
 
