@@ -152,12 +152,10 @@ def test_a_stream_that_starts_again_does_not_double(
 def test_a_stream_in_transactions(
     spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
-    """A batch that fails, and one that comes again after its commit: readers of committed records see each once."""
-    from pyspark.errors import StreamingQueryException
-
+    """A batch comes again after its commit, beside a driver that hangs in the next one's transaction."""
     folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
-    expected = put(folder, "a", range(20_000)) | put(folder, "b", range(20_000, 40_000))
-    put(folder, "c", range(40_000, 40_001))
+    expected = put(folder, "a", range(2_000)) | put(folder, "b", range(2_000, 4_000))
+    expected |= put(folder, "c", range(4_000, 4_010))
     rows = lines(spark, folder)
     own = f"own-{topic}"
     options = {"transactional": "true", "kafka.transactional.id": own}
@@ -166,24 +164,18 @@ def test_a_stream_in_transactions(
         wait_until_settled(broker, topic)
         return Counter(record.value for record in records(broker, topic, isolation))
 
-    breaking = rows.selectExpr("if(value = '40000', raise_error('on purpose'), value) AS value")
-    with pytest.raises(StreamingQueryException, match="on purpose"):
-        run(sink(breaking, broker, topic, checkpoint).options(**options))
+    run(sink(rows, broker, topic, checkpoint).options(**options))
     assert values() == values("read_uncommitted") == Counter(expected)
-    # The driver is killed in the transaction of the last batch.
+    forget_last(checkpoint)
+    expected |= put(folder, "d", range(5_000, 5_010))
     with Producer(broker.bootstrap, transactional_id=own) as killed:
         killed.begin_transaction()
-        killed.send(topic, b"40000").result(60)
+        killed.send(topic, b"5000").result(60)
         run(sink(rows, broker, topic, checkpoint).options(**options))
         with pytest.raises(ProducerFencedError):
             killed.commit_transaction()
-    expected.add(b"40000")
     assert values() == Counter(expected)
-    forget_last(checkpoint)
-    expected |= put(folder, "d", range(50_000, 50_010))
-    run(sink(rows, broker, topic, checkpoint).options(**options))
-    assert values() == Counter(expected)
-    assert values("read_uncommitted") == Counter(expected) + Counter([b"40000"])
+    assert values("read_uncommitted") == Counter(expected) + Counter([b"5000"])
 
 
 def test_a_batch_that_broke_in_the_middle_is_finished_later(
