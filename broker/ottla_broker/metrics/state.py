@@ -67,6 +67,9 @@ class StateCollector:
                 known.pop(key, None)
             elif key not in known and (log := logs.get(*key)) is not None:
                 wanted.append((key, log.path))
+        if len(known) > len(self._sources.replicas.partitions()):
+            present = {(each.topic, each.partition) for each in self._sources.replicas.partitions()}
+            self._closed_sizes = known = {key: size for key, size in known.items() if key in present}
         if wanted:
             known.update(await self._sources.background.run(closed_sizes, logs.files, wanted))
 
@@ -100,23 +103,26 @@ class StateCollector:
         sources = self._sources
         part, log_name = "kafka_cluster_partition_", "kafka_log_log_"
         detail = (
-            under := out.gauge(f"{part}underreplicated", "1: not all replicas are in sync."),
-            in_sync := out.gauge(f"{part}insyncreplicascount", "Replicas in sync, where this broker leads."),
-            replicas := out.gauge(f"{part}replicascount", "Replicas, where this broker leads."),
-            under_min := out.gauge(
-                f"{part}underminisr", "1: fewer replicas in sync than min.insync.replicas."
-            ),
-            stable_lag := out.gauge(
+            out.gauge(f"{part}underreplicated", "1: not all replicas are in sync."),
+            out.gauge(f"{part}insyncreplicascount", "Replicas in sync, where this broker leads."),
+            out.gauge(f"{part}replicascount", "Replicas, where this broker leads."),
+            out.gauge(f"{part}underminisr", "1: fewer replicas in sync than min.insync.replicas."),
+            out.gauge(
                 f"{part}laststableoffsetlag",
                 "Offsets from the last stable one to the high watermark: an open transaction.",
             ),
         )
         of_log = (
-            size := out.gauge(f"{log_name}size", "Bytes of the log's segments."),
-            start := out.gauge(f"{log_name}logstartoffset", "The first offset; of logs that have been used."),
-            end := out.gauge(f"{log_name}logendoffset", "The next offset; of logs that have been used."),
-            segments := out.gauge(f"{log_name}numlogsegments", "Segments; of logs that have been used."),
+            out.gauge(f"{log_name}size", "Bytes of the log's segments."),
+            out.gauge(f"{log_name}logstartoffset", "The first offset; of logs that have been used."),
+            out.gauge(f"{log_name}logendoffset", "The next offset; of logs that have been used."),
+            out.gauge(f"{log_name}numlogsegments", "Segments; of logs that have been used."),
         )
+        # Looked up once, not a hundred thousand times.
+        add_under, add_in_sync, add_replicas, add_under_min, add_stable_lag = (f.lines.append for f in detail)
+        under_name, in_sync_name, replicas_name, under_min_name, stable_lag_name = (f.name for f in detail)
+        add_size, add_start, add_end, add_segments = (f.lines.append for f in of_log)
+        size_name, start_name, end_name, segments_name = (f.name for f in of_log)
         lags: Counter[int] = Counter()
         led = under_count = under_min_count = at_min_count = offline = opened = total = 0
         for partition in list(sources.replicas.partitions()):
@@ -143,27 +149,27 @@ class StateCollector:
                         if follower.end_offset >= 0:
                             lags[broker] = max(lags[broker], log_end - follower.end_offset)
                 if out.room(5 if is_open else 4):
-                    under.lines.append(f"{under.name}{at} {is_under:d}\n")
-                    in_sync.lines.append(f"{in_sync.name}{at} {count}\n")
-                    replicas.lines.append(f"{replicas.name}{at} {most}\n")
-                    under_min.lines.append(f"{under_min.name}{at} {is_below:d}\n")
+                    add_under(f"{under_name}{at} {is_under:d}\n")
+                    add_in_sync(f"{in_sync_name}{at} {count}\n")
+                    add_replicas(f"{replicas_name}{at} {most}\n")
+                    add_under_min(f"{under_min_name}{at} {is_below:d}\n")
                     if is_open:
                         open_offsets = partition.high_watermark - partition.last_stable_offset
-                        stable_lag.lines.append(f"{stable_lag.name}{at} {open_offsets}\n")
+                        add_stable_lag(f"{stable_lag_name}{at} {open_offsets}\n")
             elif role is Role.OFFLINE:
                 offline += 1
                 continue
             if is_open:
                 log = partition.log
                 if out.room(4):
-                    size.lines.append(f"{size.name}{at} {log.size}\n")
-                    start.lines.append(f"{start.name}{at} {log.log_start_offset}\n")
-                    end.lines.append(f"{end.name}{at} {log.log_end_offset}\n")
-                    segments.lines.append(f"{segments.name}{at} {len(log.segments)}\n")
+                    add_size(f"{size_name}{at} {log.size}\n")
+                    add_start(f"{start_name}{at} {log.log_start_offset}\n")
+                    add_end(f"{end_name}{at} {log.log_end_offset}\n")
+                    add_segments(f"{segments_name}{at} {len(log.segments)}\n")
             else:
                 known = self._closed_sizes.get((partition.topic, partition.partition))
                 if known is not None and out.room(1):
-                    size.lines.append(f"{size.name}{at} {known}\n")
+                    add_size(f"{size_name}{at} {known}\n")
         prefix = "kafka_server_replicamanager_"
         for name, value, meaning in (
             ("partitioncount", total, "Partitions of which this broker has a replica."),
