@@ -113,6 +113,16 @@ def append(log: Log, records: int = 1, *, epoch: int = 0, size: int = 10, produc
     log.append(encode_batch(rows, **options), leader_epoch=epoch, now_ms=0, from_client=True)
 
 
+async def checkpoint(broker: Broker) -> None:
+    await broker.jobs.until(asyncio.ensure_future(broker.logs.maintenance.checkpoint_recovery_points()))
+
+
+async def record(broker: Broker, log: Log) -> None:
+    recorded = log.truncation_recorded()
+    assert recorded is not None
+    await broker.jobs.until(recorded)
+
+
 def starts(log: Log) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
@@ -167,17 +177,19 @@ async def test_a_truncation_leaves_no_gap(plug: PluggedIn) -> None:
         log.roll()
     await broker.flush(log)
     await broker.jobs.drain()
+    await checkpoint(broker)
     first = len(disk.ops)
     log.truncate_to(2)
-    recorded = log.truncation_recorded()
-    assert recorded is not None
-    await broker.jobs.until(recorded)
+    await record(broker, log)
     for left in leftovers(disk, first, 4):
         found = (await start(left, plug)).log("plain")
         assert found is not None
         ends = [0, *(header.last_offset + 1 for header, _ in batches_of(found))]
         assert [header.base_offset for header, _ in batches_of(found)] == ends[:-1]
         assert 2 <= found.log_end_offset == ends[-1]
+    for left in finally_left(disk):
+        segments = [path for path in left.tree() if path.endswith(names.LOG)]
+        assert [len(left.tree()[path]) for path in segments] == [log.active.size]
 
 
 async def test_records_are_written_over_truncated_ones_once_the_recovery_point_is_lower(
@@ -191,11 +203,9 @@ async def test_records_are_written_over_truncated_ones_once_the_recovery_point_i
     log.roll()
     append(log, 10)
     await broker.flush(log)
-    await broker.jobs.until(asyncio.ensure_future(broker.logs.maintenance.checkpoint_recovery_points()))
+    await checkpoint(broker)
     log.truncate_to(10)
-    recorded = log.truncation_recorded()
-    assert recorded is not None
-    await broker.jobs.until(recorded)
+    await record(broker, log)
     append(log, 5, epoch=1)
     append(log, 5, epoch=1)
     log.roll()
@@ -224,26 +234,34 @@ async def test_the_recovery_point_is_not_above_what_was_flushed(plug: PluggedIn)
 
 
 @pytest.mark.parametrize("many", [0, 64])
+@pytest.mark.parametrize("what", ["epoch", "producer"])
 async def test_a_clean_stop_leaves_epochs_and_producers(
-    plug: PluggedIn, monkeypatch: pytest.MonkeyPatch, many: int
+    plug: PluggedIn, monkeypatch: pytest.MonkeyPatch, many: int, what: str
 ) -> None:
     monkeypatch.setattr("ottla_broker.log.manager._SYNC_ALL_ABOVE", many)
     disk = Disk()
     broker = await start(disk, plug)
-    log = broker.create("plain")
-    append(log, producer=7)
-    append(log, epoch=3)
+    append(broker.create("plain"))
+    await broker.stop()
+    broker = await start(disk, plug)
+    log = broker.log("plain")
+    assert log is not None
+    if what == "epoch":
+        append(log, epoch=3)
+    else:
+        append(log, producer=7)
     first = len(disk.ops)
     await broker.stop()
-    for left in leftovers(disk, first, 3):
+    for left in leftovers(disk, first, 5):
         if f"{FOLDER}/{names.CLEAN_SHUTDOWN}" not in left.tree():
             continue
-        tree = left.tree()
-        assert tree[f"{log.path}/{names.LEADER_EPOCHS}"] == b"0\n2\n0 0\n3 1\n"
         found = (await start(left, plug)).log("plain")
         assert found is not None
-        assert list(found.producers.producers) == [7]
         assert found.log_end_offset == 2
+        if what == "epoch":
+            assert (found.epochs.epochs, found.epochs.starts) == ([0, 3], [0, 1])
+        else:
+            assert list(found.producers.producers) == [7]
 
 
 @pytest.mark.parametrize("interval", [1, 5])
@@ -299,15 +317,18 @@ async def test_segments_after_a_gap_are_removed(plug: PluggedIn) -> None:
     disk = Disk()
     broker, log, size = await three_segments(disk, plug, "plain")
     lose_the_end(broker, log, 0, size)
+    disk.sync()
     broker = await start(disk, plug)
     found = broker.log("plain")
     assert found is not None
     assert (starts(found), found.log_end_offset) == ([0], 1)
     assert [header.base_offset for header, _ in batches_of(found)] == [0]
+    for left in finally_left(disk):
+        assert [path for path in left.tree() if path.endswith(names.LOG)] == [found.active.path(names.LOG)]
     # Nor do they come back once there are new records.
     append(found, 20)
     await broker.flush(found)
-    await broker.jobs.until(asyncio.ensure_future(broker.logs.maintenance.checkpoint_recovery_points()))
+    await checkpoint(broker)
     for left in finally_left(disk):
         again = (await start(left, plug)).log("plain")
         assert again is not None
@@ -378,9 +399,7 @@ async def test_recovery_removes_epochs_that_the_batches_contradict(plug: Plugged
     await broker.flush(log)
     assert b"5 10" in disk.tree()[f"{log.path}/{names.LEADER_EPOCHS}"]
     log.truncate_to(10)
-    recorded = log.truncation_recorded()
-    assert recorded is not None
-    await broker.jobs.until(recorded)
+    await record(broker, log)
     # The leader has more of epoch 4.
     append(log, 10, epoch=4)
     append(log, 10, epoch=6)
@@ -403,16 +422,18 @@ async def test_the_cleaners_checkpoint_is_not_before_its_segments(plug: PluggedI
             assert len(batches_of(found)) == cleaned
 
 
-async def test_damage_behind_a_gap_is_cut_off(plug: PluggedIn) -> None:
+@pytest.mark.parametrize("batches", [0, 1])
+async def test_damage_behind_a_gap_is_cut_off(plug: PluggedIn, batches: int) -> None:
     disk = Disk()
     broker, log, size = await three_segments(disk, plug, "compact")
     broker.logs.files.write_all(f"{FOLDER}/{names.RECOVERY_POINTS}", b"0\n1\ncompact 0 5\n")
     # Compaction has removed the end of the segment before the one with the recovery point, and damage is behind that.
     lose_the_end(broker, log, 1, size)
-    broker.logs.files.file(log.segments[2].path(names.LOG)).write(bytes(size), size)
+    broker.logs.files.unlink(log.producers.path(4))
+    broker.logs.files.file(log.segments[2].path(names.LOG)).write(bytes(size), batches * size)
     found = (await start(disk, plug)).log("compact")
     assert found is not None
-    assert (found.failure, found.log_end_offset) == (None, 5)
+    assert (found.failure, found.log_end_offset) == (None, 4 + batches)
 
 
 async def test_a_truncation_below_the_log_start_lowers_its_checkpoint(plug: PluggedIn) -> None:
@@ -424,9 +445,7 @@ async def test_a_truncation_below_the_log_start_lowers_its_checkpoint(plug: Plug
     log.advance_log_start_offset(9)
     await broker.jobs.until(asyncio.ensure_future(broker.logs.maintenance.checkpoint_log_starts()))
     log.truncate_to(4)
-    recorded = log.truncation_recorded()
-    assert recorded is not None
-    await broker.jobs.until(recorded)
+    await record(broker, log)
     append(log)
     await broker.flush(log)
     for left in finally_left(disk):
