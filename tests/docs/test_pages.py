@@ -26,6 +26,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=name)
 # What looks like a key and is none: settings of clients, and names from elsewhere.
 NO_KEYS = {
     "bootstrap.checkpoint",
+    "transaction.version",
     "cluster.id",
     "metadata.log.dir",
     "os.sendfile",

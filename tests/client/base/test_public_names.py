@@ -19,15 +19,16 @@ PUBLIC = {
         Admin BatchDelivery Consumer Delivery Producer SimpleConsumer Stream Transaction ZookeeperConsumer
     """,
     "ottla_client.admin": """
-        Admin AlterConfig AlterOperation ClusterDescription ConfigEntry ConfigResource ConfigSource ConfigSynonym
-        CreatedTopic ElectionType GroupDescription GroupListing HangingTransaction ListedOffset LogDir
-        MemberDescription MemberToRemove NewPartitions NewTopic OffsetSpec PartialError PartitionLag
-        PartitionReassignment ProducerIdAndEpoch ProducerState ReplicaLog ResourceType TimedOffset
-        TransactionDescription TransactionListing VersionRange is_unknown_group
+        AclBinding AclEntry AclFilter AclOperation AclPermission AclResource Admin AlterConfig AlterOperation
+        ClusterDescription ConfigEntry ConfigResource ConfigSource ConfigSynonym CreatedTopic ElectionType
+        GroupDescription GroupListing HangingTransaction ListedOffset LogDir MemberDescription MemberToRemove
+        NewPartitions NewTopic OffsetSpec PartialError PartitionLag PartitionReassignment PatternType
+        ProducerIdAndEpoch ProducerState ReplicaLog ResourcePattern ResourceType TimedOffset TransactionDescription
+        TransactionListing VersionRange is_unknown_group
     """,
     "ottla_client.errors": """
-        BadNodeError BootstrapError BrokerError BufferFullError ClientError ClosedError CommitFailedError
-        ConfigurationError ConnectError ConnectionLostError CorruptBatchError DeliveryTimeoutError
+        AuthenticationError BadNodeError BootstrapError BrokerError BufferFullError ClientError ClosedError
+        CommitFailedError ConfigurationError ConnectError ConnectionLostError CorruptBatchError DeliveryTimeoutError
         DeserializationError FencedInstanceError GroupError KafkaError LogTruncatedError NotABrokerError
         OffsetOutOfRangeError PollIntervalExceededError ProducerFencedError RebalanceFailedError RecordTooLargeError
         RequestTimeoutError SerializationError TransactionAbortedError TransactionStateError UnknownTopicError
