@@ -14,7 +14,8 @@ from tests.faults.cluster import FaultCluster
 from tests.faults.conftest import Plan
 from tests.faults.history import History
 from tests.faults.load import GROUP, Clock, GroupMember, Inquirer, Reader, read_log
-from tests.faults.nemesis import OFFSETS, Nemesis
+from tests.faults.nemesis import OFFSETS, TRANSACTIONS, Nemesis
+from tests.faults.transformers import TARGET, TARGET_PARTITIONS, Transformers
 from tests.faults.writers import OttlaWriter, RdkafkaWriter, Writer, attempt
 from tests.support.waiting import wait_for
 
@@ -24,6 +25,7 @@ from ottla_protocol.records.batch import iter_headers
 TOPIC = "acknowledged"
 PARTITIONS = 4
 _OFFSETS_PARTITIONS = 5
+_TRANSACTIONS_PARTITIONS = 3
 _PROGRESS_SECONDS = 60.0
 
 
@@ -52,10 +54,13 @@ class Load:
         self.inquirer = Inquirer("inquirer", *common)
         self.inquirer.begin()
         self.members = [GroupMember(f"member-{n}", *common[:-1], seed + n) for n in range(2)]
+        self.transformers: Transformers | None = None
 
     def start(self) -> None:
         for client in (*self.writers, *self.readers, self.inquirer, *self.members):
             client.start()
+        if self.transformers is not None:
+            self.transformers.start()
 
     def wait_for_progress(self) -> None:
         """Every producer makes progress in every partition, and the group commits."""
@@ -91,6 +96,8 @@ class Load:
 
     def finish(self, cluster: FaultCluster) -> None:
         """Stop writing, read everything, and read the log once more."""
+        if self.transformers is not None:
+            self.transformers.calm()
         for writer in self.writers:
             writer.stop()
         for writer in self.writers:
@@ -108,6 +115,8 @@ class Load:
             reader.join()
             reader.read_to(ends, 60)
         self._let_the_group_read(ends)
+        if self.transformers is not None:
+            self.history.transformed = self.transformers.finish(cluster.bootstrap, TOPIC, ends)
         for client in (self.inquirer, *self.members):
             client.stop()
             client.join()
@@ -123,12 +132,22 @@ class Load:
             time.sleep(0.1)
 
 
-def create(cluster: FaultCluster) -> None:
+def topics(plan: Plan) -> tuple[str, ...]:
+    """The topics that a run writes to."""
+    return (TOPIC, OFFSETS, TARGET, TRANSACTIONS) if plan.exactly_once else (TOPIC, OFFSETS)
+
+
+def create(cluster: FaultCluster, *, exactly_once: bool) -> None:
     """Small segments, so that faults hit rolling logs and indexes that must be rebuilt."""
     configs = {"min.insync.replicas": "2", "segment.bytes": "100000", "segment.index.bytes": "4096"}
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     new = [NewTopic(TOPIC, PARTITIONS, 3, config=configs)]
-    new.append(NewTopic(OFFSETS, _OFFSETS_PARTITIONS, 3, config={"cleanup.policy": "compact"}))
+    compacted = {"cleanup.policy": "compact"}
+    new.append(NewTopic(OFFSETS, _OFFSETS_PARTITIONS, 3, config=compacted))
+    if exactly_once:
+        new.append(NewTopic(TARGET, TARGET_PARTITIONS, 3, config=configs))
+        kept = {**compacted, "min.insync.replicas": "2"}
+        new.append(NewTopic(TRANSACTIONS, _TRANSACTIONS_PARTITIONS, 3, config=kept))
     for future in admin.create_topics(new, operation_timeout=30).values():
         future.result(30)
 
@@ -136,13 +155,17 @@ def create(cluster: FaultCluster) -> None:
 def run(cluster: FaultCluster, plan: Plan, timeline: list[str]) -> History:
     """Inject faults until the time is up. Returns the clients' history."""
     cluster.start()
-    create(cluster)
+    create(cluster, exactly_once=plan.exactly_once)
     # A long run writes more slowly, because its history is in memory.
     load = Load(cluster, plan.seed, 0.05 if plan.seconds < 300 else 0.15, plan.producers)
+    if plan.exactly_once:
+        load.transformers = Transformers(cluster.folder, cluster.late, TOPIC, plan.seed)
     try:
         return strike_on(cluster, load, plan, timeline)
     except Exception:
         timeline += load.history.complaints[:5]
+        if load.transformers is not None:
+            load.transformers.stop()
         for writer in load.writers:
             writer.abandon()
         for writer in load.writers:
@@ -152,7 +175,7 @@ def run(cluster: FaultCluster, plan: Plan, timeline: list[str]) -> History:
 
 def strike_on(cluster: FaultCluster, load: Load, plan: Plan, timeline: list[str]) -> History:
     chance = random.Random(plan.seed)
-    nemesis = Nemesis(cluster, chance, TOPIC, PARTITIONS, plan.without_store)
+    nemesis = Nemesis(cluster, chance, TOPIC, PARTITIONS, plan.without_store, transactions=plan.exactly_once)
     nemesis.coordinating = partition_for(GROUP, _OFFSETS_PARTITIONS)
     load.start()
     cluster.wait_whole()
@@ -211,6 +234,11 @@ def figures(load: Load, gaps: dict[str, list[float]]) -> str:
         f" {sum(member.rebalances for member in load.members)} assignments",
         "longest waits for an acknowledgement, in seconds: median and most",
     ]
+    if load.transformers is not None:
+        outcomes = load.transformers.outcomes() + load.transformers.counts
+        lines.insert(
+            1, f"transformers: {', '.join(f'{count} {what}' for what, count in sorted(outcomes.items()))}"
+        )
     for name in sorted(gaps):
         times = gaps[name]
         lines.append(f"    {name:40} {len(times):3} times {statistics.median(times):6.2f} {max(times):6.2f}")
@@ -222,18 +250,25 @@ def compare_replicas(cluster: FaultCluster, history: History) -> list[str]:
     cluster.wait_whole()
     for member in cluster.members.values():
         member.stop()
-    differing = []
+    differing: list[str] = []
     for partition in range(PARTITIONS):
-        contents = {
-            number: b"".join(
-                path.read_bytes() for path in sorted((member.folder / f"{TOPIC}-{partition}").glob("*.log"))
-            )
-            for number, member in cluster.members.items()
-        }
-        if len(set(contents.values())) != 1:
-            sizes = {number: len(content) for number, content in contents.items()}
-            differing.append(f"replicas of partition {partition} differ; their sizes: {sizes}")
-        for _, header in iter_headers(contents[1]):
+        for _, header in iter_headers(_contents(cluster, TOPIC, partition, differing)):
             for offset in range(header.base_offset, header.last_offset + 1):
                 history.epochs[partition, offset] = header.producer_id, header.producer_epoch
+    if history.transformed is not None:
+        for partition in range(TARGET_PARTITIONS):
+            _contents(cluster, TARGET, partition, differing)
     return differing
+
+
+def _contents(cluster: FaultCluster, topic: str, partition: int, differing: list[str]) -> bytes:
+    contents = {
+        number: b"".join(
+            path.read_bytes() for path in sorted((member.folder / f"{topic}-{partition}").glob("*.log"))
+        )
+        for number, member in cluster.members.items()
+    }
+    if len(set(contents.values())) != 1:
+        sizes = {number: len(content) for number, content in contents.items()}
+        differing.append(f"replicas of {topic}-{partition} differ; their sizes: {sizes}")
+    return contents[1]

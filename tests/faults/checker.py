@@ -27,16 +27,9 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
 
+from tests.faults.exactly_once import Anomaly, check_transformed
 from tests.faults.history import Commit, Got, History, Run, Value
-
-
-class Anomaly(NamedTuple):
-    """One anomaly. ``kind`` as in the table above."""
-
-    kind: str
-    text: str
 
 
 def check(history: History) -> list[Anomaly]:
@@ -49,6 +42,7 @@ def check(history: History) -> list[Anomaly]:
         *_readings(history, at),
         *_unseen(history),
         *_commits(history),
+        *(check_transformed(history.transformed) if history.transformed is not None else ()),
     ]
 
 

@@ -13,6 +13,7 @@ from tests.faults.ensemble import Ensemble
 from tests.faults.network import ZOOKEEPER, Network
 from tests.faults.stepped import step
 from tests.support.cluster import QUICK
+from tests.support.late_frames import LateFrames
 from tests.support.processes import BrokerProcess, free_port
 from tests.support.waiting import wait_for
 from tests.support.wire import Wire
@@ -33,18 +34,27 @@ _SETTINGS: Mapping[str, object] = {
     "min.insync.replicas": 2,
     "default.replication.factor": 3,
     "offsets.topic.replication.factor": 3,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
+    "transaction.state.log.num.partitions": 3,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
     "auto.create.topics.enable": "false",
     "leader.imbalance.check.interval.seconds": 10,
     "controlled.shutdown.max.retries": 2,
-    "listener.security.protocol.map": "EXTERNAL:PLAINTEXT,INTERNAL:PLAINTEXT",
+    "listener.security.protocol.map": "EXTERNAL:PLAINTEXT,INTERNAL:PLAINTEXT,LATE:PLAINTEXT",
     "inter.broker.listener.name": "INTERNAL",
 }
 
 
 class Member(BrokerProcess):
-    """A broker whose peers reach it through a door, and which reaches ZooKeeper through doors of its own."""
+    """A broker whose peers reach it through a door, and which reaches ZooKeeper through doors of its own.
 
-    def __init__(self, folder: Path, number: int, network: Network, ensemble: Ensemble, defect: str) -> None:
+    ``late``: a network that holds requests back; clients that come through it stay with it.
+    """
+
+    def __init__(
+        self, folder: Path, number: int, network: Network, ensemble: Ensemble, defect: str, late: LateFrames
+    ) -> None:
         super().__init__(folder)
         self.number = number
         self.frozen = False
@@ -53,6 +63,7 @@ class Member(BrokerProcess):
         self.step_clock(0)
         self._network = network
         inner = free_port()
+        late.target = free_port()
         door = network.door(str(number), inner)
         stores = [
             f"127.0.0.1:{network.door(ZOOKEEPER, server.port, str(number))}"
@@ -62,8 +73,10 @@ class Member(BrokerProcess):
             **_SETTINGS,
             "broker.id": number,
             "zookeeper.connect": ",".join(stores),
-            "listeners": f"EXTERNAL://{self.bootstrap},INTERNAL://127.0.0.1:{inner}",
-            "advertised.listeners": f"EXTERNAL://{self.bootstrap},INTERNAL://127.0.0.1:{door}",
+            "listeners": f"EXTERNAL://{self.bootstrap},INTERNAL://127.0.0.1:{inner},LATE://127.0.0.1:{late.target}",
+            "advertised.listeners": (
+                f"EXTERNAL://{self.bootstrap},INTERNAL://127.0.0.1:{door},LATE://{late.address}"
+            ),
         }
 
     @property
@@ -123,8 +136,11 @@ class FaultCluster:
     ) -> None:
         self.network = network
         self.ensemble = Ensemble(folder)
+        self.folder = folder
+        self.late = {n: LateFrames() for n in (1, 2, 3)}
         self.members = {
-            n: Member(folder / f"broker-{n}", n, network, self.ensemble, defect or "-") for n in (1, 2, 3)
+            n: Member(folder / f"broker-{n}", n, network, self.ensemble, defect or "-", late)
+            for n, late in self.late.items()
         }
         self.topics = topics
 
@@ -134,6 +150,8 @@ class FaultCluster:
 
     def start(self) -> None:
         """Start everything, and wait until all brokers know each other."""
+        for late in self.late.values():
+            late.start()
         self.ensemble.start()
         for member in self.members.values():
             member.start()
@@ -242,3 +260,5 @@ class FaultCluster:
             member.kill()
         self.ensemble.signal(signal.SIGCONT)
         self.ensemble.kill()
+        for late in self.late.values():
+            late.close()

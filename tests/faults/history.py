@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tests.faults.exactly_once import Transformed
+
 
 class Value(NamedTuple):
     """A record's value: each producer numbers its records in each partition from 0."""
@@ -74,6 +76,7 @@ class History:
         log: what stands in each partition in the end, in order of offsets, as a consumer reads it.
         epochs: under which id and epoch of its producer a record was written, by partition and offset.
         bumped: producers that have requested a new epoch.
+        transformed: what programs have transformed exactly once, if there were any.
         complaints: errors at which a client gave up: fatal ones, offsets out of range.
     """
 
@@ -88,4 +91,5 @@ class History:
     log: dict[int, list[Got]] = field(default_factory=dict)
     epochs: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     bumped: set[str] = field(default_factory=set)
+    transformed: Transformed | None = None
     complaints: list[str] = field(default_factory=list)

@@ -13,6 +13,7 @@ from tests.faults.cluster import MOST_LAG_SECONDS, SESSION_SECONDS, FaultCluster
 from tests.faults.network import ZOOKEEPER
 
 OFFSETS = "__consumer_offsets"
+TRANSACTIONS = "__transaction_state"
 _ROLES = ("leader", "follower", "controller", "coordinator")
 
 
@@ -20,9 +21,16 @@ class Nemesis:
     """``faults`` has the kinds of faults by name. Each call returns a description of what was done."""
 
     def __init__(
-        self, cluster: FaultCluster, chance: random.Random, topic: str, partitions: int, without_store: float
+        self,
+        cluster: FaultCluster,
+        chance: random.Random,
+        topic: str,
+        partitions: int,
+        without_store: float,
+        *,
+        transactions: bool = False,
     ) -> None:
-        """``without_store``: how many seconds ZooKeeper stays stopped."""
+        """``without_store``: how many seconds ZooKeeper stays stopped. ``transactions``: there are some to disturb."""
         self.cluster = cluster
         self.chance = chance
         self.topic = topic
@@ -57,6 +65,10 @@ class Nemesis:
             "step a clock": self._step_a_clock,
             "step all clocks": self._step_all_clocks,
         }
+        if transactions:
+            role = "transaction coordinator"
+            self.faults[f"kill the {role}"] = lambda: self._kill(role)
+            self.faults[f"freeze the {role}"] = lambda: self._freeze(role)
         self._roles: dict[str, list[str]] = {}
 
     def order(self) -> Iterator[str]:
@@ -83,6 +95,8 @@ class Nemesis:
             number = cluster.controller(self.topic)
         elif role == "coordinator":
             number = cluster.leader(OFFSETS, self.coordinating)
+        elif role == "transaction coordinator":
+            number = cluster.leader(TRANSACTIONS, int(other * 3))
         else:
             number = cluster.leader(self.topic, partition)
             if role == "follower":
@@ -221,7 +235,9 @@ class Nemesis:
     def _segments(self, victim: Member) -> list[Path]:
         """The last segment of each partition."""
         folders = sorted(victim.folder.glob(f"{self.topic}-[0-9]*"))
-        folders += sorted(victim.folder.glob(f"{OFFSETS}-[0-9]*"))
+        for name in self.cluster.topics:
+            if name != self.topic:
+                folders += sorted(victim.folder.glob(f"{name}-[0-9]*"))
         return [
             max(folder.glob("*.log"))
             for folder in folders

@@ -10,8 +10,11 @@ from typing import Any
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import Commits
+from ottla_broker.coordinator.group.group_shard import GroupShard
+from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla_broker.handlers.fetch_request import Fetch
 from ottla_broker.log.producer_state import ProducerStates
+from ottla_broker.log.reader import LogReader
 from ottla_broker.replica.partition import Partition
 
 
@@ -67,10 +70,37 @@ def _skip_records() -> None:
     Fetch._read_partition = skip  # type: ignore[method-assign]
 
 
+def _show_aborted() -> None:
+    """Readers of committed records aren't shown which transactions were aborted."""
+    LogReader.aborted = lambda self, offset, records, limit, most=None: []  # type: ignore[method-assign, misc, assignment]
+
+
+def _forget_transactional_offsets() -> None:
+    """Every third commit of a transaction drops the group's offsets that belong to it."""
+    complete = GroupShard._complete
+    count = 0
+
+    def forget(self: GroupShard, producer_id: int, committed: bool) -> None:
+        nonlocal count
+        count += 1
+        complete(self, producer_id, committed and count % 3 != 0)
+
+    GroupShard._complete = forget  # type: ignore[method-assign]
+
+
+def _hear_late_requests() -> None:
+    """Requests of an earlier transaction are served, as Kafka does, and batches of it aren't verified."""
+    TransactionCoordinator.hear = lambda self, *_: True  # type: ignore[method-assign, assignment]
+    ProducerStates.hear = lambda self, *_: True  # type: ignore[method-assign, assignment]
+
+
 DEFECTS: Mapping[str, Callable[[], None]] = {
     "acknowledge early": _acknowledge_early,
     "forget sequences": _forget_sequences,
     "show uncommitted": _show_uncommitted,
     "forget commits": _forget_commits,
     "skip records": _skip_records,
+    "show aborted": _show_aborted,
+    "forget transactional offsets": _forget_transactional_offsets,
+    "hear late requests": _hear_late_requests,
 }

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.faults.campaign import TOPIC, compare_replicas, run
+from tests.faults.campaign import compare_replicas, run, topics
 from tests.faults.checker import check, resent, summary
 from tests.faults.cluster import FaultCluster
 from tests.faults.conftest import Plan
-from tests.faults.nemesis import OFFSETS
 from tests.faults.network import Network
 
 
@@ -18,7 +17,7 @@ def test_no_acknowledged_record_is_lost(tmp_path: Path, plan: Plan) -> None:
     trouble = "it was not over"
     try:
         with Network() as network:
-            cluster = FaultCluster(tmp_path, network, (TOPIC, OFFSETS))
+            cluster = FaultCluster(tmp_path, network, topics(plan))
             try:
                 history = run(cluster, plan, timeline)
                 differing = compare_replicas(cluster, history)

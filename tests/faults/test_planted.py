@@ -1,6 +1,6 @@
 """The harness finds brokers with planted defects.
 
-Three minutes; run with ``OTTLA_FAULT_PLANTED=1``.
+Five minutes; run with ``OTTLA_FAULT_PLANTED=1``.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.faults.campaign import TOPIC, run
+from tests.faults.campaign import run, topics
 from tests.faults.checker import check, summary
 from tests.faults.cluster import FaultCluster
 from tests.faults.conftest import Plan
-from tests.faults.nemesis import OFFSETS
 from tests.faults.network import Network
 
 pytestmark = pytest.mark.skipif(
@@ -36,10 +35,28 @@ pytestmark = pytest.mark.skipif(
 def test_a_planted_defect_is_found(
     tmp_path: Path, defect: str, fault: str, producer: str, kinds: set[str]
 ) -> None:
+    find(tmp_path, defect, Plan(1, 12.0, 0.0, (fault,), producers=(producer,)), kinds)
+
+
+@pytest.mark.parametrize(
+    ("defect", "kinds"),
+    [
+        ("show aborted", {"aborted"}),
+        ("forget transactional offsets", {"doubled"}),
+        ("hear late requests", {"doubled", "lost", "aborted", "torn"}),
+    ],
+)
+def test_a_planted_defect_of_transactions_is_found(tmp_path: Path, defect: str, kinds: set[str]) -> None:
+    find(
+        tmp_path, defect, Plan(1, 30.0, 0.0, ("bounce",), producers=("idempotent",), exactly_once=True), kinds
+    )
+
+
+def find(tmp_path: Path, defect: str, plan: Plan, kinds: set[str]) -> None:
     with Network() as network:
-        cluster = FaultCluster(tmp_path, network, (TOPIC, OFFSETS), defect)
+        cluster = FaultCluster(tmp_path, network, topics(plan), defect)
         try:
-            history = run(cluster, Plan(1, 12.0, 0.0, (fault,), producers=(producer,)), [])
+            history = run(cluster, plan, [])
         finally:
             cluster.close()
     found = check(history)
