@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from harness.ports import free_port
 from tests.badinput.requests import fetch, now_ms, produce, records
 from tests.badinput.test_groups import commit, stable
 from tests.metrics.promql import metrics_in
@@ -111,7 +112,7 @@ class Counted:
 
 
 async def test_a_port_that_is_taken_is_tried_again() -> None:
-    taken = open_listener("127.0.0.1", 0, 1)
+    taken = open_listener("127.0.0.1", free_port(), 1)
     clock = FakeClock()
     made = Counted(clock, taken.getsockname()[1])
     await made.service.start()

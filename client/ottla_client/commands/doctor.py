@@ -98,7 +98,13 @@ def _show(console: Console, seen: Gathered, found: list[Finding]) -> None:
         Column("Finding"),
         Column("What to do"),
     ]
-    if found:
+    if found and not console.is_terminal:
+        # A table of sentences is hard to read without a terminal's columns.
+        for each in found:
+            console.print(f"{each.severity}: {each.subject}: {each.what}")
+            console.print(f"    {each.action}")
+        console.print()
+    elif found:
         console.table(columns, [(each.severity, each.subject, each.what, each.action) for each in found])
         console.print()
     for why in seen.unchecked:

@@ -46,6 +46,8 @@ INTERNAL: Final = ("__consumer_offsets", "__transaction_state")
 DEAD_LETTERS: Final = re.compile(r"dead[-_.]?letters?|(^|[-_.])(dlq|dlt)($|[-_.])", re.IGNORECASE)
 """Names of topics that take records which couldn't be processed."""
 
+_LOG_OVERHEAD: Final = 12
+"""By so many bytes Kafka's default of max.message.bytes exceeds that of replica.fetch.max.bytes."""
 _FEW_PERCENT: Final = 0.05
 _SOME_PERCENT: Final = 0.10
 _STUCK_SECONDS: Final = 60.0
@@ -326,7 +328,7 @@ def topic_settings(seen: Gathered) -> Iterator[Finding]:
                         f"Set segment.{what} to a fraction of retention.{what}.",
                     )
         largest = _number(configs, "max.message.bytes")
-        if largest is not None and fetch and largest > min(fetch):
+        if largest is not None and fetch and largest > min(fetch) + _LOG_OVERHEAD:
             yield Finding(
                 NOTE,
                 "message-size",

@@ -161,6 +161,14 @@ CASES: list[tuple[str, Gathered, list[tuple[str, str]]]] = [
         [("note", "message-size")],
     ),
     (
+        "the defaults of messages",
+        world(
+            topic_configs={"t": {**HEALTHY, "max.message.bytes": "1048588"}},
+            broker_configs={"1": {"replica.fetch.max.bytes": "1048576"}},
+        ),
+        [],
+    ),
+    (
         "brokers differ",
         world(broker_configs={"1": {"num.partitions": "1"}, "2": {"num.partitions": "3"}}),
         [("warning", "broker-configs")],
