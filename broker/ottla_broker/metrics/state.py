@@ -9,6 +9,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
+from ottla_broker.coordinator.group.modern.states import ModernState
 from ottla_broker.coordinator.group.states import GroupState
 from ottla_broker.coordinator.transaction.states import ONGOING, TransactionState
 from ottla_broker.log import names
@@ -293,14 +294,14 @@ class StateCollector:
     def groups(self, out: Exposition) -> Iterator[None]:
         """Groups by state."""
         groups = self._sources.groups.groups
-        states: Counter[object] = Counter()  # of classic groups; those of the consumer protocol have others
+        states: Counter[str] = Counter()
         offsets = members = 0
         generation = out.counter(
             "ottla_group_generations_total", "The group's generation: how often it has rebalanced."
         )
         group_members = out.gauge("ottla_group_members", "Members of the group.")
         for done, group in enumerate(groups, 1):
-            states[group.state] += 1
+            states[group.state.value] += 1
             offsets += len(group.offsets)
             members += len(group.members)
             if (group.members or group.generation) and out.room(2):
@@ -312,10 +313,9 @@ class StateCollector:
         prefix = "kafka_coordinator_group_groupmetadatamanager_"
         out.gauge(f"{prefix}numgroups", "Groups that this broker coordinates.").add(len(groups))
         out.gauge(f"{prefix}numoffsets", "Committed offsets of these groups.").add(offsets)
-        for state in GroupState:
-            out.gauge(f"{prefix}numgroups{state.value.lower()}", f"Groups in state {state.value}.").add(
-                states[state]
-            )
+        # Of classic groups and of those that the broker assigns to (KIP-848).
+        for name in dict.fromkeys(each.value for each in (*GroupState, *ModernState)):
+            out.gauge(f"{prefix}numgroups{name.lower()}", f"Groups in state {name}.").add(states[name])
         out.gauge("ottla_groups_loading", "1: groups are being loaded from __consumer_offsets.").add(
             int(self._sources.groups.loading)
         )
