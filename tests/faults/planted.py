@@ -11,7 +11,6 @@ from typing import Any
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import Commits
 from ottla_broker.coordinator.group.group_shard import GroupShard
-from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla_broker.handlers.fetch_request import Fetch
 from ottla_broker.log.producer_state import ProducerStates
 from ottla_broker.log.reader import LogReader
@@ -88,12 +87,6 @@ def _forget_transactional_offsets() -> None:
     GroupShard._complete = forget  # type: ignore[method-assign]
 
 
-def _hear_late_requests() -> None:
-    """Requests of an earlier transaction are served, as Kafka does, and batches of it aren't verified."""
-    TransactionCoordinator.hear = lambda self, *_: True  # type: ignore[method-assign, assignment]
-    ProducerStates.hear = lambda self, *_: True  # type: ignore[method-assign, assignment]
-
-
 DEFECTS: Mapping[str, Callable[[], None]] = {
     "acknowledge early": _acknowledge_early,
     "forget sequences": _forget_sequences,
@@ -102,5 +95,4 @@ DEFECTS: Mapping[str, Callable[[], None]] = {
     "skip records": _skip_records,
     "show aborted": _show_aborted,
     "forget transactional offsets": _forget_transactional_offsets,
-    "hear late requests": _hear_late_requests,
 }
