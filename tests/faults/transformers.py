@@ -189,9 +189,12 @@ class Transformers:
     # The end
 
     def finish(
-        self, bootstrap: str, source: str, ends: Mapping[int, int], timeout: float = 120.0
+        self, bootstrap: str, source: str, ends: Mapping[int, int], timeout: float = 60.0
     ) -> Transformed:
-        """Let them read the source to its end, stop them, and read what they have written."""
+        """Let them read the source to its end, stop them, and read what they have written.
+
+        They get on within any ``timeout`` seconds.
+        """
         places = [ck.TopicPartition(source, partition) for partition in ends]
         consumer = _reader(bootstrap, committed=True)
         committed: dict[int, int] = {}
@@ -202,8 +205,12 @@ class Transformers:
                     committed[place.partition] = max(place.offset, 0)
             return all(committed.get(partition, 0) >= end for partition, end in ends.items())
 
-        with contextlib.suppress(AssertionError):
-            wait_for(done, "the transformers to read everything", timeout, 0.2)
+        # They may be far behind, but have to get on.
+        before = -1
+        while not done() and sum(committed.values()) > before:
+            before = sum(committed.values())
+            with contextlib.suppress(AssertionError):
+                wait_for(done, "the transformers to read everything", timeout, 0.2)
         self.stop()
         hidden: dict[int, tuple[int, int]] = {}
 
