@@ -82,4 +82,6 @@ def _check(binding: AclBinding) -> Outcome:
 
 
 def _result(outcome: Outcome) -> AclCreationResult:
-    return AclCreationResult(error_code=outcome.error, error_message=outcome.message)
+    # Without an error Kafka leaves the message empty, not null.
+    message = outcome.message if outcome.error else ""
+    return AclCreationResult(error_code=outcome.error, error_message=message)

@@ -49,4 +49,4 @@ def handle(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsRes
                 permission_type=entry.permission,
             )
         )
-    return DescribeAclsResponse(error_message=None, resources=list(resources.values()))
+    return DescribeAclsResponse(resources=list(resources.values()))
