@@ -51,6 +51,7 @@ def test_an_installed_wheel_works(tmp_path: Path) -> None:
         return done.stdout
 
     commands = (
+        "acls",
         "bench",
         "broker",
         "cluster",

@@ -35,6 +35,12 @@ from ottla_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from ottla_protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
+from ottla_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla_protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from ottla_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -214,6 +220,14 @@ ROWS: Sequence[Row] = (
         G,
         ("Read Group:billing",),
     ),
+    Row(
+        ConsumerGroupHeartbeatRequest(group_id="billing", member_id="m", member_epoch=-1),
+        0,
+        G,
+        ("Read Group:billing",),
+        kafka=False,
+    ),
+    Row(ConsumerGroupDescribeRequest(group_ids=["billing"]), 0, G, ("Describe Group:billing",), kafka=False),
     Row(HeartbeatRequest(group_id="billing", member_id="m"), 4, G, ("Read Group:billing",)),
     Row(
         LeaveGroupRequest(group_id="billing", members=[MemberIdentity(member_id="m")]),
@@ -429,6 +443,12 @@ ROWS: Sequence[Row] = (
         1,
         C,
         ("AlterConfigs Cluster:kafka-cluster",),
+    ),
+    Row(
+        AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion(name="u", mechanism=1)]),
+        0,
+        C,
+        ("Alter Cluster:kafka-cluster",),
     ),
     # Kafka doesn't answer at all if it must refuse a request for all users.
     Row(

@@ -18,6 +18,7 @@ from ottla_broker.controller.standalone import StandaloneController
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.manager import LogManager
 from ottla_broker.metadata.cache import MetadataCache
+from ottla_broker.metadata.scram_credentials import ScramCredentials
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.manager import ReplicaManager
 from ottla_broker.store.embedded import EmbeddedStore
@@ -80,6 +81,7 @@ class World:
             controller=self.controller,
             replicas=self.replicas,
             logs=self.logs,
+            scram=ScramCredentials(self.store, notifies=False),
         )
         return request_context(given, version, api_key, listener)
 
