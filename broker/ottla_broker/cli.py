@@ -197,7 +197,7 @@ def _listener(given: str) -> str:
     protocol, _, address = given.rpartition("://")
     host, colon, port = address.rpartition(":")
     if protocol.upper() not in ("", "PLAINTEXT"):
-        wrong = f"{given!r}: the broker serves PLAINTEXT only; give HOST:PORT"
+        wrong = f"{given!r}: it takes HOST:PORT without TLS; for {protocol.upper()}, --set listeners=…"
     elif "," in given:
         wrong = f"{given!r}: it takes one address; for several, --set listeners=…"
     elif not colon or not port.isdigit() or "/" in host:

@@ -91,7 +91,8 @@ class TextBroker(BrokerProcess):
         ("log.cleanup.policy=shred", ["log.cleanup.policy", "shred"]),
         ("compression.type=rar", ["compression.type", "rar"]),
         ("auto.create.topics.enable=perhaps", ["auto.create.topics.enable", "perhaps"]),
-        ("listeners=SSL://127.0.0.1:9093", ["listener.name.ssl.ssl.keystore.location", "is missing"]),
+        ("listeners=SASL_SSL://127.0.0.1:9093", ["sasl.enabled.mechanisms", "SASL_SSL"]),
+        ("listeners=SSL://127.0.0.1:9093", ["ssl.keystore.location", "is missing"]),
         ("zookeeper.connect=localhost:port", ["zookeeper.connect", "localhost:port"]),
         ("process.roles=broker,controller", ["process.roles"]),
         ("authorizer.class.name=com.example.Authorizer", ["authorizer.class.name", "AclAuthorizer"]),
@@ -118,7 +119,7 @@ def test_wrong_arguments_are_usage_errors(arguments: list[str], where: list[str]
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("SSL://127.0.0.1:9092", "serves PLAINTEXT only"),
+        ("SSL://127.0.0.1:9092", "takes HOST:PORT without TLS; for SSL, --set listeners="),
         ("PLAINTEXT://nowhere", "is not HOST:PORT"),
         ("127.0.0.1:9092,127.0.0.1:9093", "takes one address; for several, --set listeners="),
     ],
