@@ -22,6 +22,7 @@ from .layout import (
     FIXED,
     RECORDS,
     STRING,
+    STRUCT,
     FieldLayout,
     Source,
     WireType,
@@ -153,7 +154,8 @@ class _Generator:
         wrong = f"{label} may not be null" if not nullable else f"the length of {label} is negative"
         self.line(f" raise ProtocolError({wrong!r})")
 
-    def nested(self, wire_type: WireType, nullable: bool, target: str) -> None:
+    def nested(self, wire_type: WireType, nullable: bool, target: str, *, tagged: bool = False) -> None:
+        """Read a struct. A byte before a nullable one is negative for null; in a tagged field 0."""
         if not nullable:
             inner = self.source.fresh("o")
             self.struct(wire_type.struct, inner)
@@ -162,7 +164,7 @@ class _Generator:
         n = self.source.fresh("n")
         self.run.append(("b", n))
         self.flush()
-        self.line(f"if {n} < 0:")
+        self.line(f"if {n} <= 0:" if tagged else f"if {n} < 0:")
         self.line(f" {target} = None")
         self.line("else:")
         self.source.depth += 1
@@ -245,7 +247,10 @@ class _Generator:
         for layout, target in known:
             self.line(f"if {tag} == {layout.field.tag}:")
             self.source.depth += 1
-            self.value(layout.wire_type, layout.nullable, target, layout.field.name)
+            if layout.wire_type.kind == STRUCT:
+                self.nested(layout.wire_type, layout.nullable, target, tagged=True)
+            else:
+                self.value(layout.wire_type, layout.nullable, target, layout.field.name)
             self.flush()
             self.line(f"if p != {stop}:")
             self.line(f" raise ProtocolError('{layout.field.name} is not as long as its tag says')")

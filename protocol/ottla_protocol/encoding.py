@@ -104,7 +104,8 @@ class _Generator:
             return f"{name} is None or {name}" if declared.annotation.endswith("None") else name
         if layout.wire_type.kind == STRUCT and declared.default_factory is not None:
             inner = field_layouts(layout.wire_type.struct, self.version)
-            return " or ".join(self.is_set(each, f"{name}.{each.field.name}") for each in inner)
+            parts = [self.is_set(each, f"{name}.{each.field.name}") for each in inner]
+            return " or ".join([f"{name} is None", *parts] if layout.nullable else parts)
         if declared.default is None:
             return f"{name} is not None"
         return f"{name} != {declared.default!r}"
@@ -139,7 +140,8 @@ class _Generator:
         else:
             self.blob(wire_type, nullable, name, label)
 
-    def nested(self, wire_type: WireType, nullable: bool, name: str) -> None:
+    def nested(self, wire_type: WireType, nullable: bool, name: str, *, tagged: bool = False) -> None:
+        """Write a struct. A byte before a nullable one is 1, or for null -1; in a tagged field 0."""
         inner = self.source.fresh("o")
         if not nullable:
             self.line(f"{inner} = {name}")
@@ -148,7 +150,7 @@ class _Generator:
         self.flush()
         self.line(f"{inner} = {name}")
         self.line(f"if {inner} is None:")
-        self.line(" w += b'\\xff'")
+        self.line(" w += b'\\x00'" if tagged else " w += b'\\xff'")
         self.line("else:")
         self.source.depth += 1
         self.line("w += b'\\x01'")
@@ -275,7 +277,10 @@ class _Generator:
             self.source.depth += 1
             self.line(f"{outer} = w")
             self.line("w = bytearray()")
-            self.value(layout.wire_type, layout.nullable, name, layout.field.name)
+            if layout.wire_type.kind == STRUCT:
+                self.nested(layout.wire_type, layout.nullable, name, tagged=True)
+            else:
+                self.value(layout.wire_type, layout.nullable, name, layout.field.name)
             self.flush()
             self.line(f"{outer} += uvarint({layout.field.tag})")
             self.line(f"{outer} += uvarint(len(w))")

@@ -69,8 +69,10 @@ class ConsumerGroupMemberMetadataValue(Message, versions="0", flexible="0+"):
     subscribed_topic_regex: String | None = field(default=None)
     rebalance_timeout_ms: Int32 = field(default=-1)
     server_assignor: String | None = field(default=None)
-    classic_member_metadata: ClassicMemberMetadata | None = field(default=None, tag=0)
-    """Of a member that uses the classic protocol."""
+    classic_member_metadata: ClassicMemberMetadata | None = field(
+        default_factory=ClassicMemberMetadata, tag=0
+    )
+    """Of a member that uses the classic protocol; null is written, because a field that is left out isn't null."""
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Message, versions="6"):
