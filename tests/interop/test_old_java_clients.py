@@ -13,7 +13,7 @@ from tests.clients.transactional import read_confluent
 from tests.interop.support import Java, run
 
 NewTopic = Callable[..., str]
-VERSIONS = {"0.8.2.2": "kafka_2.11", "0.10.2.2": "kafka_2.11"}
+VERSIONS = {"0.8.2.2": "kafka_2.11", "0.10.2.2": "kafka_2.12"}
 CODECS = ["none", "gzip", "snappy", "lz4"]
 
 
