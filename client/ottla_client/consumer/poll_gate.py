@@ -69,6 +69,11 @@ class PollGate:
             self._asked.set_result(None)
         self.signal()
 
+    def shut(self) -> None:
+        """Hand out nothing from now on: what was handed out is being committed."""
+        self._holders += 1
+        self._buffer.halt()
+
     @asynccontextmanager
     async def held(self, limit: float) -> AsyncIterator[bool]:
         """Hand out nothing inside the block, which begins when the application processes no records.

@@ -337,6 +337,7 @@ class ZookeeperConsumer:
                 stack.push_async_callback(stream._consumer._engine.close, Deadline(CLOSE_SECONDS))
                 stream._consumer._closed_properly = True
                 stream._consumer._engine.gate.close()
+                stream._consumer._engine.gate.shut()
             if self._rebalancer is None or self._reading is None:
                 return
             self._reading.all_processed = processed
