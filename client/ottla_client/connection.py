@@ -19,6 +19,7 @@ from ottla_protocol.exchange import Exchange, UnsupportedVersionError, api_name
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
 from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest
+from ottla_protocol.sasl.login import RENEWED
 from ottla_protocol.sasl.mechanism import SaslError
 
 from .errors import (
@@ -35,9 +36,8 @@ from .staggered import AllFailed, staggered_race
 from .transport import connect, refused, resolve
 
 if TYPE_CHECKING:
+    from ottla_protocol.sasl.login import SaslLogin
     from ottla_protocol.schema import Message
-
-    from .login import Login
 
 MAX_RESPONSE_BYTES = 128 * 1024 * 1024
 """The largest response accepted. Text in place of a size (HTTP, SMTP, SSH) reads as a larger one."""
@@ -49,9 +49,6 @@ CLOSE_SECONDS = 2.0
 """Seconds that a closed connection may take to send submitted requests."""
 ADDRESS_DELAY = 0.25
 """Seconds before the next address of a host is tried in parallel (RFC 8305)."""
-
-RENEWED = 0.85
-"""The share of a session's lifetime after which the client logs in again."""
 
 _LOGIN = (SaslHandshakeRequest, SaslAuthenticateRequest)
 
@@ -139,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         client_id: str,
         timeout: float,
         ssl_context: ssl.SSLContext | None = None,
-        login: Login | None = None,
+        login: SaslLogin | None = None,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         max_idle: float = inf,
     ) -> Connection:
@@ -205,7 +202,7 @@ class Connection(asyncio.BufferedProtocol):
                     error.code, f"{self.host}:{self.port} refused ApiVersions: {error.code.name}"
                 ) from error
 
-    async def _log_in(self, login: Login, timeout: float) -> None:
+    async def _log_in(self, login: SaslLogin, timeout: float) -> None:
         """Authenticate by SASL (KIP-152). Raises AuthenticationError, ConnectionLostError."""
         where = f"{self.host}:{self.port}"
         chosen = await self.submit(SaslHandshakeRequest(mechanism=login.mechanism), timeout=timeout)
@@ -241,11 +238,11 @@ class Connection(asyncio.BufferedProtocol):
                 lifetime / 1000 * RENEWED, self._start_renewal, login, timeout
             )
 
-    def _start_renewal(self, login: Login, timeout: float) -> None:
+    def _start_renewal(self, login: SaslLogin, timeout: float) -> None:
         if not self.closed:
             self._renewing = self._loop.create_task(self._renew(login, timeout))
 
-    async def _renew(self, login: Login, timeout: float) -> None:
+    async def _renew(self, login: SaslLogin, timeout: float) -> None:
         """Log in again before the session ends (KIP-368); other requests wait meanwhile."""
         self._held = []
         try:

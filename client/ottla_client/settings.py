@@ -11,11 +11,15 @@ import inspect
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
+from secrets import token_hex
 from typing import Any, Final, Self, TypedDict, TypeVar
+
+from ottla_protocol.sasl.login import SaslLogin
+from ottla_protocol.sasl.mechanism import MECHANISMS
 
 from .errors import ConfigurationError
 from .foreign_options import unknown_option
-from .login import MECHANISMS, Login
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -163,11 +167,12 @@ class ConnectionSettings:
         """``request_timeout_ms`` in seconds."""
         return self.request_timeout_ms / 1000
 
-    def login(self) -> Login | None:
+    def login(self) -> SaslLogin | None:
         """How to log in, None if there is no login."""
         if self.sasl_mechanism is None:
             return None
-        return Login(self.sasl_mechanism, self.sasl_plain_username or "", self.sasl_plain_password or "")
+        user, password = self.sasl_plain_username or "", self.sasl_plain_password or ""
+        return SaslLogin(self.sasl_mechanism, user, password, partial(token_hex, 16))
 
     def tls_context(self) -> ssl.SSLContext | None:
         """The context to connect with, None for plain text. Reads the files, so it raises ConfigurationError."""

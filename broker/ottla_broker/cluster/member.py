@@ -34,7 +34,6 @@ from ottla_broker.controller.cluster.controller_election import ControllerElecti
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.epoch_fencing import EpochFence
 from ottla_broker.network.peer import PeerConnection, Peers, Purpose
-from ottla_broker.network.peer_login import PeerLogin
 from ottla_broker.replica.alter_partition import AlterPartitionManager
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetcher import Fetcher, FetcherSettings
@@ -55,6 +54,7 @@ from ottla_broker.store.keys import (
 )
 from ottla_broker.store.zookeeper import Tls, ZooKeeperSettings, ZooKeeperStore
 from ottla_protocol.messages.controlled_shutdown import ControlledShutdownRequest
+from ottla_protocol.sasl.login import SaslLogin
 
 if TYPE_CHECKING:
     import ssl
@@ -230,10 +230,10 @@ class ClusterMember:
         """The cluster's controller, while this broker is it."""
         return self._active
 
-    def _login(self) -> PeerLogin | None:
+    def _login(self) -> SaslLogin | None:
         """How this broker authenticates to others, if they ask for it."""
         found = broker_login(self._config)
-        return None if found is None else PeerLogin(*found, self._random)
+        return None if found is None else SaslLogin(*found, lambda: f"{self._random.getrandbits(128):032x}")
 
     def marker_transport(self, local: TxnMarkers) -> MarkerTransport:
         """Delivers transaction markers to this broker, where ``local`` writes them, and to the others."""

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from ottla_broker.config.listener_settings import full_name
-from ottla_broker.config.security_keys import MECHANISMS, SaslKeys
+from ottla_broker.config.security_keys import SaslKeys
 from ottla_protocol.sasl.jaas import MODULES, Login, parse_login, plain_users
+from ottla_protocol.sasl.mechanism import MECHANISMS
 
 if TYPE_CHECKING:
     from ottla_broker.config.listeners import Endpoint

@@ -22,12 +22,10 @@ from ottla_broker.config.model import (
     one_of,
     string,
 )
+from ottla_protocol.sasl.mechanism import MECHANISMS
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """The security protocols of listeners."""
-
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""The SASL mechanisms that are built."""
 
 _STORE_TYPES: Final = Validator(
     lambda kind: None if kind.upper() in ("JKS", "PEM", "PKCS12") else "String must be one of: PEM, PKCS12",

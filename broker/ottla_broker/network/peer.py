@@ -21,13 +21,14 @@ from ottla_protocol.exchange import Exchange, RawAnswer
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
 from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest
+from ottla_protocol.sasl.login import RENEWED
 from ottla_protocol.sasl.mechanism import SaslError
 
 if TYPE_CHECKING:
     import ssl
 
     from ottla_broker.clock import Clock, TimerHandle
-    from ottla_broker.network.peer_login import PeerLogin
+    from ottla_protocol.sasl.login import SaslLogin
     from ottla_protocol.schema import Message
 
 MAX_ANSWER_BYTES: Final = 512 * 1024 * 1024
@@ -46,9 +47,6 @@ SOFTWARE: Final = ("ottla-broker", "0.1.0")
 
 
 _LOGIN: Final = (SaslHandshakeRequest, SaslAuthenticateRequest)
-
-RENEWED: Final = 0.85
-"""The share of a session's lifetime after which this broker logs in again, as Java's clients do."""
 
 
 class PeerError(ConnectionError):
@@ -137,7 +135,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         clock: Clock,
         resolver: Resolver | None = None,
         tls: ssl.SSLContext | None = None,
-        login: PeerLogin | None = None,
+        login: SaslLogin | None = None,
     ) -> PeerConnection:
         """Connect, over ``tls`` if given, learn the peer's API versions, and log in, within ``timeout`` seconds.
 
@@ -196,7 +194,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             except (KafkaError, ProtocolError) as error:
                 raise PeerError(f"{self.host}:{self.port} is not a broker: {error}") from error
 
-    async def _log_in(self, login: PeerLogin, timeout: float) -> None:
+    async def _log_in(self, login: SaslLogin, timeout: float) -> None:
         """Authenticate by SASL. Raises PeerError."""
         where = f"{self.host}:{self.port}"
         chosen = await self.submit(SaslHandshakeRequest(mechanism=login.mechanism), timeout=timeout)
@@ -223,7 +221,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             seconds = lifetime / 1000 * RENEWED
             self._renewal = self._clock.call_later(seconds, self._renew, login, timeout)
 
-    def _renew(self, login: PeerLogin, timeout: float) -> None:
+    def _renew(self, login: SaslLogin, timeout: float) -> None:
         """Log in again before the session expires (KIP-368)."""
         if self.closed:
             return
@@ -404,7 +402,7 @@ class Peers:
         clock: Clock,
         connect_timeout: float = 10.0,
         tls: Callable[[], ssl.SSLContext] | None = None,
-        login: PeerLogin | None = None,
+        login: SaslLogin | None = None,
     ) -> None:
         """``connect_timeout``: seconds for one attempt to connect. ``tls`` returns the TLS context in force."""
         self._tls = tls
