@@ -10,9 +10,9 @@ from inspect import isawaitable
 from ..cluster import Cluster
 from ..deadline import Deadline
 from ..group.assignors import Assignor, assignors_named
+from ..group.base_member import BaseMember
 from ..group.consumer_member import ConsumerProtocolMember
 from ..group.member import GroupMember
-from ..group.member_interface import AnyMember
 from ..group.settings import MemberSettings
 from ..types import TopicPartition
 from .buffer import Buffer
@@ -62,10 +62,10 @@ class Membership:
         """Whether a function of the listener is running. It may use the consumer, also during a close."""
 
     @property
-    def _member(self) -> AnyMember | None:
+    def _member(self) -> BaseMember | None:
         return self._commits.member
 
-    def _new_member(self) -> AnyMember:
+    def _new_member(self) -> BaseMember:
         settings = self._settings
         member_settings = MemberSettings(
             session_timeout_ms=settings.session_timeout_ms,

@@ -16,7 +16,7 @@ from ottla_protocol.errors import ErrorCode
 
 from ..deadline import Deadline
 from ..errors import ClientError, CommitFailedError
-from ..group.member_interface import AnyMember
+from ..group.base_member import BaseMember
 from ..group.offsets import OffsetsClient
 from ..types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .buffer import Buffer
@@ -36,7 +36,7 @@ class OffsetCommits:
         self, offsets: OffsetsClient, settings: ConsumerSettings, positions: Positions, buffer: Buffer
     ) -> None:
         self.client = offsets
-        self.member: AnyMember | None = None
+        self.member: BaseMember | None = None
         self._settings = settings
         self._positions = positions
         self._buffer = buffer
@@ -114,7 +114,7 @@ class OffsetCommits:
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         deadline: Deadline,
-        member: AnyMember | None = None,
+        member: BaseMember | None = None,
     ) -> None:
         """Commit these offsets. Raises the errors of ``GroupMember.commit`` or ``OffsetsClient.commit``."""
         member = member or self.member
@@ -131,7 +131,7 @@ class OffsetCommits:
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         deadline: Deadline | None = None,
-        member: AnyMember | None = None,
+        member: BaseMember | None = None,
     ) -> bool:
         """Commit the offsets from ``processed``; a failure is only logged. Returns whether it succeeded."""
         if not offsets:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from time import monotonic
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -26,14 +26,13 @@ from ..deadline import Deadline
 from ..errors import (
     ClientError,
     CommitFailedError,
-    ConfigurationError,
     FencedInstanceError,
     GroupError,
-    PollIntervalExceededError,
     UnsupportedApiError,
     is_retriable,
 )
 from ..types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from .base_member import BaseMember
 from .consumer_member_state import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -43,7 +42,6 @@ from .consumer_member_state import (
     HeartbeatReaction,
     reaction_to,
 )
-from .coordinator import Coordinator
 from .offsets import KICKED_OUT, OffsetsClient
 from .settings import MemberCallbacks, MemberSettings
 
@@ -57,7 +55,7 @@ LEAVE_SECONDS = 5.0
 _STATE = ConsumerMemberState
 
 
-class ConsumerProtocolMember:
+class ConsumerProtocolMember(BaseMember):
     """Made by a consumer that subscribes. Belongs to one event loop."""
 
     def __init__(
@@ -74,40 +72,21 @@ class ConsumerProtocolMember:
 
         Raises ConfigurationError for an empty group id.
         """
-        if not group_id:
-            raise ConfigurationError("a group member needs a group_id")
-        self.group_id = group_id
-        self.assignment: frozenset[TopicPartition] = frozenset()
-        """The partitions to read. Changes before ``on_assigned``, and after ``on_revoked`` and ``on_lost``."""
-        self.failure: ClientError | None = None
-        """An error that was not raised yet; ``polled`` raises it."""
+        super().__init__(cluster, group_id, settings, callbacks, offsets)
         self.state = _STATE.UNJOINED
         self.member_id = str(uuid4())
         self.epoch = JOIN_EPOCH
-        self._settings = settings
         self._assignor = assignor
-        self._callbacks = callbacks
-        self._cluster = cluster
-        self._coordinator = Coordinator(cluster, group_id)
-        self._offsets = offsets or OffsetsClient(cluster, group_id)
-        self._topics: frozenset[str] | None = None
         self._sent_topics: frozenset[str] | None = None
         self._ids: dict[bytes, str] = {}
         # The last assignment that an answer had, until the member has it.
         self._given: list[HeartbeatTopicPartitions] | None = None
         self._confirms = False  # the next heartbeat names the partitions that the member has
-        self._polled_at = monotonic()
         self._next_heartbeat = 0.0
         self._interval = 1.0
         self._failures = 0
-        self._heartbeat_task: asyncio.Task[None] | None = None
-        self._assign_task: asyncio.Task[None] | None = None
-        self._heartbeat_wanted = asyncio.Event()
         self._assign_wanted = asyncio.Event()
         self._heard = asyncio.Condition()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._closed = False
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Read these topics; a change is part of the next heartbeat, which is sent at once."""
@@ -122,7 +101,7 @@ class ConsumerProtocolMember:
         self._heartbeat_task = asyncio.create_task(
             self._heartbeat_forever(), name=f"heartbeats in {self.group_id}"
         )
-        self._assign_task = asyncio.create_task(self._assign_forever(), name=f"member of {self.group_id}")
+        self._join_task = asyncio.create_task(self._assign_forever(), name=f"member of {self.group_id}")
 
     def polled(self) -> None:
         """The application polled. Call it at least every ``max_poll_interval_ms``, also during a long poll.
@@ -202,45 +181,13 @@ class ConsumerProtocolMember:
             return
         self._closed = True
         try:
-            await self._stop_assigning(deadline)
-            if self.assignment:
-                try:
-                    async with deadline.timeout() as limit:
-                        await self._give_up(self.assignment, lost=self.state is not _STATE.JOINED)
-                except TimeoutError:
-                    if not limit.expired():
-                        raise
-                    _log.warning(
-                        "group %s: the rebalance callback did not finish before the deadline", self.group_id
-                    )
-                self.assignment = frozenset()
+            await self._stop_joining(deadline)
+            await self._give_up_all(deadline, lost=self.state is not _STATE.JOINED)
             await self._stop_heartbeats()
             await self._leave(deadline)
         finally:
             self.state = _STATE.STOPPED
-            tasks = [
-                task
-                for task in (self._heartbeat_task, self._assign_task)
-                if task not in (None, asyncio.current_task())
-            ]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _stop_assigning(self, deadline: Deadline) -> None:
-        """Stop the task that takes assignments; a running callback may finish until the deadline."""
-        task = self._assign_task
-        if task is None or task is asyncio.current_task():
-            return
-        try:
-            async with deadline.timeout() as limit:
-                await self._idle.wait()
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            _log.warning("group %s: the close interrupted a rebalance callback", self.group_id)
-        task.cancel()
-        await asyncio.wait((task,))
+            await self._cancel_tasks()
 
     async def _stop_heartbeats(self) -> None:
         task = self._heartbeat_task
@@ -281,14 +228,6 @@ class ConsumerProtocolMember:
                 if pause:
                     await asyncio.sleep(pause)
                     self._next_heartbeat = 0.0
-
-    async def _pause(self, seconds: float) -> None:
-        """Sleep for ``seconds``, or until a heartbeat is wanted at once."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._heartbeat_wanted.wait()
-        except TimeoutError:
-            pass
 
     async def _heartbeat(self) -> float:
         """Send one heartbeat; returns the seconds until another attempt, 0 if it was answered."""
@@ -384,13 +323,7 @@ class ConsumerProtocolMember:
             return self._cluster.backoff.after(self._failures)
         if reaction is HeartbeatReaction.FENCED:
             self._lose()
-            self._fail(
-                FencedInstanceError(
-                    code,
-                    f"group {self.group_id!r}: another member joined with the group_instance_id"
-                    f" {self._settings.group_instance_id!r} and replaced this one; each process needs its own",
-                )
-            )
+            self._fail(self._instance_fenced(code))
         elif reaction is HeartbeatReaction.GIVE_UP:
             self._lose()
             why = answer.error_message or _REFUSED.get(code, code.name)
@@ -405,16 +338,10 @@ class ConsumerProtocolMember:
 
     async def _stall(self) -> None:
         """The application doesn't poll: leave, so that others get the partitions."""
-        interval = self._settings.max_poll_interval_ms
-        failure = PollIntervalExceededError(
-            f"group {self.group_id!r}: the application did not poll for max_poll_interval_ms ({interval} ms), so the"
-            " member left the group and others get its partitions; it joins again now. Raise max_poll_interval_ms, or"
-            " lower max_poll_records"
-        )
         await self._leave(Deadline(LEAVE_SECONDS))
         self.state = _STATE.STOPPED
         self._lose()
-        self._fail(failure)
+        self._fail(self._poll_interval_exceeded())
 
     async def _leave(self, deadline: Deadline) -> None:
         """Leave the group. Errors are logged: the session will time out."""
@@ -504,35 +431,6 @@ class ConsumerProtocolMember:
         for name, topic in found.items():
             if topic.id is not None:
                 self._ids[topic.id] = name
-
-    async def _give_up(self, partitions: Set[TopicPartition], *, lost: bool = False) -> None:
-        if partitions:
-            partitions = frozenset(partitions)
-            callback = self._callbacks.on_lost if lost else self._callbacks.on_revoked
-            await self._call(callback, partitions)
-            self.assignment -= partitions
-
-    async def _call(
-        self,
-        callback: Callable[[frozenset[TopicPartition]], Awaitable[None]],
-        partitions: frozenset[TopicPartition],
-    ) -> None:
-        was_closed = self._closed
-        self._idle.clear()
-        try:
-            await callback(partitions)
-        except Exception as error:
-            _log.exception("group %s: a rebalance callback failed", self.group_id)
-            failure = error if isinstance(error, ClientError) else None
-            if failure is None:
-                failure = ClientError(f"group {self.group_id!r}: a rebalance callback raised {error!r}")
-                failure.__cause__ = error
-            if self.failure is None:
-                self.failure = failure
-        finally:
-            self._idle.set()
-        if self._closed and not was_closed and asyncio.current_task() is self._assign_task:
-            raise asyncio.CancelledError  # the callback closed the consumer
 
 
 _REFUSED = {

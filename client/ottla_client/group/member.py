@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -28,16 +28,14 @@ from ..deadline import Deadline
 from ..errors import (
     ClientError,
     CommitFailedError,
-    ConfigurationError,
     FencedInstanceError,
     GroupError,
-    PollIntervalExceededError,
     is_retriable,
 )
 from ..types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .assignors import Assignor, RebalanceProtocol, Subscription, common_protocol
+from .base_member import BaseMember
 from .consumer_protocol import PROTOCOL_TYPE, read_assignment, subscription_bytes
-from .coordinator import Coordinator
 from .leader import Leader
 from .member_state import Generation, MemberState, MemberStateMachine, Reaction, Step
 from .offsets import KICKED_OUT, OffsetsClient
@@ -58,7 +56,7 @@ _LEAVES_SEVERAL = 3
 """The first version of LeaveGroup with a list of members."""
 
 
-class GroupMember:
+class GroupMember(BaseMember):
     """Made by a consumer that subscribes. Belongs to one event loop."""
 
     def __init__(
@@ -75,33 +73,14 @@ class GroupMember:
 
         Raises ConfigurationError for an empty group id, and for assignors that share no rebalance protocol.
         """
-        if not group_id:
-            raise ConfigurationError("a group member needs a group_id")
-        self.group_id = group_id
-        self.assignment: frozenset[TopicPartition] = frozenset()
-        """The partitions to read. Changes before ``on_assigned``, and after ``on_revoked`` and ``on_lost``."""
-        self.failure: ClientError | None = None
-        """An error that was not raised yet; ``polled`` raises it."""
+        super().__init__(cluster, group_id, settings, callbacks, offsets)
         self.protocol = common_protocol(assignors)
-        self._settings = settings
         self._assignors = {assignor.name: assignor for assignor in assignors}
-        self._callbacks = callbacks
-        self._cluster = cluster
-        self._coordinator = Coordinator(cluster, group_id)
-        self._offsets = offsets or OffsetsClient(cluster, group_id)
         self._leader = Leader(cluster, self._wake_join_task)
         self._machine = MemberStateMachine()
-        self._topics: frozenset[str] | None = None
         self._joined_topics: frozenset[str] | None = None
         self._waits_for_poll = False  # joins again after the next poll
-        self._polled_at = monotonic()
-        self._join_task: asyncio.Task[None] | None = None
-        self._heartbeat_task: asyncio.Task[None] | None = None
         self._join_wanted = asyncio.Event()
-        self._heartbeat_wanted = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._closed = False
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Read these topics; a change makes the member join again."""
@@ -202,29 +181,12 @@ class GroupMember:
         try:
             await self._stop_joining(deadline)
             lost = self._machine.lost or self._machine.state is not MemberState.STABLE
-            if self.assignment:
-                try:
-                    async with deadline.timeout() as limit:
-                        await self._give_up(self.assignment, lost=lost)
-                except TimeoutError:
-                    if not limit.expired():
-                        raise
-                    _log.warning(
-                        "group %s: the rebalance callback did not finish before the deadline", self.group_id
-                    )
-                self.assignment = frozenset()
+            await self._give_up_all(deadline, lost=lost)
             await self._leave("the consumer is being closed", deadline)
         finally:
             self._machine.lose("closed")
             self._leader.resign()
-            tasks = [
-                task
-                for task in (self._join_task, self._heartbeat_task)
-                if task not in (None, asyncio.current_task())
-            ]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._cancel_tasks()
 
     async def _join_forever(self) -> None:
         """Join whenever there is a reason."""
@@ -370,13 +332,7 @@ class GroupMember:
         if reaction is Reaction.FIND_COORDINATOR:
             self._coordinator.moved()
         elif reaction is Reaction.FENCED:
-            self._fail(
-                FencedInstanceError(
-                    code,
-                    f"group {self.group_id!r}: another member joined with the group_instance_id"
-                    f" {self._settings.group_instance_id!r} and replaced this one; each process needs its own",
-                )
-            )
+            self._fail(self._instance_fenced(code))
         elif reaction is Reaction.GIVE_UP:
             self._fail(GroupError(code, f"group {self.group_id!r}: {_REFUSED.get(code, code.name)}"))
         return reaction
@@ -390,13 +346,6 @@ class GroupMember:
             await self._give_up(self.assignment)
         else:
             await self._give_up({each for each in self.assignment if each.topic not in (self._topics or ())})
-
-    async def _give_up(self, partitions: Set[TopicPartition], *, lost: bool = False) -> None:
-        if partitions:
-            partitions = frozenset(partitions)
-            callback = self._callbacks.on_lost if lost else self._callbacks.on_revoked
-            await self._call(callback, partitions)
-            self.assignment -= partitions
 
     async def _on_join_complete(
         self, assignor: Assignor, partitions: Collection[TopicPartition], generation: int
@@ -417,28 +366,6 @@ class GroupMember:
             return  # lost during the callback; the rest is given up before the next join
         self.assignment = assigned
         await self._call(self._callbacks.on_assigned, new)
-
-    async def _call(
-        self,
-        callback: Callable[[frozenset[TopicPartition]], Awaitable[None]],
-        partitions: frozenset[TopicPartition],
-    ) -> None:
-        was_closed = self._closed
-        self._idle.clear()
-        try:
-            await callback(partitions)
-        except Exception as error:
-            _log.exception("group %s: a rebalance callback failed", self.group_id)
-            failure = error if isinstance(error, ClientError) else None
-            if failure is None:
-                failure = ClientError(f"group {self.group_id!r}: a rebalance callback raised {error!r}")
-                failure.__cause__ = error
-            if self.failure is None:
-                self.failure = failure
-        finally:
-            self._idle.set()
-        if self._closed and not was_closed and asyncio.current_task() is self._join_task:
-            raise asyncio.CancelledError  # the callback closed the consumer
 
     def _fail(self, failure: ClientError) -> None:
         """Have the next poll raise ``failure``, and do nothing before."""
@@ -466,21 +393,6 @@ class GroupMember:
         why = KICKED_OUT if self._joined_topics is not None else "the member has not joined the group yet"
         return CommitFailedError(ErrorCode.UNKNOWN_MEMBER_ID, start + why)
 
-    async def _stop_joining(self, deadline: Deadline) -> None:
-        """Stop the join task; a running callback may finish until the deadline."""
-        if self._join_task is None or self._join_task is asyncio.current_task():
-            return
-        try:
-            async with deadline.timeout() as limit:
-                while not self._idle.is_set():
-                    await self._idle.wait()
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            _log.warning("group %s: the close interrupted a rebalance callback", self.group_id)
-        self._join_task.cancel()
-        await asyncio.wait((self._join_task,))
-
     async def _heartbeat_forever(self) -> None:
         """Send heartbeats while the member is in a generation; leave when the application stops polling."""
         interval = self._settings.heartbeat_interval_ms / 1000
@@ -502,14 +414,6 @@ class GroupMember:
                 next_heartbeat = now + interval
             else:
                 await self._pause(self._cluster.backoff.initial)
-
-    async def _pause(self, seconds: float) -> None:
-        """Sleep for ``seconds``, or until the member is in a new generation."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._heartbeat_wanted.wait()
-        except TimeoutError:
-            pass
 
     async def _heartbeat(self) -> bool:
         """Send one heartbeat; False asks for a retry soon."""
@@ -535,13 +439,7 @@ class GroupMember:
 
     async def _stall(self) -> None:
         """The application doesn't poll: leave, so that others get the partitions."""
-        interval = self._settings.max_poll_interval_ms
-        failure = PollIntervalExceededError(
-            f"group {self.group_id!r}: the application did not poll for max_poll_interval_ms ({interval} ms), so the"
-            " member left the group and others get its partitions; it joins again now. Raise max_poll_interval_ms, or"
-            " lower max_poll_records"
-        )
-        self._fail(failure)
+        self._fail(self._poll_interval_exceeded())
         await self._leave("consumer poll timeout has expired.", Deadline(LEAVE_SECONDS))
 
     async def _leave(self, reason: str, deadline: Deadline) -> None:
