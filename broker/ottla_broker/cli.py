@@ -85,7 +85,7 @@ def broker(
     \b
     ottla broker
     ottla broker server.properties --set num.partitions=4
-    ottla broker --data-dir /var/lib/ottla --listen :9092
+    ottla broker --data-dir /var/lib/ottla --listen :9092 --set allow.anonymous.network=true
     ottla broker --ephemeral --topic orders:3
     """
     _open_standard_descriptors()

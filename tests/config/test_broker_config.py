@@ -366,6 +366,7 @@ def test_listeners() -> None:
             "advertised.listeners": "OUTSIDE://example.org:19093,EXTRA://10.0.0.1:9094",
             "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,EXTRA:PLAINTEXT,TLS:SSL",
             "inter.broker.listener.name": "INSIDE",
+            "allow.anonymous.network": "inside,EXTRA",
         },
         hostname=lambda: "machine",
     )
@@ -382,6 +383,67 @@ def test_listeners() -> None:
     assert outside.bound(5000).advertised_port == 19093
     free = config(listeners="PLAINTEXT://127.0.0.1:0").endpoints[0].bound(4000)
     assert (free.port, free.advertised) == (4000, "PLAINTEXT://127.0.0.1:4000")
+
+
+_TLS = {"listeners": "SSL://:9093", "ssl.keystore.location": "/broker.pem"}
+_SCRAM = {"listeners": "SASL_PLAINTEXT://:9093", "sasl.enabled.mechanisms": "SCRAM-SHA-512"}
+_METRICS = {"metrics.listener": "0.0.0.0:9404"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "open_ones"),
+    [
+        ({}, []),
+        ({"listeners": "PLAINTEXT://127.9.9.9:1"}, []),
+        ({"listeners": "PLAINTEXT://[::1]:1"}, []),
+        ({"listeners": "PLAINTEXT://localhost:1", "metrics.listener": "9404"}, []),
+        ({"listeners": "PLAINTEXT://:1"}, ["listeners: PLAINTEXT://:1"]),
+        ({"listeners": "PLAINTEXT://[::]:1"}, ["listeners: PLAINTEXT://[::]:1"]),
+        ({"listeners": "PLAINTEXT://localhost.example.org:1"}, ["listeners: PLAINTEXT://localhost.exa"]),
+        (_TLS, ["listeners: SSL://:9093"]),
+        ({**_TLS, "ssl.client.auth": "requested"}, ["listeners: SSL://:9093"]),
+        ({**_TLS, "ssl.client.auth": "required"}, []),
+        (
+            {**_TLS, "ssl.client.auth": "required", "listener.name.ssl.ssl.client.auth": "none"},
+            ["listeners: SSL://:9093"],
+        ),
+        ({**_TLS, "listener.name.ssl.ssl.client.auth": "required"}, []),
+        (_SCRAM, []),
+        (_METRICS, ["metrics.listener: 0.0.0.0:9404"]),
+        (
+            {**_METRICS, "listeners": "PLAINTEXT://10.0.0.1:1"},
+            ["listeners: PLAINTEXT://10.0.0.1:1", "metrics.listener: 0.0.0.0:9404"],
+        ),
+    ],
+)
+def test_an_open_listener_needs_consent(settings: dict[str, str], open_ones: list[str]) -> None:
+    allowed = BrokerConfig.from_properties({**settings, "allow.anonymous.network": "true"})
+    assert len(allowed.warnings) == len(open_ones)
+    for line, start in zip(allowed.warnings, open_ones, strict=True):
+        assert line.startswith(start)
+        assert "is open to the network without a login" in line
+    for refused in ({}, {"allow.anonymous.network": "false"}):
+        if not open_ones:
+            assert BrokerConfig.from_properties({**settings, **refused}).warnings == []
+            continue
+        with pytest.raises(
+            ConfigError, match=r"or accept the risk with allow\.anonymous\.network=true"
+        ) as error:
+            BrokerConfig.from_properties({**settings, **refused})
+        assert open_ones[0] in str(error.value)
+
+
+def test_consent_names_listeners() -> None:
+    names = {"PLAINTEXT": "listeners: PLAINTEXT", "metrics": "metrics.listener"}
+    open_ones = {"listeners": "PLAINTEXT://10.0.0.1:1", **_METRICS}
+    for name in names:
+        with pytest.raises(ConfigError) as error:
+            BrokerConfig.from_properties({**open_ones, "allow.anonymous.network": name})
+        (other,) = names.keys() - {name}
+        assert names[other] in str(error.value)
+    for wrong in ("yes", "PLAINTEXT,false", "CLIENTS"):
+        with pytest.raises(ConfigError, match="is not true, metrics or the name of a listener"):
+            BrokerConfig.from_properties({"allow.anonymous.network": wrong})
 
 
 def test_folders() -> None:

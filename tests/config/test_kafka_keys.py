@@ -27,6 +27,7 @@ OUR_OWN_DEFAULTS = {
 AUTHORIZERS_KEYS = {"super.users", "allow.everyone.if.no.acl.found"}
 """Kafka's AclAuthorizer reads them itself."""
 OUR_OWN_KEYS = {
+    "allow.anonymous.network",
     "metrics.listener",
     "metrics.max.series",
     "ottla.audit.log",

@@ -130,9 +130,13 @@ def test_an_address_that_can_not_be_listened_on_is_explained(address: str, messa
     assert message in " ".join(done.stderr.split())
 
 
+_ALLOWED = ("--set", "allow.anonymous.network=true")
+
+
 def test_listen_takes_an_address_as_in_listeners() -> None:
     # The host belongs to no machine, so that the broker gets as far as to listen there.
-    assert "192.0.2.1:9092" in refused("--listen", "plaintext://192.0.2.1:9092")
+    line = run("--listen", "plaintext://192.0.2.1:9092", *_ALLOWED).stderr.splitlines()[-1]
+    assert "192.0.2.1:9092: cannot listen there" in line
 
 
 def test_wrong_config_files_are_named(where: list[str], tmp_path: Path) -> None:
@@ -162,8 +166,16 @@ def test_a_port_in_use(tmp_path: Path) -> None:
 
 
 def test_an_address_of_another_machine(tmp_path: Path) -> None:
-    line = refused("--data-dir", tmp_path / "data", "--listen", "192.0.2.1:9092")
-    assert "192.0.2.1" in line
+    done = run("--data-dir", tmp_path / "data", "--listen", "192.0.2.1:9092", *_ALLOWED)
+    said, line = done.stderr.splitlines()
+    assert "PLAINTEXT://192.0.2.1:9092 is open to the network without a login" in said
+    assert "192.0.2.1:9092: cannot listen there" in line
+
+
+def test_an_open_listener_is_refused(tmp_path: Path) -> None:
+    line = refused("--data-dir", tmp_path / "data", "--listen", "[::]:9092")
+    assert "PLAINTEXT://[::]:9092 would be open to the network without a login" in line
+    assert "allow.anonymous.network=true" in line
 
 
 def test_a_folder_in_use(own_broker: OwnBroker) -> None:

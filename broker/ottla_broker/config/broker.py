@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla_broker.config import exposure
 from ottla_broker.config.authorization_keys import AuthorizationKeys, parse_principals
 from ottla_broker.config.cluster_keys import ClusterKeys
 from ottla_broker.config.environment import PREFIX, read_environment
@@ -117,6 +118,7 @@ class BrokerConfig(
         self._check_listener_settings()
         self._set_folders()
         self._check_cluster()
+        self._check_exposure()
         self.super_principals = parse_principals(self.super_users)
         self.connection_limits = parse_overrides(self.max_connections_per_ip_overrides)
         self._check_together()
@@ -328,6 +330,20 @@ class BrokerConfig(
             if found.listener not in names:
                 self.warnings.append(f"{name} has no effect: there is no listener {found.listener.upper()}")
         check_sasl(self, bool(self.zookeeper_connect), self._error)
+
+    def _check_exposure(self) -> None:
+        """Refuse listeners that are open to the network without a login, or warn of them if they are allowed."""
+        allowed = self.allow_anonymous_network
+        wrong = exposure.unknown_name(self.endpoints, allowed)
+        if wrong is not None:
+            raise self._error(exposure.KEY, wrong)
+        auth = TlsKeys.ssl_client_auth
+        for found in exposure.exposures(
+            self.endpoints, lambda name: self.of_listener(name, auth), self.metrics_listener
+        ):
+            if not exposure.is_allowed(found, allowed):
+                raise self._error(found.key, exposure.refusal(found))
+            self.warnings.append(exposure.warning(found))
 
     def _set_folders(self) -> None:
         text = self.log_dirs if self.log_dirs is not None else self.log_dir

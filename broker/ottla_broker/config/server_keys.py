@@ -6,6 +6,7 @@ from ottla_broker.config.model import (
     CLUSTER_WIDE,
     INT,
     INT_MAX,
+    LIST,
     Key,
     Validator,
     at_least,
@@ -75,6 +76,13 @@ class NetworkKeys:
     )
     advertised_listeners = optional_string(
         "The addresses that clients connect to, one per listener. The default is listeners."
+    )
+    allow_anonymous_network: Key[tuple[str, ...]] = Key(
+        LIST,
+        (),
+        "The listeners that other machines may reach without a login: their names, metrics for metrics.listener, or"
+        " true for all.",
+        note="Kafka has no such key. Without it, the broker refuses to start with such a listener.",
     )
     listener_security_protocol_map = string(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",

@@ -1,0 +1,87 @@
+"""Finds listeners that other machines reach without a login, which need the operator's consent.
+
+``allow.anonymous.network`` gives it: ``true`` for all listeners, or their names, with ``metrics`` for
+``metrics.listener``. Kafka has no such rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from ipaddress import ip_address
+from typing import Final, NamedTuple
+
+from ottla_broker.config.listeners import Endpoint
+from ottla_broker.config.metrics_keys import parse_address
+
+KEY: Final = "allow.anonymous.network"
+METRICS: Final = "METRICS"
+"""The name of ``metrics.listener`` in the value of the key."""
+_LOCAL_NAMES: Final = ("localhost", "ip6-localhost", "ip6-loopback")
+
+
+class Exposure(NamedTuple):
+    """A listener that anyone who reaches it may use.
+
+    Attributes:
+        key: the configuration key that opens it.
+        name: its name in ``allow.anonymous.network``.
+        shown: the listener as people write it.
+        advice: how to close it.
+    """
+
+    key: str
+    name: str
+    shown: str
+    advice: str
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a listener on ``host``; of names, only those of loopback count."""
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host.lower() in _LOCAL_NAMES
+
+
+def exposures(
+    endpoints: Sequence[Endpoint], client_auth: Callable[[str], str], metrics_listener: str
+) -> Iterator[Exposure]:
+    """The listeners beyond loopback without SASL or required client certificates, and the metrics listener.
+
+    ``client_auth`` returns ``ssl.client.auth`` of a listener.
+    """
+    for endpoint in endpoints:
+        proves = endpoint.uses_sasl or (endpoint.uses_tls and client_auth(endpoint.name) == "required")
+        if not proves and not is_loopback(endpoint.host):
+            advice = "give it SASL or client certificates, or bind it to 127.0.0.1"
+            yield Exposure("listeners", endpoint.name, str(endpoint), advice)
+    address = parse_address(metrics_listener)
+    if address is not None and not is_loopback(address[0]):
+        yield Exposure("metrics.listener", METRICS, metrics_listener, "bind it to 127.0.0.1")
+
+
+def unknown_name(endpoints: Sequence[Endpoint], allowed: Sequence[str]) -> str | None:
+    """Say which entry of ``allowed`` names no listener; None if there is none."""
+    known = {"TRUE", METRICS, *(endpoint.name for endpoint in endpoints)}
+    if len(allowed) == 1:
+        known.add("FALSE")
+    wrong = next((name for name in allowed if name.upper() not in known), None)
+    return None if wrong is None else f"{wrong} is not true, metrics or the name of a listener"
+
+
+def is_allowed(found: Exposure, allowed: Sequence[str]) -> bool:
+    names = [name.upper() for name in allowed]
+    return "TRUE" in names or found.name in names
+
+
+def refusal(found: Exposure) -> str:
+    """What is wrong with a listener that isn't allowed, and what to do."""
+    return (
+        f"{found.shown} would be open to the network without a login; {found.advice}, or accept the risk with"
+        f" {KEY}=true"
+    )
+
+
+def warning(found: Exposure) -> str:
+    """The line in the log that says what is open."""
+    return f"{found.key}: {found.shown} is open to the network without a login, as {KEY} allows"
