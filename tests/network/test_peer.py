@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from tests.support.listening import Listener
 from tests.support.processes import BrokerProcess
 
 from ottla_broker.clock import SystemClock
@@ -173,11 +174,9 @@ async def test_whatever_is_no_broker_is_named(peers: Peers) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        await writer.drain()
-        writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        peers.set_address(1, "127.0.0.1", server.sockets[0].getsockname()[1])
+    async with Listener(serve) as server:
+        peers.set_address(1, "127.0.0.1", server.port)
         with pytest.raises(PeerUnreachableError, match="web server"):
             await peers.request(1, MetadataRequest(), timeout=60)
 

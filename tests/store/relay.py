@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from tests.support.listening import Listener
+
 
 class Relay:
     """Forwards to a port of this machine, on the test's own loop.
@@ -15,31 +17,29 @@ class Relay:
 
     def __init__(self, target: int) -> None:
         self._target = target
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._listener: Listener | None = None
+        self._servers: set[asyncio.StreamWriter] = set()
         self.swallowing = False
         self.holding = False
         self.refusing = False
         self.accepted = 0
 
     async def start(self) -> str:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._listener = Listener(self._relay)
+        return self._listener.address
 
     def cut(self) -> None:
         """Break the open connections."""
-        for writer in self._writers:
-            writer.transport.abort()
+        if self._listener is not None:
+            self._listener.cut()
+        for server in self._servers:
+            server.transport.abort()
 
     async def close(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        self.cut()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        assert self._listener is not None
+        await self._listener.stop()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
         if self.refusing:
             writer.transport.abort()
@@ -49,13 +49,20 @@ class Relay:
         except OSError:
             writer.transport.abort()
             return
-        self._writers |= {writer, server}
-        for task in (
+        self._servers.add(server)
+        pumps = [
             asyncio.ensure_future(self._pump(reader, server, answers=False)),
             asyncio.ensure_future(self._pump(answers, writer, answers=True)),
-        ):
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        ]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            for end in (writer, server):
+                end.transport.abort()
+            self._servers.discard(server)
+            await asyncio.gather(*pumps, return_exceptions=True)
 
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool
@@ -66,4 +73,3 @@ class Relay:
                     await asyncio.sleep(0.01)
                 if not (answers and self.swallowing):
                     writer.write(data)
-        writer.transport.abort()

@@ -14,6 +14,7 @@ from harness.ports import free_port
 from tests.store.conftest import Open
 from tests.store.relay import Relay
 from tests.support.certificates import Certificates
+from tests.support.listening import Listener
 from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperProcess
 
@@ -66,11 +67,9 @@ async def test_addresses_where_no_zookeeper_answers(relay: Relay) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    assert "socket connection broken" in await line(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    server.close()
+    async with Listener(answer) as server:
+        assert "socket connection broken" in await line(server.address)
     await until(lambda: set(threading.enumerate()) <= threads)
 
 

@@ -21,6 +21,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from tests.support.listening import Listener
+
 
 class Proxy:
     """Forwards 127.0.0.1:``port`` to 127.0.0.1:``target``. Every method may be called from any thread."""
@@ -102,23 +104,16 @@ class Proxy:
         self._stop = asyncio.Event()
         self._forwarding = asyncio.Event()
         self._forwarding.set()
-        server = await asyncio.start_server(self._accepted, sock=self._socket, ssl=self._tls)
-        self._ready.set()
-        await self._stop.wait()
-        server.close()
-        for task in self._connections:
-            task.cancel()
-        if self._connections:
-            await asyncio.wait(self._connections)
-        await server.wait_closed()
-
-    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.accepted += 1
-        task = asyncio.ensure_future(self._connect(reader, writer))
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        async with Listener(self._connect, sock=self._socket, tls=self._tls):
+            self._ready.set()
+            await self._stop.wait()
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
         to_broker, from_broker = self.limits()
         broker: asyncio.StreamWriter | None = None
         try:

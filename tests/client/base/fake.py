@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from inspect import isawaitable
 from typing import Any
+
+from tests.support.listening import Listener
 
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
@@ -71,9 +73,7 @@ class FakeBroker:
         self.headers: list[RequestHeader] = []
         self.requests: list[Any] = []
         self.connections = 0
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -81,29 +81,29 @@ class FakeBroker:
 
     @property
     def open_now(self) -> int:
-        return len(self._writers)
+        return 0 if self._listener is None else self._listener.open_now
+
+    @property
+    def writers(self) -> Collection[asyncio.StreamWriter]:
+        """The connections' sending sides."""
+        return () if self._listener is None else self._listener.writers
 
     async def start(self) -> FakeBroker:
-        self._server = await asyncio.start_server(self._serve, self.host, self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._listener = Listener(self._serve, self.host, self.port)
+        self.port = self._listener.port
         self.nodes = self.nodes or {1: (self.host, self.port)}
         return self
 
     async def stop(self) -> None:
         """Stop listening and cut all connections."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
-            self.cut()
-            for task in tuple(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            await server.wait_closed()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            await listener.stop()
 
     def cut(self) -> None:
         """Cut all connections without sending anything."""
-        for writer in self._writers:
-            writer.transport.abort()
+        assert self._listener is not None
+        self._listener.cut()
 
     async def __aenter__(self) -> FakeBroker:
         return await self.start()
@@ -113,21 +113,7 @@ class FakeBroker:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        self._writers.add(writer)
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        try:
-            if self.script is not None:
-                await self.script(reader, writer)
-            else:
-                await self._speak(reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            self._tasks.discard(task)
-            self._writers.discard(writer)
-            writer.close()
+        await (self.script or self._speak)(reader, writer)
 
     async def _speak(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:

@@ -314,7 +314,7 @@ async def test_an_unrequested_response(fake: FakeBroker, connect: Callable[..., 
     connection = await connect()
     # Bytes after a message are let be; a second frame is not.
     await connection.submit(ListGroupsRequest(), timeout=60)
-    for writer in fake._writers:
+    for writer in fake.writers:
         writer.write(frame(b"\x00\x00\x00\x09more"))
     await connection.wait_closed()
     assert "where none was expected" in str(connection.error)
