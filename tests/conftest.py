@@ -19,6 +19,7 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.support.processes import BrokerProcess
+    from tests.support.zookeeper import ZooKeeperProcess
 
 # No test asserts a time, not even an example of a property.
 settings.register_profile("suite", deadline=None)
@@ -83,10 +84,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Scheduling(config, log)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """With ``-n``, each worker begins to collect at another place, so that it finds compiled what others began with.
+
+    Every worker collects all tests. Compiling their modules is most of that work.
+    """
+    worker = getattr(config, "workerinput", None)
+    if worker is not None and config.args == config.getini("testpaths"):
+        folders = (each for each in (config.rootpath / "tests").iterdir() if each.is_dir())
+        areas = sorted(str(each) for each in folders if not each.name.startswith(("_", ".")))
+        begin = len(areas) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        config.args = areas[begin:] + areas[:begin]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
-        # The longest first, so that no worker ends long after the others.
-        items.sort(key=_rank)
+        # The same order in all workers, the longest first, so that no worker ends long after the others.
+        items.sort(key=lambda item: (_rank(item), item.path))
     kafka = config.getoption("--kafka")
     if kafka is None:
         return
@@ -147,6 +161,17 @@ def _shared_broker(
     broker.start()
     yield broker
     broker.kill()
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+    """The ZooKeeper that most tests share; each has a chroot of its own."""
+    from tests.support.zookeeper import ZooKeeperProcess
+
+    server = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper"))
+    server.start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A ZooKeeper for all tests of clusters, and clusters for each."""
+"""Clusters for each test, all on one ZooKeeper."""
 
 from __future__ import annotations
 
@@ -9,15 +9,6 @@ from typing import Any
 import pytest
 from tests.support.cluster import Cluster
 from tests.support.zookeeper import ZooKeeperProcess
-
-
-@pytest.fixture(scope="session")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
-    """Shared: each cluster has a chroot of its own."""
-    server = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper"))
-    server.start()
-    yield server
-    server.kill()
 
 
 @pytest.fixture

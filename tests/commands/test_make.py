@@ -66,7 +66,9 @@ def make(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[...,
     for stamp in (".broker", ".dev"):
         (venv / stamp).touch()
     environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("OTTLA_", "PYTEST_"))
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("OTTLA_", "PYTEST_", "MAKE", "MFLAGS"))
     }
     environment |= {
         "HOME": str(tmp_path_factory.mktemp("home")),

@@ -45,15 +45,6 @@ def open_embedded(background: Background, tmp_path: Path) -> Callable[[], Embedd
     return lambda: EmbeddedStore.open(tmp_path, background)
 
 
-@pytest.fixture(scope="session")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
-    """The ZooKeeper that most tests share; each has a chroot of its own."""
-    server = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper"))
-    server.start()
-    yield server
-    server.kill()
-
-
 @pytest.fixture
 def connect(zookeeper: ZooKeeperProcess) -> str:
     """A ``zookeeper.connect`` with nothing below its chroot."""

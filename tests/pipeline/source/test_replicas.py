@@ -20,17 +20,14 @@ RECORDS = 200_000
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(zookeeper: ZooKeeperProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two brokers in two racks, each of them a replica of everything."""
-    zookeeper = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper"))
-    zookeeper.start()
     settings = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
     made = Cluster(tmp_path_factory.mktemp("brokers"), zookeeper, 2, settings, racks=("a", "b"))
     try:
         yield made.start()
     finally:
         made.kill()
-        zookeeper.kill()
 
 
 @pytest.fixture(scope="module")
