@@ -83,7 +83,7 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 BUILT_FROM := pyproject.toml hatch_build.py $(wildcard protocol/ottla_protocol/records/*.c) \
-	$(wildcard broker/ottla_broker/log/cleaner/native/*)
+	broker/ottla_broker/log/_recovery.c $(wildcard broker/ottla_broker/log/cleaner/native/*)
 
 $(VENV)/.broker: $(BUILT_FROM) | $(BIN)/python
 	@echo "installing the broker's dependencies into $(VENV)"

@@ -1,9 +1,10 @@
 """Compiles the C modules into the wheel, if there is a C compiler.
 
 Without one the wheel is the same for all platforms, and Python does their work: ``scan.py``, ``message_set.py`` and
-``down_conversion.py`` of the protocol, and ``offset_map.py`` of the log cleaner. ``OTTLA_EXTENSION=0`` skips the
-compiler, ``OTTLA_EXTENSION=1`` makes its failure an error. The binaries use the stable ABI of Python 3.11, so they
-serve every later version. An editable install gets them where the modules are imported from.
+``down_conversion.py`` of the protocol, ``recovery_scan.py`` of the log, and ``offset_map.py`` of its cleaner.
+``OTTLA_EXTENSION=0`` skips the compiler, ``OTTLA_EXTENSION=1`` makes its failure an error. The binaries use the stable
+ABI of Python 3.11, so they serve every later version. An editable install gets them where the modules are imported
+from.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 MODULES = {
     "protocol/ottla_protocol/records/_scan.c": "protocol/ottla_protocol/records/_scan.abi3.so",
     "protocol/ottla_protocol/records/_messages.c": "protocol/ottla_protocol/records/_messages.abi3.so",
+    "broker/ottla_broker/log/_recovery.c": "broker/ottla_broker/log/_recovery.abi3.so",
     "broker/ottla_broker/log/cleaner/native/module.c": "broker/ottla_broker/log/cleaner/_cleaning.abi3.so",
 }
 """Each module's source, and the binary it becomes."""

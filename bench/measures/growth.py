@@ -2,8 +2,9 @@
 
 The consumers are confluent-kafka's, in threads of this process. In the classic protocol (cooperative-sticky, the
 default heartbeat interval of 3 s, metadata asked for every second) a consumer notices the new partitions and assigns
-them. In the consumer protocol (KIP-848) the broker does, and consumers hear of it with their heartbeats, here every
-second. A figure of its own is the number of partitions that consumers had to stop reading although they keep them.
+them. In the consumer protocol (KIP-848) the broker does, and consumers hear of it with their heartbeats, whose interval
+is the broker's default. A figure of its own is the number of partitions that consumers had to stop reading although
+they keep them.
 """
 
 from __future__ import annotations
@@ -19,11 +20,7 @@ from bench.context import Bench
 CONSUMERS = 10
 BEFORE, AFTER = 100, 1_000
 SECONDS = 180.0
-SETTINGS = {
-    "group.consumer.heartbeat.interval.ms": "1000",
-    "group.consumer.min.heartbeat.interval.ms": "1000",
-    "group.initial.rebalance.delay.ms": "0",
-}
+SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 
 
 class _Consumer(threading.Thread):

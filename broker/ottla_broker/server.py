@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ottla_broker import events
 from ottla_broker.background import Background
 from ottla_broker.clock import Clock
-from ottla_broker.config.group_configs import group_times
+from ottla_broker.config.group_configs import group_times, sets_heartbeat_interval
 from ottla_broker.config.security_keys import SaslKeys
 from ottla_broker.config.topics import log_config
 from ottla_broker.controller.client_quotas import LocalConfigs, QuotaAdmin
@@ -370,9 +370,7 @@ class Broker:
             self.random,
             partitions,
             CachedTopics(self.metadata),
-            lambda group_id: GroupTimes(
-                *group_times(self.config, self.metadata.group_configs.get(group_id, {}))
-            ),
+            self._group_times,
         )
         self.replicas.listeners.append(self.groups)
         on_topic_deleted.append(self.groups.on_partitions_deleted)
@@ -381,6 +379,11 @@ class Broker:
             on_broker_configs.append(self._tls.reload)
         self.groups.start()
         self._stopping.append(self.groups.stop)
+
+    def _group_times(self, group_id: str) -> GroupTimes:
+        settings = self.metadata.group_configs.get(group_id, {})
+        session, heartbeat = group_times(self.config, settings)
+        return GroupTimes(session, heartbeat, not sets_heartbeat_interval(self.config, settings))
 
     def _partitions_of(self, topic: str, configured: int) -> int:
         """The number of partitions that an internal topic has or will have."""

@@ -93,6 +93,34 @@ def test_sessions_of_a_group_by_its_own_config() -> None:
     client.heartbeat(expect=ErrorCode.UNKNOWN_MEMBER_ID)
 
 
+def test_few_members_heartbeat_more_often_unless_their_interval_is_set() -> None:
+    for members, interval in ((1, 2_000), (400, 2_000), (600, 3_000), (1_000, 5_000), (9_000, 5_000)):
+        assert GroupTimes(45_000, 5_000, may_be_quicker=True).interval_for(members) == interval
+        assert GroupTimes(45_000, 5_000).interval_for(members) == 5_000
+    assert GroupTimes(45_000, 500, may_be_quicker=True).interval_for(1) == 500
+
+
+def test_the_interval_depends_on_the_members_of_all_groups() -> None:
+    quick = GroupTimes(45_000, 5_000, may_be_quicker=True)
+    world = ConsumerWorld(FakeTopics(t=1), times={"g": quick, "h": quick})
+    client = Client(world, "a")
+    assert client.heartbeat().interval_ms == 2_000
+    others = [
+        Heartbeat(f"b{number}", 0, topics=["t"], owned={}, rebalance_timeout_ms=300_000, client_host="/h")
+        for number in range(500)
+    ]
+    for request in others:
+        world.consumer_heartbeat(request, "h")
+    assert client.heartbeat().interval_ms == 2_505
+    for request in others[:99]:
+        world.consumer_heartbeat(request._replace(epoch=-1), "h")
+    assert client.heartbeat().interval_ms == 2_010
+    world.clock.advance(20)
+    client.heartbeat()
+    world.clock.advance(30)  # Those in the other group have missed their sessions.
+    assert client.heartbeat().interval_ms == 2_000
+
+
 def test_a_member_that_gives_up_nothing_is_removed_after_its_rebalance_timeout(world: ConsumerWorld) -> None:
     first, second = Client(world, "a"), Client(world, "b")
     first.heartbeat()

@@ -216,6 +216,10 @@ class BrokerConfig(
                 self.__dict__.pop(key.attribute, None)
         self.connection_limits = parse_overrides(self.max_connections_per_ip_overrides)
 
+    def is_given(self, name: str) -> bool:
+        """Whether a key has been set, be it to its default."""
+        return name in self.static or name in self.dynamic_default or name in self.dynamic_broker
+
     def _given_texts(self) -> dict[str, str]:
         return {**self.static, **self.dynamic_default, **self.dynamic_broker}
 

@@ -34,6 +34,11 @@ GROUP_KEYS: Final[Mapping[str, Key[Any]]] = {
 """By name. Their defaults are the broker's keys, which begin with ``group.``."""
 
 
+def sets_heartbeat_interval(config: BrokerConfig, settings: Mapping[str, str]) -> bool:
+    """Whether the broker's configs or a group's settings say how often its members heartbeat."""
+    return HEARTBEAT_INTERVAL in settings or config.is_given(f"group.{HEARTBEAT_INTERVAL}")
+
+
 def group_times(config: BrokerConfig, settings: Mapping[str, str]) -> tuple[int, int]:
     """The session timeout and the heartbeat interval of a group with these settings, in ms."""
     session = settings.get(SESSION_TIMEOUT)

@@ -86,7 +86,11 @@ class GroupKeys:
         60000, "The longest session timeout that a group's own config may set.", at_least(1)
     )
     group_consumer_heartbeat_interval_ms = integer(
-        5000, "The heartbeat interval of members of the consumer protocol.", at_least(1)
+        5000,
+        "The heartbeat interval of members of the consumer protocol.",
+        at_least(1),
+        note="Unless you set it, members get 2 s while there are at most 400 of them on a broker, so that they learn of"
+        " new assignments sooner; with more of them it grows to the default.",
     )
     group_consumer_min_heartbeat_interval_ms = integer(
         5000, "The shortest heartbeat interval that a group's own config may set.", at_least(1)

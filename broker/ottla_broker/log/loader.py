@@ -35,9 +35,9 @@ from ottla_broker.log.files import CorruptFileError, Files
 from ottla_broker.log.index import MAX_RELATIVE
 from ottla_broker.log.leader_epoch import LeaderEpochs
 from ottla_broker.log.producer_state import ProducerStates
+from ottla_broker.log.recovery_scan import SegmentScan
 from ottla_broker.log.segment import LogSegment
 from ottla_protocol.records.batch import CorruptRecordError
-from ottla_protocol.records.formats import is_intact
 
 _log = get_logger()
 
@@ -330,39 +330,8 @@ class _Recovery:
 
         Returns the position of the first damaged batch and what is wrong with it.
         """
-        segment.clear_indexes()
-        if replay:
-            segment.remove_txn_index()
-        interval = self.config.index_interval_bytes
-        next_offset = segment.base_offset
-        highest = segment.base_offset + MAX_RELATIVE
-        good = indexed = 0
-        timestamp, timestamp_offset = segment.max_timestamp
-        why: str | None = None
-        try:
-            for position, header, batch in segment.batches():
-                last = header.last_offset
-                if header.base_offset < next_offset or last < header.base_offset or last > highest:
-                    why = f"offsets {header.base_offset} to {last} where {next_offset} is next"
-                    break
-                if not is_intact(batch, 0, header):
-                    why = "the checksum does not match"
-                    break
-                if header.max_timestamp > timestamp:
-                    timestamp, timestamp_offset = header.max_timestamp, last
-                    segment.set_max_timestamp(timestamp, timestamp_offset)
-                if position - indexed > interval:
-                    segment.index_batch(last, position)
-                    indexed = position
-                if replay:
-                    self.may_have_gaps |= header.base_offset > next_offset
-                    self.epochs.confirm(header.partition_leader_epoch, header.base_offset, last)
-                    ended = self.producers.replay(header, batch)
-                    if ended is not None and ended.aborted:
-                        segment.txn_index.add(self.producers.aborted_entry(ended))
-                good = position + header.size
-                next_offset = last + 1
-        except CorruptRecordError as error:
-            why = str(error)
-        segment.index_end()
-        return None if why is None else (good, why)
+        epochs, producers = (self.epochs, self.producers) if replay else (None, None)
+        scan = SegmentScan(segment, self.config.index_interval_bytes, epochs, producers)
+        why = scan.run()
+        self.may_have_gaps |= replay and scan.has_gap
+        return None if why is None else (scan.good, why)

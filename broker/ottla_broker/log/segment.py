@@ -470,14 +470,22 @@ class LogSegment:
         return last + 1
 
     def batches(
-        self, start: int = 0, end: int | None = None, *, headers_only: bool = False, chunk: int = CHUNK_BYTES
+        self,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        headers_only: bool = False,
+        chunk: int = CHUNK_BYTES,
+        skip: Callable[[memoryview, int, int], int] | None = None,
     ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """Position, header and bytes of each batch that begins in ``[start, end)`` and is whole below ``size``.
 
         Messages of old formats are batches here; the header's ``magic`` tells.
 
-        ``start`` is a batch's start. With ``headers_only`` the bytes may be cut short. The CRC isn't checked. Raises
-        CorruptRecordError at bytes that can't be a batch, OSError.
+        ``start`` is a batch's start. With ``headers_only`` the bytes may be cut short. The CRC isn't checked. ``skip``
+        handles whole batches itself: it gets the bytes at hand, where the next batch begins in them and in the file,
+        and returns the number of bytes that it has handled; these batches aren't yielded. Raises CorruptRecordError at
+        bytes that can't be a batch, OSError.
         """
         limit = self.size
         end = limit if end is None else min(end, limit)
@@ -492,6 +500,9 @@ class LogSegment:
             if at + HEADER_SIZE > len(window):
                 window = memoryview(self.file.read(position, min(chunk, limit - position)))
                 opened, at = position, 0
+            if skip is not None and (skipped := skip(window, at, position)):
+                position += skipped
+                continue
             try:
                 header = read(window, at)
             except UnsupportedMagicError:

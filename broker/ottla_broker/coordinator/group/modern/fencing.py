@@ -49,7 +49,7 @@ class Fencing:
             return
         member = group.membership.members.get(timer.member_id)
         if member is None or (timer.kind is TimerKind.REBALANCE and member.epoch != timer.epoch):
-            del group.timers[timer.member_id, timer.kind]
+            self.parts.timers.clear(group, timer.member_id, timer.kind)
             return
         _log.info(
             "member removed",

@@ -164,7 +164,7 @@ class Heartbeats:
         # A member that came by the classic protocol has none of its timers any longer.
         self._parts.timers.clear(group, member_id, TimerKind.JOIN)
         self._parts.timers.clear(group, member_id, TimerKind.SYNC)
-        return times.heartbeat_interval_ms
+        return times.interval_for(self._parts.timers.members)
 
     def _is_settled(
         self, group: ConsumerGroup, change: Change, before: ConsumerMember | None, updated: ConsumerMember

@@ -33,11 +33,28 @@ class ConsumerGroupSettings(NamedTuple):
         return self.migration_policy in (DOWNGRADE, BIDIRECTIONAL)
 
 
+_QUICK_INTERVAL_MS: Final = 2_000
+_HEARTBEATS_PER_SECOND: Final = 200
+
+
 class GroupTimes(NamedTuple):
     """Session timeout and heartbeat interval of one group, in ms."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
+    may_be_quicker: bool = False
+    """Whether the interval is the default, so that members may heartbeat more often."""
+
+    def interval_for(self, members: int) -> int:
+        """The interval to hand out, in ms, if the coordinator has this number of members in all its groups.
+
+        A member learns of a new assignment from its heartbeat, so short intervals make quick rebalances. Kafka's 5 s
+        are for many members. Few get 2 s, as long as all of them together send at most 200 heartbeats a second.
+        """
+        if not self.may_be_quicker:
+            return self.heartbeat_interval_ms
+        quick = max(_QUICK_INTERVAL_MS, members * 1000 // _HEARTBEATS_PER_SECOND)
+        return min(quick, self.heartbeat_interval_ms)
 
 
 TimesOf = Callable[[str], GroupTimes]

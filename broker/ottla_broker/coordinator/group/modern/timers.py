@@ -10,11 +10,16 @@ from ottla_broker.coordinator.group.modern.consumer_group import ConsumerGroup, 
 
 
 class MemberTimers:
-    """Owned by the loop thread. ``missed(timer)`` is called for a member that is late."""
+    """Owned by the loop thread. ``missed(timer)`` is called for a member that is late.
+
+    Attributes:
+        members: the number of members that have a session.
+    """
 
     def __init__(self, clock: Clock, missed: Callable[[MemberTimer], None]) -> None:
         self._missed = missed
         self._deadlines = Deadlines(clock, self._due)
+        self.members = 0
 
     def set(
         self, group: ConsumerGroup, member_id: str, kind: TimerKind, timeout_ms: int, epoch: int = 0
@@ -24,6 +29,7 @@ class MemberTimers:
         timer = group.timers.get(key)
         if timer is None:
             timer = group.timers[key] = MemberTimer(group.group_id, member_id, kind)
+            self.members += kind is TimerKind.SESSION
         timer.epoch = epoch
         self._deadlines.set(timer, timeout_ms / 1000)
 
@@ -34,6 +40,7 @@ class MemberTimers:
     def clear(self, group: ConsumerGroup, member_id: str, kind: TimerKind) -> None:
         timer = group.timers.pop((member_id, kind), None)
         if timer is not None:
+            self.members -= kind is TimerKind.SESSION
             self._deadlines.clear(timer)
 
     def clear_member(self, group: ConsumerGroup, member_id: str) -> None:
@@ -42,6 +49,7 @@ class MemberTimers:
 
     def clear_group(self, group: ConsumerGroup) -> None:
         for timer in group.timers.values():
+            self.members -= timer.kind is TimerKind.SESSION
             self._deadlines.clear(timer)
         group.timers.clear()
 
