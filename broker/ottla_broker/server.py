@@ -59,6 +59,7 @@ from ottla_broker.store.api import StoreError
 from ottla_broker.store.embedded import EmbeddedStore
 from ottla_broker.store.keys import BadNodeError
 from ottla_protocol.errors import KafkaError
+from ottla_protocol.sasl.mechanism import OAUTHBEARER
 
 if TYPE_CHECKING:
     import socket
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from ottla_broker.controller.api import Controller
     from ottla_broker.controller.client_quotas import Configs
     from ottla_broker.coordinator.transaction.markers import DeliverMarkers, Written
+    from ottla_broker.handlers.oauth_listeners import OAuthListeners
     from ottla_broker.log.cleaner.service import LogCleaner
     from ottla_broker.metrics.service import MetricsService
     from ottla_broker.network.service import Service
@@ -120,6 +122,7 @@ class Broker:
             intervals=_intervals(config),
         )
         self._tls: TlsListeners | None = None
+        self._oauth: OAuthListeners | None = None
         # Undo the steps of the start, last first.
         self._stopping: list[Callable[[], Awaitable[None] | None]] = []
         self._loaded = False
@@ -148,6 +151,7 @@ class Broker:
         self._load_retention_policies()
         self._load_certificates()
         sockets = self._bind()
+        await self._load_token_keys()
         await self._open_metrics()
         self.logs.lock()
         self._stopping.append(self._close_logs)
@@ -180,6 +184,24 @@ class Broker:
         except TlsError as error:
             raise StartError(str(error)) from error
         self._stopping.append(self._tls.close)
+
+    async def _load_token_keys(self) -> None:
+        """Read the keys for tokens of listeners with OAUTHBEARER."""
+        config = self.config
+        for endpoint in config.endpoints:
+            offered = config.of_listener(endpoint.name, SaslKeys.sasl_enabled_mechanisms)
+            if not endpoint.uses_sasl or OAUTHBEARER not in offered:
+                continue
+            # Imported here because it loads ssl.
+            from ottla_broker.handlers.oauth_listeners import OAuthError, OAuthListeners
+
+            if self._oauth is None:
+                self._oauth = OAuthListeners(config, self.clock)
+                self._stopping.append(self._oauth.close)
+            try:
+                await self._oauth.open(endpoint.name)
+            except OAuthError as error:
+                raise StartError(str(error)) from error
 
     def _tls_between_brokers(self) -> Callable[[], ssl.SSLContext] | None:
         endpoint = self.config.inter_broker_endpoint
@@ -566,7 +588,13 @@ class Broker:
         from ottla_broker.handlers.sasl_listeners import authenticating
 
         return authenticating(
-            dispatcher, self.config, endpoint.name, self.credentials, self.clock, self.random
+            dispatcher,
+            self.config,
+            endpoint.name,
+            self.credentials,
+            self.clock,
+            self.random,
+            None if self._oauth is None else self._oauth.validators.get(endpoint.name),
         )
 
     def _accept(self) -> None:

@@ -36,7 +36,7 @@ from .staggered import AllFailed, staggered_race
 from .transport import connect, refused, resolve
 
 if TYPE_CHECKING:
-    from ottla_protocol.sasl.login import SaslLogin
+    from ottla_protocol.sasl.login import Login
     from ottla_protocol.schema import Message
 
 MAX_RESPONSE_BYTES = 128 * 1024 * 1024
@@ -136,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         client_id: str,
         timeout: float,
         ssl_context: ssl.SSLContext | None = None,
-        login: SaslLogin | None = None,
+        login: Login | None = None,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         max_idle: float = inf,
     ) -> Connection:
@@ -202,7 +202,7 @@ class Connection(asyncio.BufferedProtocol):
                     error.code, f"{self.host}:{self.port} refused ApiVersions: {error.code.name}"
                 ) from error
 
-    async def _log_in(self, login: SaslLogin, timeout: float) -> None:
+    async def _log_in(self, login: Login, timeout: float) -> None:
         """Authenticate by SASL (KIP-152). Raises AuthenticationError, ConnectionLostError."""
         where = f"{self.host}:{self.port}"
         chosen = await self.submit(SaslHandshakeRequest(mechanism=login.mechanism), timeout=timeout)
@@ -215,10 +215,10 @@ class Connection(asyncio.BufferedProtocol):
                 f"{where} refuses logins ({error_code(chosen.error_code).name}); if its listener needs none, set"
                 " security_protocol to PLAINTEXT or SSL"
             )
-        client = login.client()
-        message: bytes | None = client.first()
         lifetime = 0
         try:
+            client = await login.client()
+            message: bytes | None = client.first()
             while message is not None:
                 answer = await self.submit(SaslAuthenticateRequest(auth_bytes=message), timeout=timeout)
                 if answer.error_code:
@@ -229,20 +229,22 @@ class Connection(asyncio.BufferedProtocol):
             if not client.complete:
                 raise SaslError("the broker ended the login early")
         except SaslError as error:
+            whose, check = f" of {login.user}", "; check sasl_plain_username and sasl_plain_password"
+            if not login.user:
+                whose = check = ""
             raise AuthenticationError(
-                f"{where}: the login of {login.user} by {login.mechanism} failed: {error}; check"
-                " sasl_plain_username and sasl_plain_password"
+                f"{where}: the login{whose} by {login.mechanism} failed: {error}{check}"
             ) from None
         if lifetime > 0:
             self._renewal = self._loop.call_later(
                 lifetime / 1000 * RENEWED, self._start_renewal, login, timeout
             )
 
-    def _start_renewal(self, login: SaslLogin, timeout: float) -> None:
+    def _start_renewal(self, login: Login, timeout: float) -> None:
         if not self.closed:
             self._renewing = self._loop.create_task(self._renew(login, timeout))
 
-    async def _renew(self, login: SaslLogin, timeout: float) -> None:
+    async def _renew(self, login: Login, timeout: float) -> None:
         """Log in again before the session ends (KIP-368); other requests wait meanwhile."""
         self._held = []
         try:

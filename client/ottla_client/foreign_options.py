@@ -55,6 +55,7 @@ _ADVICE: Final = {
     "receive_buffer_bytes": _SYSTEM,
     "request_required_acks": "use acks",
     "retries": "use delivery_timeout_ms, which bounds all attempts",
+    "oauth_cb": "use sasl_oauth_token_provider, a function that returns a token",
     "send_buffer_bytes": _SYSTEM,
     "socket_receive_buffer_bytes": _SYSTEM,
     "socket_send_buffer_bytes": _SYSTEM,
@@ -74,6 +75,7 @@ def unknown_option(name: str, known: Iterable[str]) -> str:
     """
     key = name.lower().replace(".", "_").replace("-", "_")
     if key.startswith("sasl_"):
-        return "; of SASL the client has sasl_mechanism, sasl_plain_username and sasl_plain_password"
+        close = did_you_mean(name, known) if key.startswith("sasl_oauth") else ""
+        return close or "; of SASL the client has sasl_mechanism, sasl_plain_username and sasl_plain_password"
     advice = _ADVICE.get(key)
     return f"; {advice}" if advice else did_you_mean(name, known)

@@ -11,7 +11,8 @@ from dataclasses import fields
 from types import UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from ottla_protocol.sasl.jaas import parse_login
+from ottla_protocol.sasl.jaas import MODULES, parse_login
+from ottla_protocol.sasl.mechanism import OAUTHBEARER
 
 from .errors import ConfigurationError
 from .foreign_options import unknown_option
@@ -19,6 +20,7 @@ from .settings import ConnectionSettings
 
 _HOSTNAME_CHECK: Final = "ssl.endpoint.identification.algorithm"
 _LOGIN: Final = "sasl.jaas.config"
+_CALLBACKS: Final = "sasl.login.callback.handler.class"
 _STORE_TYPES: Final = ("ssl.truststore.type", "ssl.keystore.type")
 # Names of Java's and librdkafka's options that aren't the Python name with dots.
 _FROM_KAFKA: Final = {
@@ -33,8 +35,16 @@ _FROM_KAFKA: Final = {
     "sasl.password": "sasl_plain_password",
     "sasl.mechanism": "sasl_mechanism",
     "sasl.mechanisms": "sasl_mechanism",
+    "sasl.oauthbearer.client.credentials.client.id": "sasl_oauthbearer_client_id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl_oauthbearer_client_secret",
 }
 _TO_KAFKA: Final = {option: kafka for kafka, option in reversed(_FROM_KAFKA.items())}
+_OF_TOKENS: Final = {
+    "clientId": "sasl_oauthbearer_client_id",
+    "clientSecret": "sasl_oauthbearer_client_secret",
+    "scope": "sasl_oauthbearer_scope",
+}
+"""The options of Java's login for OAUTHBEARER."""
 _TEXTS: Final = frozenset((bool, int, float, str, list))
 _WORDS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 # Kafka's values, and those of ssl_check_hostname, which `kafka_name` renames to the same option.
@@ -56,7 +66,7 @@ def option_name(name: str) -> str:
 def kafka_names(settings: type[ConnectionSettings]) -> list[str]:
     """All options of ``settings`` that text can express, in Kafka's spellings."""
     plain = [name.replace("_", ".") for name in _types(settings) if name not in _TO_KAFKA]
-    return [*plain, *_FROM_KAFKA, *_STORE_TYPES, _LOGIN]
+    return [*plain, *_FROM_KAFKA, *_STORE_TYPES, _LOGIN, _CALLBACKS]
 
 
 def read_options(
@@ -84,6 +94,12 @@ def read_options(
                 )
         elif dotted == _LOGIN:
             read |= _user_of(shown(given), text)
+        elif dotted == _CALLBACKS:
+            if not text.endswith(".OAuthBearerLoginCallbackHandler"):
+                raise ConfigurationError(
+                    f"{shown(given)} is {text}, a Java class; leave it out, and give sasl_oauth_token_provider in"
+                    " Python for tokens of your own"
+                )
         elif dotted == _HOSTNAME_CHECK:
             if text.lower() not in _HOSTNAME_VALUES:
                 raise ConfigurationError(f'{shown(given)} is {text!r}; it can be "https", or "" for no check')
@@ -96,16 +112,26 @@ def read_options(
     return read
 
 
-def _user_of(name: str, text: str) -> dict[str, str]:
-    """User and password of a login in Java's form. Raises ConfigurationError, without the password."""
+def _user_of(name: str, text: str) -> dict[str, Any]:
+    """What a login in Java's form says of the user. Raises ConfigurationError, without the password."""
     try:
-        options = parse_login(text).options
+        module, options = parse_login(text)
     except ValueError as error:
         raise ConfigurationError(f"{name}: {error}") from None
+    if module == MODULES[OAUTHBEARER]:
+        extensions = [f"{key[10:]}={value}" for key, value in options.items() if key.startswith("extension_")]
+        found = {option: options[key] for key, option in _OF_TOKENS.items() if options.get(key)}
+        return {**found, **({"sasl_oauthbearer_extensions": ",".join(extensions)} if extensions else {})}
     missing = [each for each in ("username", "password") if not options.get(each)]
     if missing:
         raise ConfigurationError(f"{name} has no {' and no '.join(missing)}")
-    return {"sasl_plain_username": options["username"], "sasl_plain_password": options["password"]}
+    user: dict[str, Any] = {
+        "sasl_plain_username": options["username"],
+        "sasl_plain_password": options["password"],
+    }
+    if options.get("tokenauth", "").lower() == "true":
+        user["sasl_tokenauth"] = True
+    return user
 
 
 def _dotted(name: str) -> str:

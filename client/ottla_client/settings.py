@@ -11,12 +11,11 @@ import inspect
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import partial
-from secrets import token_hex
 from typing import Any, Final, Self, TypedDict, TypeVar
 
-from ottla_protocol.sasl.login import SaslLogin
-from ottla_protocol.sasl.mechanism import MECHANISMS
+from ottla_protocol.http_client import parse_url
+from ottla_protocol.sasl.mechanism import MECHANISMS, OAUTHBEARER, PLAIN
+from ottla_protocol.sasl.oauthbearer import check_extensions
 
 from .errors import ConfigurationError
 from .foreign_options import unknown_option
@@ -35,7 +34,21 @@ _TIMES: Final = (
     "reconnect_backoff_max_ms",
 )
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_SASL: Final = ("sasl_mechanism", "sasl_plain_username", "sasl_plain_password")
+_PASSWORD: Final = ("sasl_plain_username", "sasl_plain_password")
+_ENDPOINT: Final = (
+    "sasl_oauthbearer_token_endpoint_url",
+    "sasl_oauthbearer_client_id",
+    "sasl_oauthbearer_client_secret",
+)
+_OAUTH: Final = (
+    "sasl_oauthbearer_method",
+    *_ENDPOINT,
+    "sasl_oauthbearer_scope",
+    "sasl_oauthbearer_extensions",
+    "sasl_oauth_token_provider",
+    "https_ca_location",
+)
+_SASL: Final = ("sasl_mechanism", *_PASSWORD, *_OAUTH)
 _TLS_FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 _TLS_TEXTS: Final = (*_TLS_FILES, "ssl_password")
 
@@ -61,6 +74,15 @@ class ConnectionOptions(TypedDict, total=False):
     sasl_mechanism: str | None
     sasl_plain_username: str | None
     sasl_plain_password: str | None
+    sasl_tokenauth: bool
+    sasl_oauth_token_provider: Any
+    sasl_oauthbearer_method: str | None
+    sasl_oauthbearer_client_id: str | None
+    sasl_oauthbearer_client_secret: str | None
+    sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_extensions: str | None
+    sasl_oauthbearer_token_endpoint_url: str | None
+    https_ca_location: str | None
 
 
 # No repr, which would show passwords.
@@ -80,9 +102,19 @@ class ConnectionSettings:
     :param ssl_certfile: a PEM file with the client's certificate, and its key unless ``ssl_keyfile`` has it.
     :param ssl_password: decrypts the key.
     :param ssl_check_hostname: whether the broker's certificate must name its host.
-    :param sasl_mechanism: "PLAIN", "SCRAM-SHA-256" or "SCRAM-SHA-512".
-    :param sasl_plain_username: the user, for every mechanism.
+    :param sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512" or "OAUTHBEARER".
+    :param sasl_plain_username: the user, for every mechanism but OAUTHBEARER.
     :param sasl_plain_password: the user's password.
+    :param sasl_tokenauth: whether user and password are a delegation token's id and HMAC, for SCRAM.
+    :param sasl_oauth_token_provider: gets tokens for OAUTHBEARER: a function that returns one, or an object with
+        ``token()`` and perhaps ``extensions()``. Without it the client asks ``sasl_oauthbearer_token_endpoint_url``.
+    :param sasl_oauthbearer_method: "oidc" for a token endpoint, or "default" for a provider; it only is a check.
+    :param sasl_oauthbearer_client_id: the client's name at the token endpoint.
+    :param sasl_oauthbearer_client_secret: its secret.
+    :param sasl_oauthbearer_scope: the scopes to ask for, with spaces between them.
+    :param sasl_oauthbearer_extensions: SASL extensions: "name=value,name=value".
+    :param sasl_oauthbearer_token_endpoint_url: an ``https:`` or ``http:`` URL, or the ``file:`` URL of a token's file.
+    :param https_ca_location: a PEM file with the token endpoint's authorities; None trusts the system's.
     """
 
     client_id: str = "ottla"
@@ -103,6 +135,15 @@ class ConnectionSettings:
     sasl_mechanism: str | None = None
     sasl_plain_username: str | None = None
     sasl_plain_password: str | None = None
+    sasl_tokenauth: bool = False
+    sasl_oauth_token_provider: Any = None
+    sasl_oauthbearer_method: str | None = None
+    sasl_oauthbearer_client_id: str | None = None
+    sasl_oauthbearer_client_secret: str | None = None
+    sasl_oauthbearer_scope: str | None = None
+    sasl_oauthbearer_extensions: str | None = None
+    sasl_oauthbearer_token_endpoint_url: str | None = None
+    https_ca_location: str | None = None
 
     def __post_init__(self) -> None:
         for name in _TIMES:
@@ -127,13 +168,52 @@ class ConnectionSettings:
                     f"{given[0]} is given, which needs security_protocol='SASL_SSL' or 'SASL_PLAINTEXT'"
                 )
             return
-        missing = [name for name in _SASL if not getattr(self, name)]
-        if missing:
-            raise ConfigurationError(f"security_protocol is {protocol!r}, which needs {', '.join(missing)}")
+        self._require("security_protocol", protocol, ("sasl_mechanism",))
         if self.sasl_mechanism not in MECHANISMS:
             raise ConfigurationError(
                 f"sasl_mechanism is {self.sasl_mechanism!r}; supported are {', '.join(MECHANISMS)}"
             )
+        others = _PASSWORD if self.sasl_mechanism == OAUTHBEARER else _OAUTH
+        if wrong := [name for name in given if name in others]:
+            raise ConfigurationError(f"{wrong[0]} is given, which is not for {self.sasl_mechanism}")
+        if self.sasl_tokenauth and self.sasl_mechanism in (PLAIN, OAUTHBEARER):
+            raise ConfigurationError("sasl_tokenauth is given, which needs SCRAM-SHA-256 or SCRAM-SHA-512")
+        if self.sasl_mechanism == OAUTHBEARER:
+            self._check_oauth()
+        else:
+            self._require("sasl_mechanism", self.sasl_mechanism, _PASSWORD)
+
+    def _require(self, name: str, value: str | None, needed: tuple[str, ...]) -> None:
+        missing = [each for each in needed if not getattr(self, each)]
+        if missing:
+            raise ConfigurationError(f"{name} is {value!r}, which needs {', '.join(missing)}")
+
+    def _check_oauth(self) -> None:
+        url = self.sasl_oauthbearer_token_endpoint_url
+        method = self.sasl_oauthbearer_method
+        if method not in (None, "oidc", "default"):
+            raise ConfigurationError(f"sasl_oauthbearer_method is {method!r}; supported are oidc, default")
+        try:
+            check_extensions(self.oauth_extensions())
+        except ValueError as error:
+            raise ConfigurationError(f"sasl_oauthbearer_extensions: {error}") from None
+        if self.sasl_oauth_token_provider is not None:
+            if url is not None or method == "oidc":
+                raise ConfigurationError(
+                    "sasl_oauth_token_provider and a token endpoint are both given; remove one"
+                )
+            if not callable(getattr(self.sasl_oauth_token_provider, "token", self.sasl_oauth_token_provider)):
+                raise ConfigurationError(
+                    "sasl_oauth_token_provider must be a function, or an object with token()"
+                )
+            return
+        if not url or not url.startswith("file:"):
+            self._require("sasl_mechanism", self.sasl_mechanism, _ENDPOINT)
+        try:
+            if url and not url.startswith("file:"):
+                parse_url(url)
+        except ValueError as error:
+            raise ConfigurationError(f"sasl_oauthbearer_token_endpoint_url {error}") from None
 
     def _check_tls(self) -> None:
         tls = self.security_protocol in ("SSL", "SASL_SSL")
@@ -167,12 +247,11 @@ class ConnectionSettings:
         """``request_timeout_ms`` in seconds."""
         return self.request_timeout_ms / 1000
 
-    def login(self) -> SaslLogin | None:
-        """How to log in, None if there is no login."""
-        if self.sasl_mechanism is None:
-            return None
-        user, password = self.sasl_plain_username or "", self.sasl_plain_password or ""
-        return SaslLogin(self.sasl_mechanism, user, password, partial(token_hex, 16))
+    def oauth_extensions(self) -> dict[str, str]:
+        """The SASL extensions of ``sasl_oauthbearer_extensions``."""
+        text = self.sasl_oauthbearer_extensions or ""
+        parts = (part.partition("=") for part in text.split(",") if part.strip())
+        return {name.strip(): value.strip() for name, _, value in parts}
 
     def tls_context(self) -> ssl.SSLContext | None:
         """The context to connect with, None for plain text. Reads the files, so it raises ConfigurationError."""

@@ -221,7 +221,7 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
             {"authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
             "authorizer.class.name: 'org.apache.kafka.metadata.authorizer.StandardAuthorizer' is not allowed",
         ),
-        ({"sasl_kerberos_service_name": "kafka"}, "sasl.kerberos.service.name: Kerberos, OAuth"),
+        ({"sasl_kerberos_service_name": "kafka"}, "sasl.kerberos.service.name: Kerberos and security"),
         ({"ssl_keystore_type": "BCFKS"}, "ssl.keystore.type: 'BCFKS' is not allowed (String must be one of"),
         ({"ssl_provider": "SunJSSE"}, "ssl.provider: TLS is OpenSSL's"),
         ({"ssl_enabled_protocols": "TLSv1.1"}, "ssl.enabled.protocols: 'TLSv1.1' is not allowed"),

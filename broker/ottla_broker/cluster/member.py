@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla_broker.cluster.broker_login import broker_login
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
 from ottla_broker.cluster.controller_requests import ControllerRequests
 from ottla_broker.cluster.identity import generate_broker_id, register
@@ -24,7 +25,6 @@ from ottla_broker.cluster.reconnecting_store import ReconnectingStore
 from ottla_broker.cluster.verification_transport import VerificationTransport
 from ottla_broker.config.cluster_keys import RACK_AWARE
 from ottla_broker.config.group_configs import check_group_config
-from ottla_broker.config.sasl import broker_login
 from ottla_broker.config.topics import check_topic_config, log_config
 from ottla_broker.controller.bootstrap import ensure_paths, registration_of, settle_cluster_id
 from ottla_broker.controller.cluster.cluster_controller import ClusterController
@@ -54,7 +54,6 @@ from ottla_broker.store.keys import (
 )
 from ottla_broker.store.zookeeper import Tls, ZooKeeperSettings, ZooKeeperStore
 from ottla_protocol.messages.controlled_shutdown import ControlledShutdownRequest
-from ottla_protocol.sasl.login import SaslLogin
 
 if TYPE_CHECKING:
     import ssl
@@ -145,7 +144,12 @@ class ClusterMember:
     def _create_parts(self) -> None:
         config = self._config
         number = config.broker_id
-        self._peers = Peers(f"broker-{number}", self._clock, tls=self._tls, login=self._login())
+        self._peers = Peers(
+            f"broker-{number}",
+            self._clock,
+            tls=self._tls,
+            login=broker_login(self._config, self._clock, self._random),
+        )
         self._peer_monitor = PeerMonitor(
             number, self._peers, self._clock, self._place, self._on_dead, self._metadata.set_reachable
         )
@@ -229,11 +233,6 @@ class ClusterMember:
     def active_controller(self) -> ActiveController | None:
         """The cluster's controller, while this broker is it."""
         return self._active
-
-    def _login(self) -> SaslLogin | None:
-        """How this broker authenticates to others, if they ask for it."""
-        found = broker_login(self._config)
-        return None if found is None else SaslLogin(*found, lambda: f"{self._random.getrandbits(128):032x}")
 
     def marker_transport(self, local: TxnMarkers) -> MarkerTransport:
         """Delivers transaction markers to this broker, where ``local`` writes them, and to the others."""

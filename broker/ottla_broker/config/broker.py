@@ -30,6 +30,7 @@ from ottla_broker.config.model import (
     keys_of,
     nearest,
 )
+from ottla_broker.config.oauth_keys import OAuthKeys
 from ottla_broker.config.properties import read_properties
 from ottla_broker.config.quota_keys import QuotaKeys
 from ottla_broker.config.sasl import check_sasl
@@ -65,6 +66,7 @@ class BrokerConfig(
     NetworkKeys,
     TlsKeys,
     SaslKeys,
+    OAuthKeys,
     TopicDefaultKeys,
     LogKeys,
     GroupKeys,

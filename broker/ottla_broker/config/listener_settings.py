@@ -10,13 +10,16 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from ottla_broker.config.model import Key, keys_of, nearest
+from ottla_broker.config.oauth_keys import OAuthKeys
 from ottla_broker.config.security_keys import SaslKeys, TlsKeys
 
 PREFIX: Final = "listener.name."
 
 
 _MECHANISMS: Final = frozenset(("gssapi", "plain", "scram-sha-256", "scram-sha-512", "oauthbearer"))
-_OF_MECHANISMS: Final = frozenset((SaslKeys.sasl_jaas_config.name, SaslKeys.connections_max_reauth_ms.name))
+_OF_MECHANISMS: Final = frozenset(
+    (SaslKeys.sasl_jaas_config.name, SaslKeys.connections_max_reauth_ms.name, *keys_of(OAuthKeys))
+)
 """The keys that can be set for one mechanism."""
 _GLOBAL: Final = frozenset((SaslKeys.connection_failed_authentication_delay_ms.name,))
 
@@ -34,7 +37,7 @@ def scoped_keys() -> Mapping[str, Key[Any]]:
     """The keys that can be set for one listener."""
     return {
         name: key
-        for owner in (TlsKeys, SaslKeys)
+        for owner in (TlsKeys, SaslKeys, OAuthKeys)
         for name, key in keys_of(owner).items()
         if name not in _GLOBAL
     }

@@ -37,7 +37,7 @@ _REFUSED = (
     ),
     (
         unsupported_keys.SECURITY,
-        "Kerberos, OAuth, delegation tokens and security plug-ins in Java are not built yet.",
+        "Kerberos and security plug-ins in Java are not built yet, and tokens are renewed at fixed times.",
     ),
     (unsupported_keys.PLUGINS, "This broker can't load Java classes."),
     (unsupported_keys.REMOTE, "Tiered storage is not built yet."),

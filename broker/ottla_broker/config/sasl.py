@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from ottla_broker.config.listener_settings import full_name
+from ottla_broker.config.oauth_keys import SIGNED_TOKENS, VALIDATORS, OAuthKeys
 from ottla_broker.config.security_keys import SaslKeys
 from ottla_protocol.sasl.jaas import MODULES, Login, parse_login, plain_users
-from ottla_protocol.sasl.mechanism import MECHANISMS
+from ottla_protocol.sasl.mechanism import MECHANISMS, OAUTHBEARER
+from ottla_protocol.sasl.oauthbearer import check_extensions
 
 if TYPE_CHECKING:
     from ottla_broker.config.listeners import Endpoint
@@ -32,11 +34,11 @@ class Config(Protocol):
 
 
 class BrokerLogin(NamedTuple):
-    """How this broker authenticates to others."""
+    """How this broker authenticates to others: by name and password, or with tokens that the options get."""
 
+    listener: str
     mechanism: str
-    user: str
-    password: str
+    options: Mapping[str, str]
 
 
 def login_of(config: Config, listener: str, mechanism: str) -> Login | None:
@@ -58,8 +60,8 @@ def broker_login(config: Config) -> BrokerLogin | None:
         return None
     mechanism = config.of_listener(endpoint.name, SaslKeys.sasl_mechanism_inter_broker_protocol)
     login = login_of(config, endpoint.name, mechanism)
-    assert login is not None
-    return BrokerLogin(mechanism, login.options["username"], login.options["password"])
+    options = {} if login is None else login.options
+    return BrokerLogin(endpoint.name, mechanism, options)
 
 
 def check_sasl(config: Config, in_cluster: bool, error: Callable[[str, str], ConfigError]) -> None:
@@ -91,12 +93,32 @@ def _check_listener(config: Config, name: str, error: Callable[[str, str], Confi
         login = login_of(config, name, mechanism)
         if login is not None and login.module != MODULES[mechanism]:
             raise error(key, f"the login's class must be {MODULES[mechanism]}")
+        if mechanism == OAUTHBEARER:
+            _check_validator(config, name, error)
         if mechanism == "PLAIN" and not users_of(config, name):
             raise error(
                 key,
                 f'has no users; write {MODULES[mechanism]} required user_alice="her password";'
                 " with one option per user",
             )
+
+
+def _check_validator(config: Config, name: str, error: Callable[[str, str], ConfigError]) -> None:
+    given = config.of_listener(name, OAuthKeys.sasl_server_callback_handler_class, mechanism=OAUTHBEARER)
+    if VALIDATORS.get(given or SIGNED_TOKENS) != SIGNED_TOKENS:
+        return
+    url = OAuthKeys.sasl_oauthbearer_jwks_endpoint_url
+    if not config.of_listener(name, url, mechanism=OAUTHBEARER):
+        raise error(
+            url.name,
+            f"is missing, and the listener {name} has OAUTHBEARER; set it to where your OAuth provider publishes"
+            " its keys",
+        )
+
+
+def extensions_of(options: Mapping[str, str]) -> dict[str, str]:
+    """The SASL extensions among a login's options, such as ``extension_name``."""
+    return {name[10:]: value for name, value in options.items() if name.startswith("extension_")}
 
 
 def _check_between_brokers(config: Config, error: Callable[[str, str], ConfigError]) -> None:
@@ -108,8 +130,32 @@ def _check_between_brokers(config: Config, error: Callable[[str, str], ConfigErr
     if mechanism not in config.of_listener(name, SaslKeys.sasl_enabled_mechanisms):
         raise error(key, f"{mechanism} is not among the listener's sasl.enabled.mechanisms")
     login = login_of(config, name, mechanism)
+    if mechanism == OAUTHBEARER:
+        _check_own_tokens(config, name, {} if login is None else login.options, error)
+        return
+    callbacks = OAuthKeys.sasl_login_callback_handler_class
+    if config.of_listener(name, callbacks, mechanism=mechanism):
+        raise error(callbacks.name, f"is for OAUTHBEARER, and brokers log in by {mechanism}; remove the key")
     if login is None or "username" not in login.options or "password" not in login.options:
         raise error(
             full_name(name, SaslKeys.sasl_jaas_config, mechanism),
             "needs the options username and password, by which this broker authenticates to others",
         )
+
+
+def _check_own_tokens(
+    config: Config, name: str, options: Mapping[str, str], error: Callable[[str, str], ConfigError]
+) -> None:
+    key = OAuthKeys.sasl_oauthbearer_token_endpoint_url
+    url = config.of_listener(name, key, mechanism=OAUTHBEARER)
+    login = full_name(name, SaslKeys.sasl_jaas_config, OAUTHBEARER)
+    if not url:
+        raise error(key.name, f"is missing, and brokers log in to the listener {name} by OAUTHBEARER")
+    if not url.startswith("file:") and not (options.get("clientId") and options.get("clientSecret")):
+        raise error(
+            login, "needs the options clientId and clientSecret, for which the OAuth provider gives a token"
+        )
+    try:
+        check_extensions(extensions_of(options))
+    except ValueError as wrong:
+        raise error(login, str(wrong)) from wrong

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ottla_broker.config.model import BOOLEAN, CLASS, DOUBLE, INT, LIST, LONG, PASSWORD, SHORT, STRING
+from ottla_broker.config.model import BOOLEAN, CLASS, DOUBLE, LIST, LONG, PASSWORD, SHORT, STRING
 
 Row = tuple[str, str, Any, str]
 """Name, type, default, meaning."""
@@ -67,30 +67,12 @@ SECURITY: Final[tuple[Row, ...]] = (
     ("sasl.kerberos.ticket.renew.jitter", DOUBLE, 0.05, "The random share of the time of a ticket's renewal."),
     ("sasl.kerberos.ticket.renew.window.factor", DOUBLE, 0.8,
      "The share of a ticket's life after which it is renewed."),
-    ("sasl.login.callback.handler.class", CLASS, None, "The Java class for a SASL login's callbacks."),
     ("sasl.login.class", CLASS, None, "The Java class of a SASL login."),
-    ("sasl.login.connect.timeout.ms", INT, None, "The timeout for connecting to an OAuth provider."),
-    ("sasl.login.read.timeout.ms", INT, None, "The timeout for reading from an OAuth provider."),
     ("sasl.login.refresh.buffer.seconds", SHORT, 300, "Time before its expiry at which a credential is renewed."),
     ("sasl.login.refresh.min.period.seconds", SHORT, 60, "The least time between two renewals of a credential."),
     ("sasl.login.refresh.window.factor", DOUBLE, 0.8, "The share of a credential's life after which it is renewed."),
     ("sasl.login.refresh.window.jitter", DOUBLE, 0.05, "The random share of the time of that renewal."),
-    ("sasl.login.retry.backoff.max.ms", LONG, 10000, "The longest pause between two login attempts."),
-    ("sasl.login.retry.backoff.ms", LONG, 100, "The first pause between two login attempts."),
     ("sasl.mechanism.controller.protocol", STRING, "GSSAPI", "The SASL mechanism for connections to controllers."),
-    ("sasl.oauthbearer.clock.skew.seconds", INT, 30, "The accepted clock difference to an OAuth provider."),
-    ("sasl.oauthbearer.expected.audience", LIST, None, "The audiences that a token must be for."),
-    ("sasl.oauthbearer.expected.issuer", STRING, None, "The issuer that a token must come from."),
-    ("sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3600000,
-     "Time between two fetches of an OAuth provider's keys."),
-    ("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10000,
-     "The longest pause before that fetch is retried."),
-    ("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, 100, "The first pause before that fetch is retried."),
-    ("sasl.oauthbearer.jwks.endpoint.url", STRING, None, "The URL of an OAuth provider's keys."),
-    ("sasl.oauthbearer.scope.claim.name", STRING, "scope", "The claim that holds a token's scope."),
-    ("sasl.oauthbearer.sub.claim.name", STRING, "sub", "The claim that holds a token's subject."),
-    ("sasl.oauthbearer.token.endpoint.url", STRING, None, "The URL where an OAuth provider issues tokens."),
-    ("sasl.server.callback.handler.class", CLASS, None, "The Java class for a SASL server's callbacks."),
 )
 
 # Java classes.

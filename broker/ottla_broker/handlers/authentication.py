@@ -80,9 +80,13 @@ class Mechanism:
 
 
 class Session:
-    """The login of one connection. Times are on the monotonic clock."""
+    """The login of one connection. Times are on the monotonic clock.
 
-    __slots__ = ("authenticated_at", "expires", "mechanism", "server", "state")
+    Attributes:
+        token_authenticated: whether the client has logged in with a delegation token.
+    """
+
+    __slots__ = ("authenticated_at", "expires", "mechanism", "server", "state", "token_authenticated")
 
     def __init__(self) -> None:
         self.state = State.CONNECTED
@@ -90,6 +94,7 @@ class Session:
         self.server: SaslServer | None = None
         self.authenticated_at = 0.0
         self.expires: float | None = None
+        self.token_authenticated = False
 
 
 class AuthenticatingService:
@@ -179,7 +184,7 @@ class AuthenticatingService:
             refusal = SaslAuthenticateResponse(
                 error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(error)
             )
-            return self._refuse(connection, session, _encoded(header, refusal), str(error))
+            return self._refuse(connection, session, _encoded(header, refusal), error.reason)
         response = SaslAuthenticateResponse(error_message=None, auth_bytes=answer)
         if header.api_version >= _LIFETIME_SINCE:
             response.session_lifetime_ms = int(lifetime * 1000)
@@ -193,7 +198,7 @@ class AuthenticatingService:
                 self._complete(connection, session)
         except SaslError as error:
             # There is no answer that such a client could read.
-            return self._refuse(connection, session, None, str(error))
+            return self._refuse(connection, session, None, error.reason)
         return [_SIZE.pack(len(answer)) + answer]
 
     def _complete(self, connection: ClientConnection, session: Session) -> float:
@@ -215,6 +220,7 @@ class AuthenticatingService:
         lifetime = min((limit for limit in limits if limit > 0), default=0.0)
         session.expires = now + lifetime if lifetime else None
         session.authenticated_at = now
+        session.token_authenticated = server.token_authenticated
         session.server = None
         session.state = State.READY
         connection.principal = principal

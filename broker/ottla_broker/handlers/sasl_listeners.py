@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from ottla_broker.config.sasl import users_of
 from ottla_broker.config.security_keys import SaslKeys
 from ottla_broker.handlers.authentication import AuthenticatingService, Mechanism
-from ottla_protocol.sasl.mechanism import PLAIN, SaslServer
+from ottla_protocol.sasl.mechanism import OAUTHBEARER, PLAIN, SaslServer
+from ottla_protocol.sasl.oauthbearer import OAuthServer, Token
 from ottla_protocol.sasl.plain import PlainServer
 from ottla_protocol.sasl.scram import ScramServer
 
@@ -29,8 +30,12 @@ def authenticating(
     credentials: ScramCredentials,
     clock: Clock,
     random: Random,
+    validate: Callable[[str], Token] | None = None,
 ) -> AuthenticatingService:
-    """The service of a listener with SASL; ``inner`` serves clients that have authenticated."""
+    """The service of a listener with SASL; ``inner`` serves clients that have authenticated.
+
+    ``validate`` checks the tokens of OAUTHBEARER.
+    """
     users = users_of(config, listener)
     # Makes the salts that unknown users get.
     secret = random.getrandbits(256).to_bytes(32, "big")
@@ -42,6 +47,9 @@ def authenticating(
     def maker(mechanism: str) -> Callable[[], SaslServer]:
         if mechanism == PLAIN:
             return lambda: PlainServer(users)
+        if mechanism == OAUTHBEARER:
+            assert validate is not None
+            return partial(OAuthServer, validate)
         return partial(scram, mechanism)
 
     offered = {

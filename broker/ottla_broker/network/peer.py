@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import ssl
 
     from ottla_broker.clock import Clock, TimerHandle
-    from ottla_protocol.sasl.login import SaslLogin
+    from ottla_protocol.sasl.login import Login
     from ottla_protocol.schema import Message
 
 MAX_ANSWER_BYTES: Final = 512 * 1024 * 1024
@@ -135,7 +135,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         clock: Clock,
         resolver: Resolver | None = None,
         tls: ssl.SSLContext | None = None,
-        login: SaslLogin | None = None,
+        login: Login | None = None,
     ) -> PeerConnection:
         """Connect, over ``tls`` if given, learn the peer's API versions, and log in, within ``timeout`` seconds.
 
@@ -194,7 +194,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             except (KafkaError, ProtocolError) as error:
                 raise PeerError(f"{self.host}:{self.port} is not a broker: {error}") from error
 
-    async def _log_in(self, login: SaslLogin, timeout: float) -> None:
+    async def _log_in(self, login: Login, timeout: float) -> None:
         """Authenticate by SASL. Raises PeerError."""
         where = f"{self.host}:{self.port}"
         chosen = await self.submit(SaslHandshakeRequest(mechanism=login.mechanism), timeout=timeout)
@@ -204,7 +204,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             )
         lifetime = 0
         try:
-            client = login.client()
+            client = await login.client()
             message: bytes | None = client.first()
             while message is not None:
                 answer = await self.submit(SaslAuthenticateRequest(auth_bytes=message), timeout=timeout)
@@ -221,7 +221,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             seconds = lifetime / 1000 * RENEWED
             self._renewal = self._clock.call_later(seconds, self._renew, login, timeout)
 
-    def _renew(self, login: SaslLogin, timeout: float) -> None:
+    def _renew(self, login: Login, timeout: float) -> None:
         """Log in again before the session expires (KIP-368)."""
         if self.closed:
             return
@@ -402,7 +402,7 @@ class Peers:
         clock: Clock,
         connect_timeout: float = 10.0,
         tls: Callable[[], ssl.SSLContext] | None = None,
-        login: SaslLogin | None = None,
+        login: Login | None = None,
     ) -> None:
         """``connect_timeout``: seconds for one attempt to connect. ``tls`` returns the TLS context in force."""
         self._tls = tls

@@ -9,6 +9,7 @@ from time import monotonic
 from ottla_client.connection import Connection
 from ottla_client.deadline import Deadline
 from ottla_client.errors import ClientError, ClosedError, ConnectError
+from ottla_client.login import login_of
 from ottla_client.settings import ConnectionSettings
 
 from .backoff import Backoff
@@ -45,7 +46,7 @@ class ConnectionPool:
             settings.reconnect_backoff_ms / 1000, settings.reconnect_backoff_max_ms / 1000
         )
         self._ssl_context = settings.tls_context()
-        self._login = settings.login()
+        self._login = login_of(settings)
         self._lost = lost
         self._endpoints: dict[Hashable, Endpoint] = {}
         self._tasks = Tasks()

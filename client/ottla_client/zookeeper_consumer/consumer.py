@@ -377,6 +377,15 @@ _CONNECTION_OPTIONS = (
     "sasl_mechanism",
     "sasl_plain_username",
     "sasl_plain_password",
+    "sasl_tokenauth",
+    "sasl_oauth_token_provider",
+    "sasl_oauthbearer_method",
+    "sasl_oauthbearer_client_id",
+    "sasl_oauthbearer_client_secret",
+    "sasl_oauthbearer_scope",
+    "sasl_oauthbearer_extensions",
+    "sasl_oauthbearer_token_endpoint_url",
+    "https_ca_location",
 )
 
 

@@ -81,7 +81,9 @@ REFUSED: Final[Mapping[str, str]] = {
     "value.deserializer": "values are bytes; cast or parse them in the DataFrame",
 }
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_SASL: Final = "of SASL the client has kafka.sasl.mechanism (PLAIN and SCRAM) and kafka.sasl.jaas.config"
+_SASL: Final = (
+    "of SASL the client has kafka.sasl.mechanism (PLAIN, SCRAM and OAUTHBEARER) and kafka.sasl.jaas.config"
+)
 
 
 def bare_name(option: str) -> str:

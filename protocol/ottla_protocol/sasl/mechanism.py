@@ -8,12 +8,20 @@ PLAIN: Final = "PLAIN"
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"
 SCRAM_SHA_512: Final = "SCRAM-SHA-512"
 OAUTHBEARER: Final = "OAUTHBEARER"
-MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512)
+MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 """The mechanisms that are built."""
 
 
 class SaslError(Exception):
-    """Authentication failed. The message is for the other side, too: it says nothing about which users exist."""
+    """Authentication failed. The message is for the other side, too: it says nothing about which users exist.
+
+    Attributes:
+        reason: why, for this side's log.
+    """
+
+    def __init__(self, message: str, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason or message
 
 
 class SaslClient(Protocol):
@@ -41,6 +49,7 @@ class SaslServer(Protocol):
     Attributes:
         complete: whether the client has proved to be ``user``.
         expires_ms: when its credential expires, in milliseconds since the epoch; None for never.
+        token_authenticated: whether its credential is a delegation token.
     """
 
     @property
@@ -51,6 +60,9 @@ class SaslServer(Protocol):
 
     @property
     def expires_ms(self) -> int | None: ...
+
+    @property
+    def token_authenticated(self) -> bool: ...
 
     def respond(self, message: bytes) -> bytes:
         """The answer to the client's message. Raises SaslError."""

@@ -36,6 +36,7 @@ class PlainServer:
     """See :class:`.mechanism.SaslServer`. ``passwords`` are the users'."""
 
     expires_ms: int | None = None
+    token_authenticated = False
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self.complete = False

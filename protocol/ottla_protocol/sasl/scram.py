@@ -102,15 +102,20 @@ class ScramClient:
         password: str,
         nonce: str,
         salted: Callable[[str, str, bytes, int], bytes] = salt_password,
+        *,
+        tokenauth: bool = False,
     ) -> None:
-        """``nonce`` is random: printable, without commas."""
+        """``nonce`` is random: printable, without commas.
+
+        ``tokenauth``: user and password are a delegation token's id and its HMAC in base64 (KIP-48).
+        """
         self.complete = False
         self._mechanism = mechanism
         self._password = password
         self._nonce = nonce
         self._salted = salted
         name = user.replace("=", "=3D").replace(",", "=2C")
-        self._bare = f"n={name},r={nonce}"
+        self._bare = f"n={name},r={nonce}{',tokenauth=true' if tokenauth else ''}"
         self._signature: bytes | None = None
 
     def first(self) -> bytes:
@@ -153,20 +158,38 @@ class ScramClient:
         return f"{bare},p={b64encode(proof).decode()}".encode()
 
 
+class TokenCredential(NamedTuple):
+    """What a server knows of a delegation token. ``expires_ms`` is since the epoch."""
+
+    credential: ScramCredential
+    owner: str
+    expires_ms: int
+
+
 class ScramServer:
     """See :class:`.mechanism.SaslServer`.
 
     Unknown users get a salt, too, which is always the same for a name, and fail at the same step as a wrong password.
+    So do unknown and expired delegation tokens.
     """
 
-    expires_ms: int | None = None
-
     def __init__(
-        self, mechanism: str, find: Callable[[str], ScramCredential | None], nonce: str, secret: bytes
+        self,
+        mechanism: str,
+        find: Callable[[str], ScramCredential | None],
+        nonce: str,
+        secret: bytes,
+        find_token: Callable[[str], TokenCredential | None] = lambda _: None,
     ) -> None:
-        """``nonce`` is random: printable, without commas. ``secret`` makes the salts of unknown users."""
+        """``nonce`` is random: printable, without commas. ``secret`` makes the salts of unknown users.
+
+        ``find_token`` finds a delegation token by its id, unless it has expired.
+        """
         self.complete = False
         self.user = ""
+        self.expires_ms: int | None = None
+        self.token_authenticated = False
+        self._find_token = find_token
         self._mechanism = mechanism
         self._find = find
         self._nonce = nonce
@@ -193,11 +216,17 @@ class ScramServer:
             raise SaslError(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
-        if extensions and re.search(r"(?:^|,)tokenauth=true(?:,|$)", extensions):
-            raise SaslError("Authentication failed: delegation tokens are not supported")
-        found = self._find(self.user)
+        given = self.user
+        found = None
+        if extensions and re.search(r"(?:^|,)tokenauth=true(?:,|$)", extensions, re.IGNORECASE):
+            token = self._find_token(given)
+            self.token_authenticated = True
+            if token is not None:
+                found, self.user, self.expires_ms = token
+        else:
+            found = self._find(given)
         self._known = found is not None
-        self._found = found or self._unknown(self.user)
+        self._found = found or self._unknown(given)
         self._header = header.encode()
         salt = b64encode(self._found.salt).decode()
         answer = f"r={nonce}{self._nonce},s={salt},i={self._found.iterations}"

@@ -1,0 +1,103 @@
+"""The validators of listeners with OAUTHBEARER, and the reading of their keys."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla_broker.config.oauth_keys import SIGNED_TOKENS, VALIDATORS, OAuthKeys
+from ottla_broker.config.sasl import login_of
+from ottla_broker.network.jwks import Jwks, JwksSettings
+from ottla_protocol.http_client import HttpError
+from ottla_protocol.sasl.mechanism import OAUTHBEARER
+from ottla_protocol.sasl.oauthbearer import Token
+
+if TYPE_CHECKING:
+    from ottla_broker.clock import Clock
+    from ottla_broker.config import BrokerConfig
+
+Validate = Callable[[str], Token]
+
+
+class OAuthError(Exception):
+    """A listener can't check tokens. The message names the listener."""
+
+
+class OAuthListeners:
+    """Owned by the loop thread.
+
+    Attributes:
+        validators: by listener, what checks its tokens.
+    """
+
+    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self._sources: list[Jwks] = []
+        self.validators: dict[str, Validate] = {}
+
+    async def open(self, listener: str) -> None:
+        """Make a listener's validator, and read its keys. Raises OAuthError."""
+        try:
+            # Imported here because most brokers don't have the package.
+            from ottla_broker.handlers.token_validation import SignedTokens, UnsecuredTokens
+        except ModuleNotFoundError as error:
+            raise OAuthError(
+                f"the listener {listener} has OAUTHBEARER, which needs the package {error.name}:"
+                " pip install 'ottla[security]'"
+            ) from None
+        value = partial(self._config.of_listener, listener, mechanism=OAUTHBEARER)
+        given = value(OAuthKeys.sasl_server_callback_handler_class)
+        login = login_of(self._config, listener, OAUTHBEARER)
+        options = {} if login is None else login.options
+        if given is not None and VALIDATORS[given] != SIGNED_TOKENS:
+            try:
+                self.validators[listener] = UnsecuredTokens(options, self._clock.now_ms).validate
+            except ValueError as error:
+                raise OAuthError(f"the login of the listener {listener}: {error}") from error
+            return
+        audience: Collection[str] | None = value(OAuthKeys.sasl_oauthbearer_expected_audience)
+        tokens = SignedTokens(
+            audience=audience or (),
+            issuer=value(OAuthKeys.sasl_oauthbearer_expected_issuer),
+            skew_seconds=value(OAuthKeys.sasl_oauthbearer_clock_skew_seconds),
+            scope_claim=value(OAuthKeys.sasl_oauthbearer_scope_claim_name),
+            sub_claim=value(OAuthKeys.sasl_oauthbearer_sub_claim_name),
+            now_ms=self._clock.now_ms,
+        )
+        url = value(OAuthKeys.sasl_oauthbearer_jwks_endpoint_url)
+        assert url is not None
+        settings = JwksSettings(
+            url,
+            value(OAuthKeys.sasl_oauthbearer_jwks_endpoint_refresh_ms) / 1000,
+            value(OAuthKeys.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms) / 1000,
+            value(OAuthKeys.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms) / 1000,
+            (value(OAuthKeys.sasl_login_connect_timeout_ms) or 10_000) / 1000,
+            (value(OAuthKeys.sasl_login_read_timeout_ms) or 10_000) / 1000,
+        )
+        tls = partial(provider_tls, options.get("ssl.truststore.location"))
+        source = Jwks(settings, tokens.use, tls, self._clock)
+        tokens.on_unknown_key = source.expedite
+        try:
+            await source.start()
+        except HttpError as error:
+            raise OAuthError(f"the keys for tokens of the listener {listener}: {error}") from error
+        self._sources.append(source)
+        self.validators[listener] = tokens.validate
+
+    async def close(self) -> None:
+        for source in self._sources:
+            await source.close()
+
+
+def provider_tls(authorities: str | None) -> ssl.SSLContext:
+    """The TLS of connections to an OAuth provider: ``authorities`` is a PEM file, None for the system's.
+
+    Raises HttpError for a file that can't be used.
+    """
+    try:
+        return ssl.create_default_context(cafile=authorities)
+    except OSError as error:
+        raise HttpError(f"{authorities}: {error.strerror or error}; a PEM file is needed") from error
