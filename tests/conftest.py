@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+from tests.support.depth import examples
 
 if TYPE_CHECKING:
     from tests.support.processes import BrokerProcess
     from tests.support.zookeeper import ZooKeeperProcess
 
 # No test asserts a time, not even an example of a property.
-settings.register_profile("suite", deadline=None)
+settings.register_profile("suite", deadline=None, max_examples=examples(50))
 settings.load_profile("suite")
 
 # Waits that make tests slow, made short; nothing else differs from the defaults.

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.depth import examples
 
 from ottla_broker.coordinator.group.modern.assignors import (
     MemberSpec,
@@ -45,7 +46,7 @@ def specs(subscriptions: dict[str, frozenset[bytes]], before: dict[str, Partitio
     return {member: MemberSpec(topics, before.get(member, {})) for member, topics in subscriptions.items()}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(counts=TOPICS, steps=st.lists(st.integers(1, 7), min_size=1, max_size=4), more=st.integers(0, 5))
 def test_uniform_is_balanced_and_moves_no_more_than_it_must(
     counts: dict[bytes, int], steps: list[int], more: int
@@ -67,7 +68,7 @@ def test_uniform_is_balanced_and_moves_no_more_than_it_must(
         counts = {topic: count + more for topic, count in counts.items()}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     counts=st.fixed_dictionaries({topic: st.integers(1, 8) for topic in IDS}),
     subscriptions=st.lists(st.frozensets(st.sampled_from(IDS), min_size=1), min_size=2, max_size=6),
@@ -110,7 +111,7 @@ def test_uniform_rack_gives_way_to_balance() -> None:
     assert sizes(uniform(members, {IDS[0]: TopicSpec(4, racks)})) == {"m1": 2, "m2": 2}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(counts=TOPICS, members=st.integers(1, 6))
 def test_ranges_are_in_order_and_alike(counts: dict[bytes, int], members: int) -> None:
     subscribed = specs({f"m{number}": frozenset(counts) for number in range(members)}, {})

@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.coordinator.consumer_world import SESSION_MS, Client, ConsumerWorld, FakeTopics
+from tests.support.depth import examples
 
 from ottla_broker.coordinator.group.modern.consumer_group import ConsumerGroup
 from ottla_protocol.errors import ErrorCode
@@ -160,7 +161,7 @@ class Groups(RuleBasedStateMachine):
 
 
 Groups.TestCase.settings = settings(
-    max_examples=25,
+    max_examples=examples(12),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

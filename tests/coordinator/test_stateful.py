@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.coordinator.harness import DELAY_MS, FakePartition, Waiting, World
+from tests.support.depth import examples
 
 from ottla_broker.coordinator.group.group import Group
 from ottla_broker.coordinator.group.states import GroupState
@@ -284,7 +285,7 @@ class Groups(RuleBasedStateMachine):
 
 TestGroups = Groups.TestCase
 TestGroups.settings = settings(
-    max_examples=60,
+    max_examples=examples(25),
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

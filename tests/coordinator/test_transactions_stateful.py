@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.coordinator.harness import FakePartition
 from tests.coordinator.transactions import Brokers, Marker, TransactionWorld
 from tests.support.clock import FakeClock
+from tests.support.depth import examples
 
 from ottla_broker.coordinator.transaction.metadata import (
     LAST_EPOCH,
@@ -408,7 +409,7 @@ class Transactions(RuleBasedStateMachine):
 
 TestTransactions = Transactions.TestCase
 TestTransactions.settings = settings(
-    max_examples=100,
+    max_examples=examples(40),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

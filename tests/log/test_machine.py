@@ -10,6 +10,7 @@ from random import Random
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support.depth import examples
 
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.environment import LogEnvironment
@@ -208,4 +209,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLogMachine.settings = settings(max_examples=examples(30), stateful_step_count=30, deadline=None)

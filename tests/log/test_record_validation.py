@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.support import bad_batches
+from tests.support import bad_batches, depth
 from tests.support.bad_batches import TIME
 
 from ottla_broker.log import record_validation
@@ -75,7 +75,7 @@ def check_accepted(before: bytes, batch: memoryview, header: BatchHeader, config
 
 def test_batches_with_any_field_wrong() -> None:
     results: Counter[ErrorCode] = Counter()
-    count = bad_batches.inputs()
+    count = depth.inputs()
     for number, data in enumerate(bad_batches.batches(2026, count)):
         results[check(data, CONFIGS[number % len(CONFIGS)])] += 1
     assert results[ErrorCode.NONE] > count // 10
@@ -109,7 +109,7 @@ def test_without_the_compiled_module(monkeypatch: pytest.MonkeyPatch) -> None:
             return error.code, str(error)
         return bytes(found.batch), found.header
 
-    inputs = list(bad_batches.batches(11, bad_batches.inputs() // 20))
+    inputs = list(bad_batches.batches(11, depth.inputs() // 20))
     configs = [CONFIGS[number % len(CONFIGS)] for number in range(len(inputs))]
     first = [verdict(bytearray(data), config) for data, config in zip(inputs, configs, strict=True)]
     monkeypatch.setattr(scan_module, "_compiled", None)

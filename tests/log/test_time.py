@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.depth import examples
 
 from .batches import batch
 from .conftest import NOW_MS, OpenLog
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     timestamps=st.lists(st.integers(0, 60), min_size=1, max_size=25),
     interval=st.sampled_from([0, 100, 4096]),

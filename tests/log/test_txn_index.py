@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.depth import examples
 
 from ottla_broker.log import txn_index
 from ottla_broker.log.files import CorruptFileError, Files
@@ -38,7 +39,7 @@ def history(random: Random, count: int, producers: int) -> list[AbortedTransacti
 
 @pytest.mark.parametrize("block", [1, 3, 128])
 @given(seed=st.integers(0, 10_000), producers=st.integers(1, 6), data=st.data())
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=examples(25), suppress_health_check=list(HealthCheck))
 def test_overlapping_transactions_are_found(
     tmp_path: Path, monkeypatch: Any, block: int, seed: int, producers: int, data: st.DataObject
 ) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.log.conftest import NOW_MS, OpenLog
 from tests.records.golden_files import load_messages
 from tests.records.test_message_set import damaged, seeds
-from tests.support import bad_batches
+from tests.support import depth
 
 from ottla_broker.log import up_conversion
 from ottla_broker.log.config import LogConfig
@@ -296,7 +296,7 @@ def test_damaged_sets_are_the_same_both_ways(way: None) -> None:
     chance = random.Random(20_120_101)
     originals = seeds()
     config = LogConfig(max_message_bytes=2000)
-    for _ in range(bad_batches.inputs() // 10):
+    for _ in range(depth.inputs() // 10):
         data = damaged(chance.choice(originals), chance)
         if chance.randrange(5) == 0:
             data += damaged(chance.choice(originals), chance)

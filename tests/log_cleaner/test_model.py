@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.depth import examples
 
 from ottla_broker.log.cleaner import CleanerSettings
 from ottla_broker.log.files import Files
@@ -141,7 +142,7 @@ class Model:
         assert findings == []
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS, memory=st.sampled_from([100, 1 << 20]))
 def test_compaction_keeps_the_last_values_and_every_offset(steps: list[Any], memory: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

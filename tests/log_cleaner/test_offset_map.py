@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.support.depth import examples
 
 from ottla_broker.log.cleaner.compiled import load
 from ottla_broker.log.cleaner.offset_map import (
@@ -172,7 +173,7 @@ def chosen(offsets: KeyMap, data: bytes, goes: bool, horizon: int) -> object:
 
 
 @pytest.mark.skipif(load() is None, reason="the cleaner isn't compiled here")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     data=st.lists(batches(), min_size=1, max_size=4),
     first_dirty=st.sampled_from([0, 2, 7, 2**40]),

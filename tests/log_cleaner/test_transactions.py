@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.support.depth import examples
 
 from ottla_broker.log import names
 from ottla_broker.log.cleaner import CleanerSettings, compiled
@@ -282,7 +283,7 @@ B = (b"b", None, 0)
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS)
 @example(steps=[("transactional", 1, [A], 0), ("plain", [A], 0), ("roll",), ("end", 1, False), ("clean",)])
 @example(
@@ -301,7 +302,7 @@ def test_the_log_is_what_the_model_says(steps: list[Any], way: str) -> None:
 
 
 @pytest.mark.skipif(compiled.load() is None, reason="the cleaner isn't compiled here")
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(5), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS)
 def test_both_ways_write_the_same_bytes(steps: list[Any]) -> None:
     found = []

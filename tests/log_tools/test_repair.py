@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.depth import examples
 
 from ottla_broker.log.dump import open_segment
 from ottla_broker.log.files import Files
@@ -373,7 +374,7 @@ DAMAGES: list[Callable[[Path, Random], None]] = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 4))
 def test_any_damage(made: Path, tmp_path_factory: pytest.TempPathFactory, seed: int, count: int) -> None:
     """A dry run changes nothing; a repair never fails, and leaves what it says; no batch is lost that can be kept."""

@@ -6,13 +6,14 @@ import random
 import tracemalloc
 
 from tests.protocol.samples import all_versions, sample
+from tests.support.depth import inputs
 
 from ottla_protocol.errors import ProtocolError
 from ottla_protocol.header import RequestHeader, encode_request_header, parse_request_header
 from ottla_protocol.registry import request_class, response_class
 from ottla_protocol.schema import Message
 
-INPUTS = 100_000
+INPUTS = inputs()
 WORDS = tuple(
     value.to_bytes(size, "big")
     for size in (1, 2, 4, 8)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.protocol.samples import all_versions, message_classes, sample
+from tests.support.depth import examples
 
 from ottla_protocol.errors import ProtocolError
 from ottla_protocol.layout import ARRAY, BYTES, FIXED, RECORDS, STRING, FieldLayout, WireType, field_layouts
@@ -52,7 +53,7 @@ def wire_types(wire_type: WireType, version: int) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(data=st.data())
 def test_messages_round_trip(cls: type[Message], data: st.DataObject) -> None:
     version = data.draw(st.integers(*cls.VERSIONS), label="version")
@@ -85,7 +86,7 @@ def test_a_truncated_message_is_refused(cls: type[Message], version: int) -> Non
 def test_a_damaged_message_is_read_or_refused(cls: type[Message], version: int) -> None:
     rng = random.Random(f"damage {cls.__name__} {version}")
     encoded = sample(cls, version, rng).encode(version) or b"\x00"
-    for _ in range(40):
+    for _ in range(examples(15)):
         damaged = bytearray(encoded)
         for _ in range(rng.randint(1, 3)):
             damaged[rng.randrange(len(damaged))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))

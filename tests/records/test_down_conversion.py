@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.records.golden_files import load_messages
 from tests.records.test_message_set import decode_set
-from tests.support import bad_batches
+from tests.support import bad_batches, depth
 
 from ottla_protocol.records import compiled_messages, down_conversion
 from ottla_protocol.records.batch import CONTROL, CorruptRecordError, read_header
@@ -257,7 +257,7 @@ def test_damaged_batches_are_the_same_both_ways() -> None:
     """Whatever is in a batch, the compiled module and Python convert and refuse the same."""
     chance = random.Random(20_170_628)
     results: Counter[object] = Counter()
-    for _ in range(bad_batches.inputs() // 20):
+    for _ in range(depth.inputs() // 20):
         data = b""
         base = 0
         for _ in range(chance.randint(1, 3)):

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.records.golden_files import as_golden, load_messages
+from tests.support.depth import inputs
 
 from ottla_protocol.errors import LocalProtocolError
 from ottla_protocol.records.batch import CorruptRecordError, UnsupportedMagicError
@@ -477,7 +478,7 @@ def test_python_clients_read_ours(reader: Any, magic: int, codec: int) -> None:
 
 # Damage.
 
-INPUTS = 100_000
+INPUTS = inputs()
 MAX_BYTES = 1 << 20
 NUMBERS = (0, 1, 2, 13, 14, 22, 1000, 2**31 - 1, 2**31, 2**32 - 1)
 
@@ -528,7 +529,7 @@ def check(data: bytes) -> str:
     return "read"
 
 
-def test_a_hundred_thousand_message_sets() -> None:
+def test_many_damaged_message_sets() -> None:
     chance = random.Random(20_160_229)
     originals = seeds()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

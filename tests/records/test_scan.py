@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import bad_batches
+from tests.support import bad_batches, depth
 from tests.support.bad_batches import TIME
 
 from ottla_protocol.records import scan as scan_module
@@ -63,7 +63,7 @@ def bodies(seed: int, count: int) -> Iterator[tuple[random.Random, bytes, int, d
 @pytest.mark.skipif(not scan_module.IS_COMPILED, reason="the compiled module is missing")
 def test_the_compiled_scan_is_the_one_in_python() -> None:
     found: Counter[int] = Counter()
-    for chance, body, count, options in bodies(1, bad_batches.inputs() // 8):
+    for chance, body, count, options in bodies(1, depth.inputs() // 8):
         base, first = chance.choice(BASES), chance.choice((0, 0, 3))
         data = bytes(chance.randrange(3)) + body
         at = len(data) - len(body)
@@ -75,7 +75,7 @@ def test_the_compiled_scan_is_the_one_in_python() -> None:
 
 def test_what_a_scan_accepts_can_be_decoded() -> None:
     found: Counter[bool] = Counter()
-    for chance, body, count, options in bodies(2, bad_batches.inputs() // 20):
+    for chance, body, count, options in bodies(2, depth.inputs() // 20):
         base = chance.choice(BASES)
         result = scan(body, 0, len(body), count, base, **options)
         header = BatchHeader(0, 0, 0, 2, 0, 0, count - 1, base, 0, -1, -1, -1, count)
@@ -95,7 +95,7 @@ def test_what_a_scan_accepts_can_be_decoded() -> None:
         assert [record.offset for record in records] == list(range(count))
         assert result.max_timestamp == max(-1, *(record.timestamp for record in records), -1)
         assert_refused(result, records, options)
-    assert min(found.values()) > bad_batches.inputs() // 100
+    assert min(found.values()) > depth.inputs() // 100
 
 
 def assert_refused(result: Scan, records: list[Record], options: dict[str, Any]) -> None:
@@ -113,7 +113,7 @@ def assert_refused(result: Scan, records: list[Record], options: dict[str, Any])
 def test_part_by_part_is_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces: list[bytes] = []
     monkeypatch.setattr(scan_stream, "decompress_parts", lambda *_: iter(pieces))
-    for chance, body, count, options in bodies(3, bad_batches.inputs() // 20):
+    for chance, body, count, options in bodies(3, depth.inputs() // 20):
         if count == 0:
             continue
         base = chance.choice(BASES)

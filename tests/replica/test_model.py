@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.replica.world import World
+from tests.support.depth import examples
 
 from ottla_broker.replica.partition import Role
 
@@ -104,6 +105,6 @@ async def run(history: list[tuple[str, int]], min_isr: int, fetch_bytes: int) ->
 
 @pytest.mark.parametrize("min_isr", [1, 2])
 @given(history=HISTORY, fetch_bytes=st.sampled_from([100, 1 << 20]))
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 def test_nothing_acknowledged_is_lost(min_isr: int, history: list[tuple[str, int]], fetch_bytes: int) -> None:
     asyncio.run(run(history, min_isr, fetch_bytes))

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.log.batches import batch
 from tests.support.clock import FakeClock
+from tests.support.depth import examples
 
 from ottla_broker.log import txn_index
 from ottla_broker.log.config import LogConfig
@@ -398,4 +399,4 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TestTransactionMachine = TransactionMachine.TestCase
-TestTransactionMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTransactionMachine.settings = settings(max_examples=examples(30), stateful_step_count=40, deadline=None)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.depth import examples
 
 from ottla_broker.background import Background
 from ottla_broker.store.api import Create, Delete, Operation, Set, StoreError
@@ -77,7 +78,7 @@ async def run(folder: Path, transactions: list[list[Operation]], background: Bac
     return states
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(TRANSACTIONS, st.data())
 def test_a_crash_leaves_what_a_number_of_whole_transactions_made(
     transactions: list[list[Operation]], data: st.DataObject

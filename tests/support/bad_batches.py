@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import struct
 from collections.abc import Iterator
@@ -34,12 +33,6 @@ _NAMES = tuple(FIELDS)
 NUMBERS = (-(2**31), -3, -2, -1, 0, 1, 2, 6, 7, 63, 64, 8191, 8192, 2**31 - 1)
 _HEADER = bytes(encode_batch([(TIME, None, None, ())])[:HEADER_SIZE])
 OVERLONG = (b"\x80\x00", b"\xff" * 4 + b"\x7f", b"\x80" * 5, b"\x80" * 9 + b"\x02", b"\xff" * 11)
-
-
-def inputs() -> int:
-    """How many random inputs a test tries."""
-    return int(os.environ.get("OTTLA_BAD_INPUTS", "100000"))
-
 
 varint = cache(encode_varint)
 _KEYS = (None, b"", b"k", b"key" * 30)

@@ -9,6 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.client.consumer.chunks import batch, buffer, chunk, partition, values
+from tests.support.depth import examples
 
 from ottla_client.consumer.buffer import RUN
 from ottla_client.consumer.positions import PartitionState
@@ -145,7 +146,7 @@ class Handing(RuleBasedStateMachine):
 
 
 TestHanding = Handing.TestCase
-TestHanding.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestHanding.settings = hypothesis_settings(max_examples=examples(30), stateful_step_count=40, deadline=None)
 
 
 def test_there_is_room_when_enough_was_handed_out() -> None:

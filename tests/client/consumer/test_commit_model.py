@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from tests.client.consumer.conftest import QUICK, numbered, put, tp
 from tests.client.consumer.fakegroup import END, FakeGroup, LoopThread
+from tests.support import depth
 
 from ottla_client import Consumer, sync
 from ottla_client.consumer import engine
@@ -417,7 +418,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(machine: type[Model], examples: int, steps: int, **attributes: Any) -> None:
     settings = hypothesis_settings(
-        max_examples=examples,
+        max_examples=depth.examples(examples),
         stateful_step_count=steps,
         deadline=None,
         suppress_health_check=list(HealthCheck),
@@ -427,7 +428,7 @@ def run(machine: type[Model], examples: int, steps: int, **attributes: Any) -> N
 
 @pytest.mark.parametrize("driver", [AsyncDriver, SyncDriver])
 def test_no_commit_passes_a_record(driver: Any) -> None:
-    run(OnFake, 25, 30, driver=driver)
+    run(OnFake, 12, 30, driver=driver)
 
 
 @pytest.mark.parametrize("driver", [AsyncDriver, SyncDriver])

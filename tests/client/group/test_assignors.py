@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.client.group.cases import STRATEGIES, as_sets, assignor, solve
+from tests.support.depth import examples
 
 from ottla_client.errors import ConfigurationError
 from ottla_client.group.assignors import (
@@ -168,7 +169,7 @@ def test_who_stays_keeps_all_that_its_share_has_room_for(
         assert len(kept) >= min(len(first[member]), least)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(70), deadline=None)
 @given(groups(), groups())
 def test_cooperative_members_never_get_what_another_still_has(
     before: tuple[dict[str, int], dict[str, Subscription]],

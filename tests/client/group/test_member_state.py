@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.support.depth import examples
 
 from ottla_client.group.assignors import NO_GENERATION
 from ottla_client.group.member_state import (
@@ -164,5 +165,5 @@ class Life(RuleBasedStateMachine):
             assert self.machine.rejoin is not None
 
 
-Life.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Life.TestCase.settings = settings(max_examples=examples(30), stateful_step_count=30, deadline=None)
 TestLife = Life.TestCase

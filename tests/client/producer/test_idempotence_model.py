@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support.depth import examples
 
 from ottla_client.producer.batch import Batch
 from ottla_client.producer.queue import Answer, PartitionQueue, RetryPolicy
@@ -268,5 +269,5 @@ class Idempotence(RuleBasedStateMachine):
 
 
 TestIdempotence = Idempotence.TestCase
-TestIdempotence.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestIdempotence.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)
 pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support.depth import examples
 
 from ottla_client.errors import (
     ConnectionLostError,
@@ -607,7 +608,7 @@ class Model(RuleBasedStateMachine):
 
 
 TestTransactions = Model.TestCase
-TestTransactions.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestTransactions.settings = settings(max_examples=examples(60), stateful_step_count=50, deadline=None)
 pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")
 
 

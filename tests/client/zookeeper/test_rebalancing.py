@@ -11,6 +11,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.client.zookeeper.memory import Memory, Server
+from tests.support.depth import examples
 
 from ottla_client import TopicPartition, Whitelist
 from ottla_client.errors import ClientError, RebalanceFailedError
@@ -304,7 +305,7 @@ class RoundRobinGroup(Group):
     strategy = "roundrobin"
 
 
-_FEW: Any = settings(max_examples=60, stateful_step_count=30, deadline=None)
+_FEW: Any = settings(max_examples=examples(25), stateful_step_count=30, deadline=None)
 TestRange = Group.TestCase
 TestRange.settings = _FEW
 TestRoundRobin = RoundRobinGroup.TestCase

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.depth import examples
 
 from ottla_client.types import TopicPartition
 from ottla_pipeline.audit.compare import (
@@ -23,7 +24,7 @@ from ottla_pipeline.landing.ledger import LandedRange
 from ottla_pipeline.reading.checksum import Checksum
 
 # Each example judges a whole partition.
-few = settings(max_examples=30)
+few = settings(max_examples=examples(15))
 
 
 def runs_of(offsets: Iterable[int]) -> Runs:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.support.depth import examples
 
 from ottla_pipeline.landing.parsing import flat
 from ottla_pipeline.landing.parsing.base import Parsed
@@ -183,7 +184,7 @@ BYTES = [b'"', b"\\", b"{", b"}", b",", b":", b" ", b"\xff", b"\xc3", b"\x00", b
 RECORDS = st.lists(st.one_of(objects(), st.none()), max_size=6)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(70))
 @given(RECORDS)
 @example([b'{"i":1}', b"\xff", b'{"x":"\xc3\xa9"}'])
 @example([b'{"i":1,"i":null}', b'{"i":null,"i":1}', b'{"new":1,"new":2}', b'{"d":1e400}'])
@@ -192,25 +193,25 @@ def test_the_same_as_by_arrow(values: list[bytes | None]) -> None:
     same(PARSER, values)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(RECORDS)
 def test_the_same_where_new_fields_are_looked_for(values: list[bytes | None]) -> None:
     same(GROWING, values)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(RECORDS)
 def test_the_same_where_nulls_are_refused(values: list[bytes | None]) -> None:
     same(STRICT, values)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(50))
 @given(st.sampled_from(["f", "d"]), st.one_of(NUMBERS, st.floats(width=32, allow_nan=False).map(repr)))
 def test_numbers_to_the_last_bit(column: str, number: str) -> None:
     same(PARSER, [b'{"%b":%b}' % (column.encode(), number.encode()), b"{}", b'{"%b":1}' % column.encode()])
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(50))
 @given(st.sampled_from(["ts", "local"]), STAMPS)
 def test_timestamps(column: str, text: str) -> None:
     same(PARSER, [b'{"%b":%b}' % (column.encode(), text.encode())])

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.depth import examples
 
 from ottla_pipeline.landing.errors import BadSetting, SchemaRefused
 from ottla_pipeline.landing.parsing import csv, formats
@@ -124,7 +125,7 @@ BAD = (
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100))
 @given(st.lists(st.one_of(st.integers(-9, 9), st.sampled_from(BAD), st.none()), max_size=12))
 def test_row_n_is_record_n(found: list[int | bytes | None]) -> None:
     values = [
@@ -297,7 +298,7 @@ def test_what_is_no_row_that_fits(value: bytes) -> None:
     assert parsed.columns.column("a").to_pylist() == [1, 2]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100))
 @given(
     st.lists(
         st.one_of(st.integers(0, 9), st.sampled_from([b'1,"', b'",2', b'"', b"1\n2", b'1,"x,1', b""])),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.pipeline.reading.logs import ALL, TIME, batch, decode, expected, rows_of
+from tests.support.depth import examples
 
 from ottla_pipeline.reading import CorruptBatch, CorruptData, DataLoss, OffsetRange
 from ottla_pipeline.reading.batches import as_octets, find_batches
@@ -52,7 +53,7 @@ def log_of(made: list[tuple[list[Any], int, bool, int]]) -> bytearray:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(st.lists(batches, min_size=1, max_size=5), st.integers(0, 40), st.integers(0, 40))
 def test_same_records(way: str, made: list[Any], start: int, length: int) -> None:
     data = log_of(made)
@@ -61,7 +62,7 @@ def test_same_records(way: str, made: list[Any], start: int, length: int) -> Non
         assert rows_of(decode(data, range, way, batch_rows=1)) == expected(data, range)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(15))
 @given(st.lists(batches, min_size=1, max_size=3), st.sets(st.sampled_from(ALL), min_size=1))
 def test_only_the_columns_asked_for(made: list[Any], wanted: set[str]) -> None:
     data = log_of(made)
@@ -130,7 +131,7 @@ def test_every_bit_that_flips_under_a_right_checksum(way: str, codec: int) -> No
             assert outcome(data, way) == theirs, f"byte {at}, bit {bit}"
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(50))
 @given(
     st.lists(records, min_size=1, max_size=4),
     st.binary(min_size=1, max_size=12),

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.pipeline.reading.logs import LogFolder, batch
 from tests.pipeline.reading.logs import settings as options
+from tests.support.depth import examples
 
 from ottla_pipeline.reading import CorruptData, DataLoss, OffsetRange, ReadError, SegmentPlace, read
 from ottla_pipeline.reading import segments as module
@@ -53,7 +54,7 @@ def three(log: LogFolder) -> None:
 
 
 @given(st.integers(0, 299), st.integers(0, 300), st.sampled_from((1, 200, 700, 1 << 20)), st.booleans())
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_range(log: LogFolder, start: int, length: int, window: int, index: bool) -> None:
     if not any(log.path.glob("*.log")):
         three(log)
