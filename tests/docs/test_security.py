@@ -49,11 +49,17 @@ def test_from_nothing_to_tls_and_scram(tmp_path: Path) -> None:
         for name in ("add_user.py", "client.py", "bundled.py"):
             ended = program(name)
             assert ended.returncode == 0, ended.stderr.decode()
-        command = here(marked(_PAGE, "run")["command"]).replace(
-            "ottla", f"{sys.executable} -m ottla_client", 1
-        )
+
+        def shell(name: str) -> str:
+            return here(marked(_PAGE, "run")[name]).replace("ottla", f"{sys.executable} -m ottla_client", 1)
+
         listed = subprocess.run(
-            ["sh", "-e"], input=command.encode(), cwd=tmp_path, capture_output=True, timeout=60
+            ["sh", "-e"], input=shell("command").encode(), cwd=tmp_path, capture_output=True, timeout=60
         )
         assert (listed.returncode, b"greetings" in listed.stdout) == (0, True), listed.stderr.decode()
+        checked = subprocess.run(
+            ["sh", "-e"], input=shell("check").encode(), cwd=tmp_path, capture_output=True, timeout=120
+        )
+        assert checked.returncode == 1  # there are no ACLs yet, and the certificate is for 30 days
+        assert b"warning: broker 1001, CLIENTS: Its certificate expires in 29 days" in checked.stdout
         assert broker.complaints() == []

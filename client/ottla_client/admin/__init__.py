@@ -21,6 +21,7 @@ from .results import PartialError, is_unknown_group
 from .values import (
     AlterConfig,
     AlterOperation,
+    ClientQuota,
     ClusterDescription,
     ConfigEntry,
     ConfigResource,
@@ -55,6 +56,7 @@ __all__ = [
     "Admin",
     "AlterConfig",
     "AlterOperation",
+    "ClientQuota",
     "ClusterDescription",
     "ConfigEntry",
     "ConfigResource",

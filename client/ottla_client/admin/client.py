@@ -8,6 +8,7 @@ from .group_offsets import GroupOffsetCalls
 from .groups import GroupCalls
 from .nodes import NodeCalls
 from .placement import PlacementCalls
+from .quotas import QuotaCalls
 from .topics import TopicCalls
 from .transactions import TransactionCalls
 from .zookeeper_offsets import ZooKeeperOffsetCalls
@@ -23,8 +24,9 @@ class Admin(
     PlacementCalls,
     TransactionCalls,
     AclCalls,
+    QuotaCalls,
 ):
-    """Administers the topics, configs, groups, offsets, transactions, brokers and ACLs of a cluster.
+    """Administers the topics, configs, groups, offsets, transactions, brokers, ACLs and quotas of a cluster.
 
     ::
 

@@ -54,6 +54,14 @@ class NewPartitions:
     assignment: Sequence[Sequence[int]] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ClientQuota:
+    """The quotas of an entity: names by type ("user", "client-id", "ip"; None is the default), and values by key."""
+
+    entity: Mapping[str, str | None]
+    values: Mapping[str, float]
+
+
 class ResourceType(IntEnum):
     """Types of resources with configs; the numbers are the protocol's."""
 

@@ -18,13 +18,12 @@ from .doctor_checks import (
     BROKER_KEYS,
     DEAD_LETTERS,
     NOTE,
-    SEVERITIES,
     TOPIC_KEYS,
     Finding,
     Gathered,
     findings_of,
 )
-from .tables import Column
+from .findings import counts_of, show_findings
 from .timefmt import now_ms
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ T = TypeVar("T")
 
 _AT_ONCE: Final = 8
 _HOUR_MS: Final = 3_600_000
-_STYLES: Final = {"critical": "red bold", "warning": "bold", "note": "dim"}
 
 
 @click.command(short_help="Check everything, and say what to do.")
@@ -92,29 +90,7 @@ async def doctor(console: Console, interval: float, only_groups: tuple[str, ...]
 
 
 def _show(console: Console, seen: Gathered, found: list[Finding]) -> None:
-    columns = [
-        Column("Severity", style=lambda severity: _STYLES[severity]),
-        Column("Subject"),
-        Column("Finding"),
-        Column("What to do"),
-    ]
-    if found and not console.is_terminal:
-        # A table of sentences is hard to read without a terminal's columns.
-        for each in found:
-            console.print(f"{each.severity}: {each.subject}: {each.what}")
-            console.print(f"    {each.action}")
-        console.print()
-    elif found:
-        console.table(columns, [(each.severity, each.subject, each.what, each.action) for each in found])
-        console.print()
-    for why in seen.unchecked:
-        console.note(why)
-    counts = {severity: sum(each.severity == severity for each in found) for severity in SEVERITIES}
-    said = ", ".join(
-        plural(count, severity) for severity, count in counts.items() if count and severity != "critical"
-    )
-    if counts["critical"]:
-        said = f"{counts['critical']:,} critical" + (f", {said}" if said else "")
+    show_findings(console, found, seen.unchecked)
     looked = ", ".join(
         (
             plural(len(seen.state.description.nodes), "broker"),
@@ -122,7 +98,7 @@ def _show(console: Console, seen: Gathered, found: list[Finding]) -> None:
             plural(len(seen.groups), "group"),
         )
     )
-    console.print(f"{said or 'nothing is wrong'} ({looked})")
+    console.print(f"{counts_of(found) or 'nothing is wrong'} ({looked})")
 
 
 async def gather(admin: Admin, interval: float, only_groups: Collection[str] = ()) -> Gathered:

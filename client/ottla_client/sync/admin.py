@@ -63,4 +63,6 @@ class Admin(SyncClient[AsyncAdmin]):
     describe_acls = blocking(AsyncAdmin.describe_acls)
     create_acls = blocking(AsyncAdmin.create_acls)
     delete_acls = blocking(AsyncAdmin.delete_acls)
+    describe_client_quotas = blocking(AsyncAdmin.describe_client_quotas)
+    alter_client_quotas = blocking(AsyncAdmin.alter_client_quotas)
     list_partition_reassignments = blocking(AsyncAdmin.list_partition_reassignments)

@@ -20,7 +20,7 @@ PUBLIC = {
     """,
     "ottla_client.admin": """
         AclBinding AclEntry AclFilter AclOperation AclPermission AclResource Admin AlterConfig AlterOperation
-        ClusterDescription ConfigEntry ConfigResource ConfigSource ConfigSynonym CreatedTopic ElectionType
+        ClientQuota ClusterDescription ConfigEntry ConfigResource ConfigSource ConfigSynonym CreatedTopic ElectionType
         GroupDescription GroupListing HangingTransaction ListedOffset LogDir MemberDescription MemberToRemove
         NewPartitions NewTopic OffsetSpec PartialError PartitionLag PartitionReassignment PatternType
         ProducerIdAndEpoch ProducerState ReplicaLog ResourcePattern ResourceType TimedOffset TransactionDescription

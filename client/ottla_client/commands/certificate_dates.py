@@ -1,0 +1,80 @@
+"""Reads from a certificate what ``ssl`` shows of trusted ones alone: when it is valid.
+
+RFC 5280, section 4.1, in DER: each element is a tag, a length and its content.
+
+    Certificate     SEQUENCE { TBSCertificate, signatureAlgorithm, signature }
+    TBSCertificate  SEQUENCE { [0] version?, serialNumber, signature, issuer, Validity, subject, … }
+    Validity        SEQUENCE { notBefore Time, notAfter Time }
+    Time            UTCTime YYMMDDHHMMSSZ | GeneralizedTime YYYYMMDDHHMMSSZ
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+_SEQUENCE: Final = 0x30
+_VERSION: Final = 0xA0
+_UTC_TIME: Final = 0x17
+_VALIDITY: Final = 3
+"""Its place after the serial number, the algorithm and the issuer."""
+_LONG_LENGTH: Final = 0x80
+_MOST_LENGTH_BYTES: Final = 4
+_CENTURY_SPLIT: Final = 50
+
+
+class Validity(NamedTuple):
+    """The first and last moment of a certificate; ``self_signed`` if issuer and subject are the same."""
+
+    begins: datetime
+    ends: datetime
+    self_signed: bool
+
+
+class _Element(NamedTuple):
+    tag: int
+    content: bytes
+
+
+def read_validity(certificate: bytes) -> Validity:
+    """When a certificate in DER is valid. Raises ValueError if it can't be read."""
+    outer = next(_elements(certificate), None)
+    if outer is None or outer.tag != _SEQUENCE:
+        raise ValueError("not a certificate")
+    body = next(_elements(outer.content), None)
+    if body is None:
+        raise ValueError("an empty certificate")
+    parts = [part for part in _elements(body.content) if part.tag != _VERSION]
+    if len(parts) <= _VALIDITY + 1:
+        raise ValueError("a certificate without validity")
+    times = [_time(time) for time in _elements(parts[_VALIDITY].content)]
+    if len(times) != 2:
+        raise ValueError("a certificate without validity")
+    return Validity(times[0], times[1], parts[_VALIDITY - 1].content == parts[_VALIDITY + 1].content)
+
+
+def _elements(data: bytes) -> Iterator[_Element]:
+    place = 0
+    while place < len(data):
+        if place + 2 > len(data):
+            raise ValueError("a certificate that ends early")
+        tag, length = data[place], data[place + 1]
+        place += 2
+        if length & _LONG_LENGTH:
+            count = length & ~_LONG_LENGTH
+            if not 0 < count <= _MOST_LENGTH_BYTES or place + count > len(data):
+                raise ValueError("a length that can't be read")
+            length = int.from_bytes(data[place : place + count], "big")
+            place += count
+        if place + length > len(data):
+            raise ValueError("a certificate that ends early")
+        yield _Element(tag, data[place : place + length])
+        place += length
+
+
+def _time(element: _Element) -> datetime:
+    text = element.content.decode("ascii")
+    if element.tag == _UTC_TIME:
+        text = ("19" if int(text[:2]) >= _CENTURY_SPLIT else "20") + text
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
