@@ -20,7 +20,9 @@ from ottla_broker import events
 from ottla_broker.background import Background
 from ottla_broker.clock import Clock
 from ottla_broker.config.group_configs import group_times, sets_heartbeat_interval
+from ottla_broker.config.quota_keys import QuotaKeys
 from ottla_broker.config.security_keys import SaslKeys
+from ottla_broker.config.server_keys import NetworkKeys
 from ottla_broker.config.topics import log_config
 from ottla_broker.controller.client_quotas import LocalConfigs, QuotaAdmin
 from ottla_broker.controller.standalone import StandaloneController
@@ -134,6 +136,10 @@ class Broker:
             config.max_connection_creation_rate,
             Windows(config.quota_window_num, config.quota_window_size_seconds * 1000),
         )
+        if config.zookeeper_connect and len(config.endpoints) > 1:
+            # Clients on other listeners must not keep brokers from each other.
+            self._quotas.protected = self._quotas.rates.protected = config.inter_broker_endpoint.name
+        self._limit_listeners()
 
     async def start(self) -> None:
         """Start everything, and accept clients. Raises StartError if a step fails; earlier ones are undone."""
@@ -567,6 +573,7 @@ class Broker:
             )
             for endpoint, sock in zip(config.endpoints, sockets, strict=True)
         ]
+        self._quotas.close_idlest = self._close_idlest
         self.endpoints: list[Endpoint] = [
             endpoint.bound(acceptor.port)
             for endpoint, acceptor in zip(config.endpoints, self._acceptors, strict=True)
@@ -629,6 +636,36 @@ class Broker:
         self._quotas.update(config.max_connections, config.max_connections_per_ip, config.connection_limits)
         assert self._quotas.rates is not None
         self._quotas.rates.total = config.max_connection_creation_rate
+        self._limit_listeners()
+
+    def _limit_listeners(self) -> None:
+        assert self._quotas.rates is not None
+        for endpoint in self.config.endpoints:
+            name = endpoint.name
+            self._quotas.limit_listener(
+                name, self.config.limit_of_listener(name, NetworkKeys.max_connections)
+            )
+            self._quotas.rates.by_listener[name] = self.config.limit_of_listener(
+                name, QuotaKeys.max_connection_creation_rate
+            )
+
+    def _close_idlest(self) -> bool:
+        """Close the connection that was idle for the longest time, except those between brokers."""
+        idlest = min(
+            (
+                connection
+                for acceptor in self._acceptors
+                if acceptor.name != self._quotas.protected
+                for processor in acceptor.processors
+                for connection in processor.connections
+            ),
+            key=lambda connection: connection.last_active,
+            default=None,
+        )
+        if idlest is None:
+            return False
+        idlest.close("there are more connections than max.connections, and it was idle the longest")
+        return True
 
     async def stop(self) -> None:
         """Stop cleanly, undoing every step of the start that was reached."""

@@ -260,8 +260,8 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
         ),
         ({"group_share_enable": "true"}, "group.share.enable: Share groups are not built yet."),
         (
-            {"listener_name_plaintext_max_connections": "5"},
-            "listener.name.plaintext.max.connections: max.connections can't be set for a single listener",
+            {"listener_name_plaintext_num_network_threads": "5"},
+            "listener.name.plaintext.num.network.threads: num.network.threads can't be set for a single listener",
         ),
         (
             {"listener_name_plaintext_ssl_keystor_location": "5"},

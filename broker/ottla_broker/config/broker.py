@@ -21,6 +21,7 @@ from ottla_broker.config.log_keys import LogKeys, TopicDefaultKeys
 from ottla_broker.config.metrics_keys import MetricsKeys
 from ottla_broker.config.model import (
     IGNORED,
+    INT_MAX,
     READ_ONLY,
     UNSUPPORTED,
     ConfigError,
@@ -166,6 +167,11 @@ class BrokerConfig(
         if mechanism:
             text = given.get(full_name(listener, key, mechanism), text)
         return key.default if text is None else key.parse(text)
+
+    def limit_of_listener(self, listener: str, key: Key[int]) -> int:
+        """Return a listener's own limit, which holds in addition to the broker's; ``INT_MAX`` for none."""
+        text = self._given_texts().get(full_name(listener, key))
+        return INT_MAX if text is None else int(key.parse(text))
 
     def settings_with(self, broker: Mapping[str, str]) -> dict[str, str]:
         """Return all settings as they would be with ``broker`` as this broker's settings made at runtime."""

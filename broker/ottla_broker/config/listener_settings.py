@@ -11,7 +11,9 @@ from typing import Any, Final, NamedTuple
 
 from ottla_broker.config.model import Key, keys_of, nearest
 from ottla_broker.config.oauth_keys import OAuthKeys
+from ottla_broker.config.quota_keys import QuotaKeys
 from ottla_broker.config.security_keys import SaslKeys, TlsKeys
+from ottla_broker.config.server_keys import NetworkKeys
 
 PREFIX: Final = "listener.name."
 
@@ -22,6 +24,8 @@ _OF_MECHANISMS: Final = frozenset(
 )
 """The keys that can be set for one mechanism."""
 _GLOBAL: Final = frozenset((SaslKeys.connection_failed_authentication_delay_ms.name,))
+LIMITS: Final = (NetworkKeys.max_connections, QuotaKeys.max_connection_creation_rate)
+"""Limits that a listener has in addition to the broker's: it doesn't take over those of the broker."""
 
 
 class ListenerSetting(NamedTuple):
@@ -35,12 +39,13 @@ class ListenerSetting(NamedTuple):
 @cache
 def scoped_keys() -> Mapping[str, Key[Any]]:
     """The keys that can be set for one listener."""
-    return {
+    found = {
         name: key
         for owner in (TlsKeys, SaslKeys, OAuthKeys)
         for name, key in keys_of(owner).items()
         if name not in _GLOBAL
     }
+    return {**found, **{key.name: key for key in LIMITS}}
 
 
 def listener_setting(name: str) -> ListenerSetting | None:

@@ -128,18 +128,18 @@ class Acceptor:
             host, port = address[0].removeprefix("::ffff:"), address[1]
             try:
                 # As in Kafka, a connection over the limit is accepted and waits: another listener may have been first.
-                await self._quotas.room()
+                await self._quotas.room(self.name)
                 rates = self._quotas.rates
                 too_early = 0.0 if rates is None else rates.refused_for(host)
                 if too_early:
                     self._refuse_later(sock, too_early)
-                elif self._quotas.admit(host):
+                elif self._quotas.admit(self.name, host):
                     self.processors[turn].assign(sock, host, port)
                     turn = (turn + 1) % len(self.processors)
                 else:
                     _log.warning("too many connections from one address", client=host, listener=self.name)
                     sock.close()
-                if rates is not None and (wait := rates.delay()):
+                if rates is not None and (wait := rates.delay(self.name)):
                     await self._clock.sleep(wait)
             except BaseException:
                 sock.close()

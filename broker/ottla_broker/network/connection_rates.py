@@ -1,4 +1,4 @@
-"""How fast clients may connect: in all (``max.connection.creation.rate``), and from one address (KIP-612)."""
+"""How fast clients may connect (KIP-612): in all, on a listener, and from one address."""
 
 from __future__ import annotations
 
@@ -18,13 +18,18 @@ class ConnectionRates:
 
     Attributes:
         total: the most connections per second; ``INT_MAX`` for no limit.
+        by_listener: the most on single listeners (``listener.name.<name>.max.connection.creation.rate``).
+        protected: the listener of other brokers, for which the total doesn't hold; None if there is none.
     """
 
     def __init__(self, clock: Clock, total: int, windows: Windows) -> None:
         self.total = total
+        self.by_listener: dict[str, int] = {}
+        self.protected: str | None = None
         self._clock = clock
         self._windows = windows
         self._all = Rate(*windows)
+        self._of_listener: dict[str, Rate] = {}
         self._default: float | None = None
         self._limits: dict[str, float] = {}
         self._by_ip: OrderedDict[str, Rate] = OrderedDict()
@@ -38,13 +43,21 @@ class ConnectionRates:
         else:
             self._limits[ip] = rate
 
-    def delay(self) -> float:
-        """Count a connection; returns how many seconds to wait before the next one is accepted."""
-        if self.total >= INT_MAX:
-            return 0.0
+    def delay(self, listener: str) -> float:
+        """Count a connection of a listener; returns how many seconds to wait before it accepts the next one."""
         now_ms = int(self._clock.monotonic() * 1000)
-        self._all.record(1, now_ms)
-        return self._all.throttle_ms(self.total, now_ms) / 1000
+        waits_ms = 0
+        if self.total < INT_MAX and listener != self.protected:
+            self._all.record(1, now_ms)
+            waits_ms = self._all.throttle_ms(self.total, now_ms)
+        limit = self.by_listener.get(listener, INT_MAX)
+        if limit < INT_MAX:
+            rate = self._of_listener.get(listener)
+            if rate is None:
+                rate = self._of_listener[listener] = Rate(*self._windows)
+            rate.record(1, now_ms)
+            waits_ms = max(waits_ms, rate.throttle_ms(limit, now_ms))
+        return waits_ms / 1000
 
     def refused_for(self, ip: str) -> float:
         """Count a connection from an address; returns for how many seconds it comes too early, 0 if it doesn't."""

@@ -100,7 +100,7 @@ class Processor:
             local = sock.getsockname()
         except OSError as error:
             _log.warning("connection lost at once", client=f"{host}:{port}", error=str(error))
-            self.quotas.leave(host)
+            self.quotas.leave(self.listener, host)
             sock.close()
             return
         self.accepted += 1
@@ -118,7 +118,9 @@ class Processor:
         def done(channel: TlsSocket, principal: Principal) -> None:
             self._serve(TlsConnection(self, channel, host, name, self.listener, principal))
 
-        handshake = Handshake(sock, name, tls, self.loop, self.clock, done, lambda: self.quotas.leave(host))
+        handshake = Handshake(
+            sock, name, tls, self.loop, self.clock, done, lambda: self.quotas.leave(self.listener, host)
+        )
         try:
             handshake.start()
         except OSError as error:
@@ -153,7 +155,7 @@ class Processor:
     def forget(self, connection: Connection) -> None:
         """Called by a connection that has closed."""
         self.connections.discard(connection)
-        self.quotas.leave(connection.client_host)
+        self.quotas.leave(self.listener, connection.client_host)
 
     def stop_reading(self) -> None:
         """Read no more requests; pending ones are still answered."""
