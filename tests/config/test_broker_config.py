@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla_broker.config import BrokerConfig, ConfigError, InvalidValue, load_config
+from ottla_broker.config.oauth_keys import UNSECURED_TOKENS
 from ottla_protocol.sasl.jaas import parse_login
 
 
@@ -387,6 +388,11 @@ def test_listeners() -> None:
 
 _TLS = {"listeners": "SSL://:9093", "ssl.keystore.location": "/broker.pem"}
 _SCRAM = {"listeners": "SASL_PLAINTEXT://:9093", "sasl.enabled.mechanisms": "SCRAM-SHA-512"}
+_UNSIGNED = {
+    **_SCRAM,
+    "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
+    "listener.name.sasl_plaintext.oauthbearer.sasl.server.callback.handler.class": UNSECURED_TOKENS,
+}
 _METRICS = {"metrics.listener": "0.0.0.0:9404"}
 
 
@@ -409,6 +415,7 @@ _METRICS = {"metrics.listener": "0.0.0.0:9404"}
         ),
         ({**_TLS, "listener.name.ssl.ssl.client.auth": "required"}, []),
         (_SCRAM, []),
+        (_UNSIGNED, ["listeners: SASL_PLAINTEXT://:9093"]),
         (_METRICS, ["metrics.listener: 0.0.0.0:9404"]),
         (
             {**_METRICS, "listeners": "PLAINTEXT://10.0.0.1:1"},

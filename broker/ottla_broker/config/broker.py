@@ -31,13 +31,14 @@ from ottla_broker.config.model import (
     keys_of,
     nearest,
 )
-from ottla_broker.config.oauth_keys import OAuthKeys
+from ottla_broker.config.oauth_keys import UNSECURED_TOKENS, OAuthKeys
 from ottla_broker.config.properties import read_properties
 from ottla_broker.config.quota_keys import QuotaKeys
 from ottla_broker.config.sasl import check_sasl
 from ottla_broker.config.security_keys import SaslKeys, TlsKeys
 from ottla_broker.config.server_keys import NetworkKeys, ServerKeys
 from ottla_broker.config.transaction_keys import TransactionKeys
+from ottla_protocol.sasl.mechanism import OAUTHBEARER
 
 if TYPE_CHECKING:
     from ottla_broker.log.user_retention import PolicySettings
@@ -349,13 +350,20 @@ class BrokerConfig(
         wrong = exposure.unknown_name(self.endpoints, allowed)
         if wrong is not None:
             raise self._error(exposure.KEY, wrong)
-        auth = TlsKeys.ssl_client_auth
-        for found in exposure.exposures(
-            self.endpoints, lambda name: self.of_listener(name, auth), self.metrics_listener
-        ):
+        for found in exposure.exposures(self.endpoints, self._authenticates, self.metrics_listener):
             if not exposure.is_allowed(found, allowed):
                 raise self._error(found.key, exposure.refusal(found))
             self.warnings.append(exposure.warning(found))
+
+    def _authenticates(self, endpoint: Endpoint) -> bool:
+        """Whether the clients of a listener prove who they are; anyone can write tokens without signatures."""
+        name = endpoint.name
+        if not endpoint.uses_sasl:
+            return endpoint.uses_tls and self.of_listener(name, TlsKeys.ssl_client_auth) == "required"
+        if OAUTHBEARER not in self.of_listener(name, SaslKeys.sasl_enabled_mechanisms):
+            return True
+        validator = OAuthKeys.sasl_server_callback_handler_class
+        return self.of_listener(name, validator, mechanism=OAUTHBEARER) != UNSECURED_TOKENS
 
     def _set_folders(self) -> None:
         text = self.log_dirs if self.log_dirs is not None else self.log_dir

@@ -44,15 +44,11 @@ def is_loopback(host: str) -> bool:
 
 
 def exposures(
-    endpoints: Sequence[Endpoint], client_auth: Callable[[str], str], metrics_listener: str
+    endpoints: Sequence[Endpoint], authenticates: Callable[[Endpoint], bool], metrics_listener: str
 ) -> Iterator[Exposure]:
-    """The listeners beyond loopback without SASL or required client certificates, and the metrics listener.
-
-    ``client_auth`` returns ``ssl.client.auth`` of a listener.
-    """
+    """The listeners beyond loopback whose clients don't prove who they are, and the metrics listener there."""
     for endpoint in endpoints:
-        proves = endpoint.uses_sasl or (endpoint.uses_tls and client_auth(endpoint.name) == "required")
-        if not proves and not is_loopback(endpoint.host):
+        if not is_loopback(endpoint.host) and not authenticates(endpoint):
             advice = "give it SASL or client certificates, or bind it to 127.0.0.1"
             yield Exposure("listeners", endpoint.name, str(endpoint), advice)
     address = parse_address(metrics_listener)

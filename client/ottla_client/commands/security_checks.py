@@ -170,17 +170,17 @@ def mechanisms(seen: Seen) -> Iterator[Finding]:
         if not listener.sasl or "OAUTHBEARER" not in offered:
             continue
         prefix = f"listener.name.{listener.name.lower()}.oauthbearer."
-        checks = any(
-            listener.value(key) or listener.settings.get(prefix + key)
-            for key in ("sasl.oauthbearer.jwks.endpoint.url", "sasl.server.callback.handler.class")
+        handler, url = (
+            listener.settings.get(prefix + key) or listener.value(key)
+            for key in ("sasl.server.callback.handler.class", "sasl.oauthbearer.jwks.endpoint.url")
         )
-        if not checks:
+        if "Unsecured" in handler or not (handler or url):
             yield Finding(
                 CRITICAL,
                 "unsecured-tokens",
                 listener.subject,
-                "OAUTHBEARER has no keys to check tokens with: Kafka then accepts unsigned ones for any user.",
-                "Set sasl.oauthbearer.jwks.endpoint.url, or take OAUTHBEARER out of sasl.enabled.mechanisms.",
+                "OAUTHBEARER accepts tokens without signatures, which anyone can write for any user.",
+                "Set sasl.oauthbearer.jwks.endpoint.url and the handler OAuthBearerValidatorCallbackHandler.",
             )
 
 

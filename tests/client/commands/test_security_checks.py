@@ -93,6 +93,14 @@ _PLAIN = {
         (
             {
                 "sasl.enabled.mechanisms": "OAUTHBEARER",
+                "sasl.oauthbearer.jwks.endpoint.url": "file:///keys",
+                "listener.name.sasl_ssl.oauthbearer.sasl.server.callback.handler.class": "a.UnsecuredHandler",
+            },
+            {("critical", "unsecured-tokens")},
+        ),
+        (
+            {
+                "sasl.enabled.mechanisms": "OAUTHBEARER",
                 "sasl.oauthbearer.jwks.endpoint.url": "https://login.example.org/keys",
             },
             set(),
