@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ottla_client.connection import Connection
 from ottla_client.deadline import Deadline
 from ottla_client.errors import (
+    AuthenticationError,
     BootstrapError,
     BrokerError,
     ClientError,
@@ -115,11 +116,11 @@ class Cluster:
                 if not (is_retriable(error) or isinstance(error, ConnectError)):
                     raise
                 if all(self._is_final(address) for address in self.bootstrap):
-                    raise BootstrapError(self._bootstrap_report("")) from error
+                    raise BootstrapError(self._bootstrap_report("")) from self._refused_login() or error
             failures += 1
             delay = self.backoff.after(failures)
             if deadline.left() <= delay:
-                raise BootstrapError(self._bootstrap_report(" in time"))
+                raise BootstrapError(self._bootstrap_report(" in time")) from self._refused_login()
             if failures == 1:
                 log.warning("%s; trying again", self._bootstrap_report(" yet"))
             await asyncio.sleep(delay)
@@ -127,6 +128,11 @@ class Cluster:
     def _is_final(self, address: tuple[str, int]) -> bool:
         error = self._pool.error(("bootstrap", address))
         return error is not None and not is_retriable(error)
+
+    def _refused_login(self) -> AuthenticationError | None:
+        """What a bootstrap server said that refuses the login."""
+        errors = (self._pool.error(("bootstrap", address)) for address in self.bootstrap)
+        return next((error for error in errors if isinstance(error, AuthenticationError)), None)
 
     def _bootstrap_report(self, when: str) -> str:
         did = []

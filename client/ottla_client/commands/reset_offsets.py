@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from ..errors import ClientError
-from ..types import OffsetAndMetadata, TopicPartition
+from ..types import TopicPartition
+from . import reset_plans
 from .admin_common import (
     admin_of,
     count_of,
@@ -30,20 +30,6 @@ from .timefmt import now_ms
 
 if TYPE_CHECKING:
     from ..admin import Admin
-
-
-@dataclass(frozen=True, slots=True)
-class Now:
-    """The basis for the new offsets."""
-
-    admin: Admin
-    committed: Mapping[TopicPartition, OffsetAndMetadata]
-    starts: Mapping[TopicPartition, int]
-    ends: Mapping[TopicPartition, int]
-
-
-Plan = Callable[[Now], Awaitable[dict[TopicPartition, int]]]
-"""The new offset of each partition, before it is brought into the log's bounds."""
 
 
 @click.command("reset-offsets", short_help="Set where a group continues reading.")
@@ -110,24 +96,24 @@ async def reset_offsets(
     ottla groups reset-offsets etl --all-topics --to-current --export > before.csv
     ottla groups reset-offsets etl --from-file before.csv --execute
     """
-    plans: list[Plan] = []
+    plans: list[reset_plans.Plan] = []
     if to_earliest:
-        plans.append(_to_earliest)
+        plans.append(reset_plans.to_earliest)
     if to_latest:
-        plans.append(_to_latest)
+        plans.append(reset_plans.to_latest)
     if to_current:
-        plans.append(_to_current)
+        plans.append(reset_plans.to_current)
     if to_offset is not None:
-        plans.append(_to_offset(to_offset))
+        plans.append(reset_plans.to_offset(to_offset))
     if shift_by is not None:
-        plans.append(_shift(shift_by))
+        plans.append(reset_plans.shift(shift_by))
     if to_datetime is not None:
-        plans.append(_to_time(moment_in(to_datetime, "--to-datetime")))
+        plans.append(reset_plans.to_time(moment_in(to_datetime, "--to-datetime")))
     if by_duration is not None:
-        plans.append(_to_time(now_ms() - duration_in(by_duration, "--by-duration")))
+        plans.append(reset_plans.to_time(now_ms() - duration_in(by_duration, "--by-duration")))
     listed = None if from_file is None else _read(from_file)
     if listed is not None:
-        plans.append(_as_listed(listed))
+        plans.append(reset_plans.as_listed(listed))
     if len(plans) != 1:
         raise click.UsageError(
             "give one of --to-earliest, --to-latest, --to-offset, --to-datetime, --by-duration, --shift-by, "
@@ -147,13 +133,11 @@ async def _reset(
     console: Console,
     name: str,
     wanted: Mapping[str, Collection[int] | None],
-    plan: Plan,
+    plan: reset_plans.Plan,
     *,
     execute: bool,
     export: bool,
 ) -> None:
-    from ..admin import OffsetSpec
-
     async with admin_of(console) as admin:
         members = await _members(console, admin, name, may_be_new=bool(wanted))
         if members and execute:
@@ -172,16 +156,9 @@ async def _reset(
                 raise click.ClickException(
                     f"group {name} has not committed any offsets; name topics by --topic"
                 )
-        starts = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
-        ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
-        now = Now(
-            admin,
-            {p: committed[p] for p in partitions if p in committed},
-            {p: found.offset for p, found in starts.items()},
-            {p: found.offset for p, found in ends.items()},
-        )
+        now = await reset_plans.gather_now(admin, committed, partitions)
         asked_for = await plan(now)
-        new = {p: min(max(offset, now.starts[p]), now.ends[p]) for p, offset in asked_for.items()}
+        new = reset_plans.within(now, asked_for)
         for p, offset in new.items():
             if offset != asked_for[p]:
                 console.note(f"{p}: offset {asked_for[p]} is outside the log; using {offset}")
@@ -231,50 +208,6 @@ async def _members(console: Console, admin: Admin, name: str, *, may_be_new: boo
         raise missing
     console.note(f"{missing.message}; these offsets create it")
     return 0
-
-
-async def _to_earliest(now: Now) -> dict[TopicPartition, int]:
-    return dict(now.starts)
-
-
-async def _to_latest(now: Now) -> dict[TopicPartition, int]:
-    return dict(now.ends)
-
-
-async def _to_current(now: Now) -> dict[TopicPartition, int]:
-    return {p: now.committed[p].offset if p in now.committed else end for p, end in now.ends.items()}
-
-
-def _to_offset(offset: int) -> Plan:
-    async def plan(now: Now) -> dict[TopicPartition, int]:
-        return dict.fromkeys(now.ends, offset)
-
-    return plan
-
-
-def _shift(by: int) -> Plan:
-    async def plan(now: Now) -> dict[TopicPartition, int]:
-        for partition in now.ends:
-            if partition not in now.committed:
-                raise click.ClickException(f"{partition}: no committed offset to shift")
-        return {p: committed.offset + by for p, committed in now.committed.items()}
-
-    return plan
-
-
-def _to_time(milliseconds: int) -> Plan:
-    async def plan(now: Now) -> dict[TopicPartition, int]:
-        found = await now.admin.list_offsets(dict.fromkeys(now.ends, max(0, milliseconds)))
-        return {p: now.ends[p] if at.offset < 0 else at.offset for p, at in found.items()}
-
-    return plan
-
-
-def _as_listed(listed: Mapping[TopicPartition, int]) -> Plan:
-    async def plan(now: Now) -> dict[TopicPartition, int]:
-        return {p: listed[p] for p in now.ends}
-
-    return plan
 
 
 def _read(file: TextIO) -> dict[TopicPartition, int]:

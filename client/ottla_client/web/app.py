@@ -1,0 +1,56 @@
+"""The console as an aiohttp application: which page is where."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from .login import Login
+from .pages import groups, messages, overview, topics
+from .settings import WebSettings
+from .site import Site
+
+MOST_FORM_BYTES = 256 << 10
+
+
+def build(settings: WebSettings) -> web.Application:
+    """The application, which connects to the cluster when it starts. Raises ConfigurationError."""
+    site = Site(settings)
+    app = web.Application(middlewares=[site.guard], client_max_size=MOST_FORM_BYTES)
+    app.on_response_prepare.append(site.prepare)
+
+    async def running(_: web.Application) -> AsyncIterator[None]:
+        try:
+            await site.sessions.start()
+            yield
+        finally:
+            await site.sessions.close()
+            site.audit.close()
+
+    app.cleanup_ctx.append(running)
+    login = Login(site)
+    changes = groups.GroupChanges(site)
+    app.add_routes(
+        [
+            web.get("/", site.page(overview.overview)),
+            web.get("/brokers", site.page(overview.brokers)),
+            web.get(r"/brokers/{broker:\d{1,9}}", site.page(overview.broker)),
+            web.get("/topics", site.page(topics.topics)),
+            web.get("/topics/{topic}", site.page(topics.topic)),
+            web.get("/topics/{topic}/messages", site.page(messages.messages)),
+            web.get("/topics/{topic}/found", site.stream(messages.found)),
+            web.get("/topics/{topic}/{partition}/{offset}", site.page(messages.message)),
+            web.get("/topics/{topic}/{partition}/{offset}/value", site.page(messages.download)),
+            web.get("/groups", site.page(groups.groups)),
+            web.get("/group", site.page(groups.group)),
+            web.post("/group/reset", site.form(changes.reset)),
+            web.post("/group/delete", site.form(changes.delete)),
+            web.post("/confirm", site.form(site.confirm)),
+            web.get("/login", login.form),
+            web.post("/login", login.log_in),
+            web.post("/logout", login.log_out),
+            web.get("/static/{name}", site.asset),
+        ]
+    )
+    return app

@@ -1,0 +1,77 @@
+"""The result of a call to the cluster, shared by all who want it at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+_SHARE: Final = 20
+"""A call that took a second is repeated after that many, so that open pages cost a slow cluster little."""
+_MOST: Final = 60.0
+
+
+class Cached(Generic[T]):
+    """Keeps a result for ``least`` seconds, and longer if it took long. Failures aren't kept.
+
+    It belongs to one event loop. A caller that is cancelled doesn't cancel the call, which others may wait for.
+    """
+
+    def __init__(self, call: Callable[[], Awaitable[T]], least: float) -> None:
+        self._call = call
+        self._least = least
+        self._task: asyncio.Task[T] | None = None
+        self._until = 0.0
+        self._value: T | None = None
+        self._has = False
+        self.at = 0.0
+        """When the last result came, on the event loop's clock."""
+
+    @property
+    def last(self) -> T | None:
+        """The last result, however old."""
+        return self._value
+
+    @property
+    def running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    async def get(self) -> T:
+        loop = asyncio.get_running_loop()
+        if self._has and loop.time() < self._until:
+            return self._value  # type: ignore[return-value]
+        return await asyncio.shield(self._started())
+
+    def refresh(self) -> None:
+        """Start a call if the result is too old, without waiting for it."""
+        if not self._has or asyncio.get_running_loop().time() >= self._until:
+            self._started()
+
+    def _started(self) -> asyncio.Task[T]:
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+            # Its waiters get the error; without any, it is shown by the next page that asks.
+            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return self._task
+
+    async def _run(self) -> T:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        value = await self._call()
+        self.at = loop.time()
+        self._until = self.at + min(max(self._least, _SHARE * (self.at - started)), max(_MOST, self._least))
+        self._value, self._has = value, True
+        return value
+
+    def forget(self) -> None:
+        """Ask again next time: something was changed."""
+        self._until = 0.0
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await self._task

@@ -1,0 +1,201 @@
+"""Groups of every generation: lag over time, members, resetting offsets, deleting."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import click
+from aiohttp import web
+
+from ...commands import reset_plans
+from ...commands.admin_common import duration_in, known_partitions, partitions_in, plural
+from ...commands.timefmt import now_ms
+from ...errors import ClientError
+from ...types import TopicPartition
+from ..rendering import View, link, paged
+from ..search import local_time, zone
+from ..sessions import Change, Session
+from ..site import Site, number_in
+
+_MOST_MEMBERS = 200
+RESETS = ("earliest", "latest", "offset", "time", "duration", "shift")
+
+
+async def groups(request: web.Request, session: Session) -> View:
+    """A page of groups with their lags, those with members first."""
+    watch = session.watch
+    listed = await watch.groups.get()
+    text = request.query.get("q", "")[:250]
+    state = request.query.get("state", "")
+    names = sorted(
+        (
+            name
+            for name, group in listed.items()
+            if text.lower() in name.lower() and (not state or group.state == state)
+        ),
+        key=lambda name: (listed[name].state in ("Empty", "Dead"), name),
+    )
+    part = paged(names, number_in(request.query, "page", 1, 1, 10**6))
+    lags = await watch.lags_of(part.rows)
+    rows = [
+        {
+            "name": name,
+            "group": listed[name],
+            "failed": str(lags[name]) if isinstance(lags[name], ClientError) else "",
+            "history": watch.histories.get(name),
+        }
+        for name in part.rows
+    ]
+    return View(
+        "groups.html",
+        {
+            "part": part,
+            "rows": rows,
+            "q": text,
+            "state": state,
+            "states": sorted(Counter(group.state for group in listed.values()).items()),
+            "total": len(listed),
+        },
+        live=True,
+    )
+
+
+async def group(request: web.Request, session: Session) -> View:
+    """One group: partitions with lag, members, and forms to change it."""
+    from ...admin import is_unknown_group
+
+    name = request.query.get("id", "")
+    watch = session.watch
+    try:
+        described = (await session.admin.describe_groups([name]))[name]
+    except ClientError as error:
+        if not is_unknown_group(error):
+            raise
+        raise click.ClickException(f"unknown group {name[:250]!r}; it may have been deleted") from None
+    found = (await watch.lags_of([name]))[name]
+    if isinstance(found, ClientError):
+        raise found
+    owners = {p: member for member in described.members for p in member.assignment}
+    lags = sorted(found.items(), key=lambda item: (-(item[1].records or 0), item[0]))
+    part = paged(lags, number_in(request.query, "page", 1, 1, 10**6), 100)
+    return View(
+        "group.html",
+        {
+            "name": name,
+            "group": described,
+            "members": described.members[:_MOST_MEMBERS],
+            "more_members": max(0, len(described.members) - _MOST_MEMBERS),
+            "part": part,
+            "owners": owners,
+            "history": watch.histories.get(name),
+            "topics": sorted({p.topic for p in found}),
+            "zone": zone(),
+        },
+        live=True,
+    )
+
+
+def _plan(form: Any) -> tuple[reset_plans.Plan, str]:
+    """How offsets are to be reset, and how that reads."""
+    kind = str(form.get("to", ""))
+    text = str(form.get("value", "")).strip()
+    if kind == "earliest":
+        return reset_plans.to_earliest, "to the first record"
+    if kind == "latest":
+        return reset_plans.to_latest, "to the end"
+    if kind == "offset":
+        offset = number_in({"offset": text}, "offset", 0)
+        return reset_plans.to_offset(offset), f"to offset {offset:,}"
+    if kind == "time":
+        return reset_plans.to_time(local_time(text)), f"to {text}"
+    if kind == "duration":
+        return reset_plans.to_time(now_ms() - duration_in(text, "value")), f"to {text} ago"
+    if kind == "shift":
+        digits = text.removeprefix("-").removeprefix("+")
+        if not digits.isdecimal() or not digits.isascii() or len(digits) > 18:
+            raise click.BadParameter(f"value is {text[:40]!r}; a number such as -100 is needed")
+        return reset_plans.shift(int(text)), f"by {int(text):+,}"
+    raise click.BadParameter(f"to is {kind[:40]!r}; it is one of {', '.join(RESETS)}")
+
+
+class GroupChanges:
+    """Proposals to change groups."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    async def reset(self, request: web.Request, session: Session) -> View:
+        """Compute the new offsets, and ask whether to set them. Exactly those that were shown are set."""
+        form = await request.post()
+        name = str(form.get("id", ""))
+        plan, how = _plan(form)
+        admin = session.admin
+        described = (await admin.describe_groups([name]))[name]
+        committed = await admin.list_group_offsets(name)
+        chosen = str(form.get("topic", "")).strip()
+        there = await admin.list_topics(include_internal=True)
+        if chosen:
+            topic, numbers = partitions_in(chosen, "topic")
+            if topic not in there:
+                raise click.BadParameter(f"unknown topic {topic[:250]!r}")
+            partitions = known_partitions({topic: numbers}, there)
+        else:
+            partitions = sorted(
+                p for p in committed if p.topic in there and p.partition in there[p.topic].partitions
+            )
+        if not partitions:
+            raise click.BadParameter(f"group {name} has not committed any offsets; name a topic")
+        if described.members:
+            raise click.ClickException(
+                f"group {name} has {plural(len(described.members), 'member')}: stop its consumers, then reset its"
+                " offsets"
+            )
+        now = await reset_plans.gather_now(admin, committed, partitions)
+        new = reset_plans.within(now, await plan(now))
+
+        async def run() -> None:
+            await admin.alter_group_offsets(name, new)
+
+        def line(p: TopicPartition, offset: int) -> str:
+            before = f"{committed[p].offset:,}" if p in committed else "none"
+            return f"{p}: {before} → {offset:,} (lag then {now.ends[p] - offset:,})"
+
+        change = Change(
+            f"Reset the offsets of group {name} {how}",
+            [line(p, offset) for p, offset in sorted(new.items())],
+            run,
+            link("/group", id=name),
+            {
+                "action": "reset-offsets",
+                "group": name,
+                "offsets": {str(p): offset for p, offset in sorted(new.items())},
+                "before": {str(p): committed[p].offset for p in sorted(new) if p in committed},
+            },
+            "The group reads on from these offsets: records are read again, or skipped.",
+        )
+        return self._site.propose(session, change)
+
+    async def delete(self, request: web.Request, session: Session) -> View:
+        """Ask whether to delete a group."""
+        name = str((await request.post()).get("id", ""))
+        described = (await session.admin.describe_groups([name]))[name]
+        if described.members:
+            raise click.ClickException(
+                f"group {name} has {plural(len(described.members), 'member')}: stop its consumers, then delete it"
+            )
+        committed = await session.admin.list_group_offsets(name)
+
+        async def run() -> None:
+            await session.admin.delete_groups([name])
+
+        change = Change(
+            f"Delete group {name}",
+            [f"{p}: committed offset {each.offset:,} is lost" for p, each in sorted(committed.items())]
+            or ["It has no committed offsets."],
+            run,
+            "/groups",
+            {"action": "delete-group", "group": name},
+            "Its committed offsets can't be brought back.",
+        )
+        return self._site.propose(session, change)

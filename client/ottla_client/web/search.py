@@ -1,0 +1,285 @@
+"""Finding records in a topic: from an offset or a time on, the last ones, by key, or by what their values contain.
+
+Records are read and compared as Arrow columns, so that a filter over a million of them takes a second or two. A search
+ends with the ends that the partitions had when it began, with enough hits, or at a bound, and reports where it got to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ..consumer import Consumer
+from ..errors import ConfigurationError
+from ..types import OffsetSpec, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..types import ListedOffset
+    from .sessions import Session
+
+MOST_HITS: Final = 500
+MOST_RECORDS: Final = 50_000_000
+MOST_SECONDS: Final = 120.0
+_AT_ONCE: Final = 50_000
+_FETCH_BYTES: Final = 4 << 20
+_BUFFERED_BYTES: Final = 16 << 20
+_LONGEST_PATTERN: Final = 1_000
+_QUIET_POLLS: Final = 3
+_POLL_MS: Final = 2_000
+
+STARTS: Final = ("latest", "earliest", "offset", "time")
+
+
+class Found(NamedTuple):
+    """A record. ``timestamp`` is in milliseconds, None without one."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to look for. ``contains`` is text, or a regular expression of RE2, which takes linear time.
+
+    ``start`` is one of STARTS; ``at`` is its offset or its time in milliseconds.
+    """
+
+    topic: str
+    partition: int | None = None
+    start: str = "latest"
+    at: int = 0
+    key: str = ""
+    contains: str = ""
+    is_regex: bool = False
+    committed: bool = False
+    limit: int = 50
+
+    @property
+    def filters(self) -> bool:
+        return bool(self.key or self.contains)
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a search is. ``why`` is set once it has ended before it saw everything."""
+
+    scanned: int = 0
+    size: int = 0
+    hits: int = 0
+    left: int = 0
+    why: str = ""
+    next: dict[int, int] = field(default_factory=dict)
+
+
+def check(query: Query) -> None:
+    """Raises ConfigurationError for a filter that can't be right."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if len(query.contains) > _LONGEST_PATTERN or len(query.key) > _LONGEST_PATTERN:
+        raise ConfigurationError(f"a filter may have {_LONGEST_PATTERN:,} characters")
+    if query.is_regex:
+        try:
+            pc.match_substring_regex(pa.array([b""]), query.contains)
+        except pa.ArrowInvalid as error:
+            raise ConfigurationError(f"the regular expression is wrong: {error}") from None
+
+
+def _consumer(session: Session, query: Query) -> Consumer:
+    return Consumer(
+        **session.client,
+        client_id="ottla-console",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed" if query.committed else "read_uncommitted",
+        max_partition_fetch_bytes=_FETCH_BYTES,
+        fetch_max_bytes=_BUFFERED_BYTES,
+        default_api_timeout_ms=30_000,
+    )
+
+
+async def _bounds(
+    session: Session, query: Query
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Where to begin in each partition, and where to end."""
+    admin = session.admin
+    topic = (await admin.describe_topics([query.topic]))[query.topic]
+    if query.partition is not None and query.partition not in topic.partitions:
+        raise ConfigurationError(
+            f"topic {query.topic} has {len(topic.partitions)} partitions, no {query.partition}"
+        )
+    wanted = [
+        TopicPartition(query.topic, number)
+        for number, each in topic.partitions.items()
+        if each.leader is not None and query.partition in (None, number)
+    ]
+    if not wanted:
+        raise ConfigurationError(
+            "no partition has a leader at the moment; try again when the brokers are back"
+        )
+    level = "read_committed" if query.committed else "read_uncommitted"
+
+    async def listed(spec: OffsetSpec | int) -> dict[TopicPartition, ListedOffset]:
+        return await admin.list_offsets(dict.fromkeys(wanted, spec), isolation_level=level)
+
+    starts = {p: each.offset for p, each in (await listed(OffsetSpec.EARLIEST)).items()}
+    ends = {p: each.offset for p, each in (await listed(OffsetSpec.LATEST)).items()}
+    if query.start == "time":
+        from_time = await listed(query.at)
+        begins = {p: ends[p] if from_time[p].offset < 0 else from_time[p].offset for p in wanted}
+    elif query.start == "offset":
+        begins = dict.fromkeys(wanted, query.at)
+    elif query.start == "latest" and not query.filters:
+        begins = {p: ends[p] - query.limit for p in wanted}
+    else:
+        begins = dict(starts)
+    begins = {p: min(max(begin, starts[p]), ends[p]) for p, begin in begins.items()}
+    return {p: begin for p, begin in begins.items() if begin < ends[p]}, ends
+
+
+async def search(session: Session, query: Query) -> AsyncGenerator[tuple[list[Found], Progress], None]:
+    """Hits as they are found, with the progress; at least one item. Closing it ends the reading at once."""
+    check(query)
+    begins, ends = await _bounds(session, query)
+    progress = Progress(left=sum(ends[p] - begin for p, begin in begins.items()))
+    if not begins:
+        yield [], progress
+        return
+    loop = asyncio.get_running_loop()
+    until = loop.time() + MOST_SECONDS
+    positions = dict(begins)
+    quiet = 0
+    async with _consumer(session, query) as consumer:
+        consumer.assign(list(begins))
+        for partition, begin in begins.items():
+            consumer.seek(partition, begin)
+        while positions:
+            table = await consumer.poll_arrow(timeout_ms=_POLL_MS, max_records=_AT_ONCE)
+            if table.num_rows:
+                quiet = 0
+                progress.scanned += table.num_rows
+                progress.size += table.nbytes
+                hits = await asyncio.to_thread(_matching, table, query, ends, query.limit - progress.hits)
+                progress.hits += len(hits)
+            else:
+                quiet += 1
+                hits = []
+            for partition in list(positions):
+                positions[partition] = await consumer.position(partition)
+                if positions[partition] >= ends[partition]:
+                    del positions[partition]
+                    consumer.pause(partition)
+            progress.left = sum(ends[p] - at for p, at in positions.items())
+            progress.next = {p.partition: at for p, at in positions.items()}
+            if progress.hits >= query.limit and query.filters:
+                progress.why = f"the first {query.limit:,} hits"
+            elif progress.scanned >= MOST_RECORDS:
+                progress.why = f"stopped after {progress.scanned:,} records"
+            elif loop.time() > until:
+                progress.why = f"stopped after {MOST_SECONDS:.0f} s"
+            elif quiet >= _QUIET_POLLS:
+                # Behind the last records there may be markers of transactions alone.
+                positions.clear()
+            if hits or progress.why or not positions or query.filters:
+                yield hits, progress
+            if progress.why:
+                return
+            if not query.filters and query.start != "latest" and progress.hits >= query.limit:
+                return
+
+
+def _matching(table: pa.Table, query: Query, ends: Mapping[TopicPartition, int], room: int) -> list[Found]:
+    """The rows that match, and that were there when the search began."""
+    import pyarrow.compute as pc
+
+    mask: Any = None
+    if query.contains:
+        find = pc.match_substring_regex if query.is_regex else pc.match_substring
+        mask = find(table["value"], query.contains)
+    if query.key:
+        keys = pc.equal(table["key"], query.key.encode())
+        mask = keys if mask is None else pc.and_(mask, keys)
+    if mask is not None:
+        table = table.filter(mask)
+    if query.filters:
+        table = table.slice(0, max(0, room))
+    return [each for each in _rows(table) if each.offset < ends[TopicPartition(each.topic, each.partition)]]
+
+
+def _rows(table: pa.Table) -> list[Found]:
+    import pyarrow as pa
+
+    columns = (
+        table["topic"].to_pylist(),
+        table["partition"].to_pylist(),
+        table["offset"].to_pylist(),
+        table["timestamp"].cast(pa.int64()).to_pylist(),
+        table["key"].to_pylist(),
+        table["value"].to_pylist(),
+    )
+    return [Found(*row) for row in zip(*columns, strict=True)]
+
+
+async def newest(session: Session, query: Query) -> tuple[list[Found], Progress]:
+    """The records of a query without a filter: the last ones, or the first ones from its start on, in order of time."""
+    kept: list[Found] = []
+    progress = Progress()
+    async for hits, progress in search(session, query):  # noqa: B007
+        kept += hits
+        if query.start == "latest":
+            kept = heapq.nlargest(query.limit, kept, key=_when)
+        else:
+            kept = heapq.nsmallest(query.limit, kept, key=_when)
+    return kept, progress
+
+
+def _when(found: Found) -> tuple[int, int, int]:
+    return (found.timestamp or -1, found.offset, found.partition)
+
+
+async def read_one(session: Session, topic: str, partition: int, offset: int) -> Found | None:
+    """The first record at or after an offset, with its headers; None at the end of the log."""
+    query = Query(topic, partition, "offset", offset)
+    begins, ends = await _bounds(session, query)
+    place = TopicPartition(topic, partition)
+    if place not in begins or offset >= ends[place]:
+        return None
+    async with _consumer(session, query) as consumer:
+        consumer.assign([place])
+        consumer.seek(place, begins[place])
+        for _ in range(_QUIET_POLLS):
+            for record in await consumer.poll(timeout_ms=_POLL_MS, max_records=1):
+                stamp = record.timestamp if record.timestamp >= 0 else None
+                return Found(
+                    topic, partition, record.offset, stamp, record.key, record.value, tuple(record.headers)
+                )
+    return None
+
+
+def local_time(text: str) -> int:
+    """Milliseconds of a time in a form; without a zone it is this machine's. Raises ConfigurationError."""
+    from ..commands.timefmt import parse_time
+
+    try:
+        moment = parse_time(text)
+    except (ValueError, OverflowError) as error:
+        raise ConfigurationError(str(error)) from None
+    if not 0 <= moment < 2**63:
+        raise ConfigurationError(f"{text[:40]!r}: timestamps start in 1970")
+    return moment
+
+
+def zone() -> str:
+    """The name of this machine's time zone, for forms."""
+    return datetime.now().astimezone().tzname() or "local time"

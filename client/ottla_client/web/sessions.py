@@ -1,0 +1,198 @@
+"""Sessions: who is logged in, with a client of their own, and the changes that wait to be confirmed."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..admin import Admin
+from ..errors import AuthenticationError, BootstrapError, ClientError
+from .watch import Watch
+
+MOST_SESSIONS: Final = 200
+MOST_PENDING: Final = 20
+PENDING_SECONDS: Final = 900.0
+LONGEST_SECONDS: Final = 12 * 3600.0
+"""A session ends then, however busy it is."""
+_TRIES: Final = 5
+_TRY_SECONDS: Final = 60.0
+_MOST_ADDRESSES: Final = 10_000
+_START_SECONDS: Final = 10.0
+
+
+@dataclass(slots=True)
+class Change:
+    """Something that is made when its person confirms it.
+
+    Attributes:
+        what: one line, imperative.
+        details: exactly what changes, one line each.
+        run: makes the change; what it raises ends up on the page.
+        back: the page to go to afterwards.
+        audit: fields of the audit log.
+    """
+
+    what: str
+    details: list[str]
+    run: Callable[[], Awaitable[object]]
+    back: str
+    audit: Mapping[str, object]
+    warning: str = ""
+    at: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One person at one browser. ``user`` is "" where nobody logs in."""
+
+    token: str
+    csrf: str
+    user: str
+    watch: Watch
+    client: Mapping[str, Any]
+    began: float
+    used: float
+    pending: dict[str, Change] = field(default_factory=dict)
+    busy: int = 0
+    ended: bool = False
+
+    @property
+    def admin(self) -> Admin:
+        return self.watch.admin
+
+    def matches(self, token: str) -> bool:
+        """Whether a form came from a page of this session."""
+        return hmac.compare_digest(self.csrf.encode(), token.encode())
+
+    def propose(self, change: Change) -> str:
+        """Keep a change until it is confirmed. Returns its token."""
+        now = change.at = asyncio.get_running_loop().time()
+        self.pending = {
+            token: each for token, each in self.pending.items() if now - each.at < PENDING_SECONDS
+        }
+        while len(self.pending) >= MOST_PENDING:
+            del self.pending[next(iter(self.pending))]
+        token = secrets.token_urlsafe(16)
+        self.pending[token] = change
+        return token
+
+    def confirm(self, token: str) -> Change | None:
+        """The change with this token, which is made at most once; None if it is too old or was made."""
+        change = self.pending.pop(token, None)
+        if change is None or asyncio.get_running_loop().time() - change.at >= PENDING_SECONDS:
+            return None
+        return change
+
+
+class TooManyTriesError(Exception):
+    """Logins from this address have failed too often; the message says when to try again."""
+
+
+class Sessions:
+    """All sessions of the console. Bounded: the one that was used longest ago makes room."""
+
+    def __init__(
+        self, client: Mapping[str, Any], timeout: float, minutes: float, refresh: float, *, logs_in: bool
+    ) -> None:
+        self._client = dict(client)
+        self._timeout = timeout
+        self._idle = minutes * 60
+        self._refresh = refresh
+        self._logs_in = logs_in
+        self._shared: Watch | None = None
+        self._all: dict[str, Session] = {}
+        self._failures: dict[str, list[float]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def _admin(self, options: Mapping[str, Any]) -> Admin:
+        return Admin(**options, default_api_timeout_ms=max(1, round(self._timeout * 1000)))
+
+    async def start(self) -> None:
+        """Connect, where the console has one user for everyone. Raises ClientError."""
+        if not self._logs_in:
+            admin = self._admin(self._client)
+            await admin.start(min(self._timeout, _START_SECONDS))
+            self._shared = Watch(admin, self._refresh)
+
+    async def close(self) -> None:
+        for session in list(self._all.values()):
+            self.end(session)
+        while self._closing:
+            await asyncio.gather(*self._closing)
+        if self._shared is not None:
+            await self._shared.close()
+            await self._shared.admin.close()
+
+    def find(self, token: str, *, touch: bool = True) -> Session | None:
+        """The session with this token unless it has ended."""
+        now = asyncio.get_running_loop().time()
+        session = self._all.get(token)
+        if session is None:
+            return None
+        if now - session.used > self._idle or now - session.began > LONGEST_SECONDS:
+            self.end(session)
+            return None
+        if touch:
+            session.used = now
+            self._all[token] = self._all.pop(token)  # the last one is the last to make room
+        return session
+
+    def open(self) -> Session:
+        """A session without login."""
+        assert self._shared is not None, "start() was called"
+        return self._add("", self._shared, self._client)
+
+    async def log_in(self, user: str, password: str, address: str) -> Session:
+        """Connect to the cluster as this user. Raises ClientError, AuthenticationError; TooManyTriesError."""
+        now = asyncio.get_running_loop().time()
+        recent = [at for at in self._failures.get(address, ()) if now - at < _TRY_SECONDS]
+        if len(recent) >= _TRIES:
+            left = round(_TRY_SECONDS - (now - recent[0])) + 1
+            raise TooManyTriesError(f"too many failed logins from this address; try again in {left} s")
+        # Counted before the broker answers, so that tries at the same time count as well.
+        self._failures.pop(address, None)
+        self._failures[address] = [*recent, now]
+        while len(self._failures) > _MOST_ADDRESSES:
+            del self._failures[next(iter(self._failures))]
+        options = {**self._client, "sasl_plain_username": user, "sasl_plain_password": password}
+        admin = self._admin(options)
+        try:
+            await admin.start(min(self._timeout, _START_SECONDS))
+        except BootstrapError as error:
+            if isinstance(error.__cause__, AuthenticationError):
+                raise error.__cause__ from None
+            raise
+        self._failures.pop(address, None)
+        return self._add(user, Watch(admin, self._refresh), options)
+
+    def _add(self, user: str, watch: Watch, client: Mapping[str, Any]) -> Session:
+        while len(self._all) >= MOST_SESSIONS:
+            self.end(next(iter(self._all.values())))
+        now = asyncio.get_running_loop().time()
+        session = Session(secrets.token_urlsafe(32), secrets.token_urlsafe(32), user, watch, client, now, now)
+        self._all[session.token] = session
+        return session
+
+    def end(self, session: Session) -> None:
+        """End a session. A change that is being made is finished first."""
+        self._all.pop(session.token, None)
+        session.ended = True
+        session.pending.clear()
+        if session.watch is self._shared:
+            return
+        task = asyncio.get_running_loop().create_task(self._close(session))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _close(self, session: Session) -> None:
+        deadline = asyncio.get_running_loop().time() + self._timeout
+        while session.busy and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.05)
+        with suppress(ClientError):
+            await session.watch.close()
+            await session.admin.close()

@@ -1,0 +1,83 @@
+"""What `ottla console` is started with, checked together."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..errors import ConfigurationError
+
+LOOPBACK_NAMES: Final = ("localhost", "ip6-localhost")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebSettings:
+    """Raises ConfigurationError for settings that contradict each other.
+
+    Attributes:
+        client: options for Admin and Consumer, without a user where people log in.
+        timeout: seconds that the cluster may take to answer a call.
+        names: hosts that a request may name, besides addresses and localhost.
+        insecure: whether to serve other machines without TLS, or without a login.
+        refresh: seconds between two looks at the cluster while a page is open.
+        session_minutes: how long a session lasts without a request.
+        audit_log: a file for changes; None writes them to standard error.
+    """
+
+    client: Mapping[str, Any] = field(default_factory=dict)
+    host: str = "127.0.0.1"
+    port: int = 8080
+    timeout: float = 30.0
+    names: tuple[str, ...] = ()
+    read_only: bool = False
+    insecure: bool = False
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    refresh: float = 5.0
+    session_minutes: float = 60.0
+    audit_log: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.tls_key is not None and self.tls_cert is None:
+            raise ConfigurationError("--tls-key needs --tls-cert")
+        if is_loopback(self.host) or self.insecure:
+            return
+        if self.tls_cert is None:
+            raise ConfigurationError(
+                f"--listen {self.host}: other machines could read passwords and records on the way; give --tls-cert,"
+                " or take the risk with --insecure"
+            )
+        if not self.logs_in:
+            raise ConfigurationError(
+                f"--listen {self.host}: anyone who reaches the console would act as its own user; let people log in"
+                " (-X security.protocol=SASL_SSL -X sasl.mechanism=SCRAM-SHA-512, without a user), or take the risk"
+                " with --insecure"
+            )
+
+    @property
+    def logs_in(self) -> bool:
+        """Whether each person logs in: the cluster wants a login, and the console has no user of its own."""
+        protocol = str(self.client.get("security_protocol", ""))
+        return protocol.startswith("SASL_") and self.client.get("sasl_plain_username") is None
+
+    @property
+    def is_tls(self) -> bool:
+        return self.tls_cert is not None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host in LOOPBACK_NAMES
+
+
+def is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True

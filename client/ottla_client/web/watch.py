@@ -1,0 +1,186 @@
+"""What a session has seen of the cluster: state, findings, rates of topics, and the lag of groups over time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ..commands.cluster_state import ClusterState, look
+from ..commands.doctor import gather
+from ..commands.doctor_checks import Finding, Gathered, findings_of
+from ..commands.group_lag import History, Look
+from ..commands.timefmt import now_ms
+from ..errors import ClientError
+from ..types import OffsetSpec, TopicPartition
+from .cached import Cached
+
+if TYPE_CHECKING:
+    from ..admin import Admin, GroupListing, PartitionLag
+
+AT_ONCE: Final = 8
+_DEEP_SECONDS: Final = 60.0
+_CHECKED_GROUPS: Final = 200
+"""So many groups are checked for the overview; `ottla cluster doctor` checks them all."""
+_HISTORIES: Final = 2_000
+_RATE_SECONDS: Final = 60.0
+_NO_MEMBERS: Final = ("Empty", "Dead")
+
+
+@dataclass(slots=True)
+class Ends:
+    """The ends of a topic's partitions at some times, and the rates that follow from them."""
+
+    looks: list[tuple[float, dict[int, int]]] = field(default_factory=list)
+
+    def add(self, at: float, ends: dict[int, int]) -> None:
+        self.looks.append((at, ends))
+        while at - self.looks[0][0] > _RATE_SECONDS or len(self.looks) > 100:
+            self.looks.pop(0)
+
+    def rate(self, partition: int | None = None) -> float | None:
+        """Records a second, of a partition or of all; None after a single look."""
+        (first, before), (last, after) = self.looks[0], self.looks[-1]
+        if last <= first:
+            return None
+        numbers = after if partition is None else (partition,)
+        grown = sum(after[each] - before[each] for each in numbers if each in after and each in before)
+        return max(0.0, grown / (last - first))
+
+
+class Watch:
+    """Belongs to one Admin, and so to one person's rights."""
+
+    def __init__(self, admin: Admin, refresh: float) -> None:
+        self.admin = admin
+        self._least = min(1.0, 0.8 * refresh)
+        self.state: Cached[ClusterState] = Cached(lambda: look(admin), 0.8 * refresh)
+        self.groups: Cached[dict[str, GroupListing]] = Cached(admin.list_groups, 0.8 * refresh)
+        self.deep: Cached[Gathered] = Cached(self._gather, _DEEP_SECONDS)
+        self.ends: dict[str, Ends] = {}
+        self.histories: dict[str, History] = {}
+
+    async def _gather(self) -> Gathered:
+        listed = await self.groups.get()
+        with_members = [name for name, group in listed.items() if group.state not in _NO_MEMBERS]
+        without = [name for name in listed if name not in set(with_members)]
+        names = (with_members + without)[:_CHECKED_GROUPS]
+        # A name that no group has, rather than none: none would mean all.
+        seen = await gather(self.admin, 5.0 if with_members else 0.0, names or [""])
+        if len(listed) > len(names):
+            seen.unchecked.append(
+                f"{len(names):,} of {len(listed):,} groups were checked; ottla cluster doctor checks them all"
+            )
+        return seen
+
+    async def findings(self) -> tuple[list[Finding], list[str], bool]:
+        """What is wrong, what couldn't be found out, and whether that is all.
+
+        The state of brokers and partitions is up to date. Settings, groups and transactions take longer: their last
+        findings are taken, and renewed in the background.
+        """
+        state = await self.state.get()
+        self.deep.refresh()
+        deep = self.deep.last
+        if deep is None:
+            return (
+                findings_of(Gathered(state, now_ms(), unchecked=list(state.remarks))),
+                list(state.remarks),
+                False,
+            )
+        fresh = Gathered(
+            state,
+            deep.now_ms,
+            deep.topic_configs,
+            deep.broker_configs,
+            deep.groups,
+            deep.lags,
+            deep.later,
+            deep.later_groups,
+            deep.hanging,
+            deep.latest,
+            deep.dead_letters,
+            deep.unchecked,
+        )
+        return findings_of(fresh), deep.unchecked, True
+
+    async def rates_of(self, topics: Mapping[str, Collection[int]]) -> dict[str, Ends]:
+        """Look at the ends of these topics' partitions, which have leaders."""
+        wanted = {
+            TopicPartition(name, number): OffsetSpec.LATEST
+            for name, numbers in topics.items()
+            for number in numbers
+        }
+        if not wanted:
+            return {}
+        now = asyncio.get_running_loop().time()
+        for name in topics:
+            its = self.ends.get(name)
+            if its is None or now - its.looks[-1][0] >= self._least:
+                break
+        else:
+            return {name: self.ends[name] for name in topics}
+        listed = await offsets_known(self.admin, wanted)
+        now = asyncio.get_running_loop().time()
+        by_topic: dict[str, dict[int, int]] = {name: {} for name in topics}
+        for partition, offset in listed.items():
+            by_topic[partition.topic][partition.partition] = offset
+        for name, ends in by_topic.items():
+            self.ends.setdefault(name, Ends()).add(now, ends)
+        _bound(self.ends, by_topic)
+        return {name: self.ends[name] for name in topics}
+
+    async def lags_of(
+        self, names: Collection[str]
+    ) -> dict[str, Mapping[TopicPartition, PartitionLag] | ClientError]:
+        """The lags of some groups, which their histories get as well."""
+        free = asyncio.Semaphore(AT_ONCE)
+
+        async def one(name: str) -> Mapping[TopicPartition, PartitionLag] | ClientError:
+            async with free:
+                try:
+                    return await self.admin.group_lag(name)
+                except ClientError as error:
+                    return error
+
+        found = dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
+        now = asyncio.get_running_loop().time()
+        for name, lags in found.items():
+            if not isinstance(lags, ClientError) and lags:
+                behind = [each.seconds for each in lags.values() if each.seconds is not None]
+                records = sum(each.records or 0 for each in lags.values())
+                self.histories.setdefault(name, History()).add(Look(now, records, max(behind, default=None)))
+        _bound(self.histories, found)
+        return found
+
+    def forget(self) -> None:
+        """Something was changed."""
+        for cached in (self.state, self.groups, self.deep):
+            cached.forget()
+
+    async def close(self) -> None:
+        for cached in (self.state, self.groups, self.deep):
+            await cached.close()
+
+
+async def offsets_known(
+    admin: Admin, wanted: Mapping[TopicPartition, OffsetSpec | int]
+) -> dict[TopicPartition, int]:
+    """Offsets of the partitions that answer; the others, which have lost their leader, are left out."""
+    from ..admin import PartialError
+
+    try:
+        listed = await admin.list_offsets(wanted)
+    except PartialError as error:
+        listed = error.results
+    return {partition: found.offset for partition, found in listed.items()}
+
+
+def _bound(kept: dict[str, object] | dict[str, Ends] | dict[str, History], used: Collection[str]) -> None:
+    """Forget the oldest names beyond a bound, but none that is in use."""
+    for name in list(kept):
+        if len(kept) <= _HISTORIES:
+            return
+        if name not in used:
+            del kept[name]

@@ -1,0 +1,106 @@
+"""Logging in as users of the cluster, whose access control lists decide what they see and change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.ports import free_port
+from tests.client.web.browsing import Browser, browsing
+from tests.support.processes import BrokerProcess
+
+from ottla_client import Admin, TopicPartition
+from ottla_client.admin import NewTopic
+
+pytestmark = pytest.mark.ottla_only
+
+LOGIN: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+JAAS = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    ' user_alice="alice-secret" user_bob="bob-secret";'
+)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, str]]:
+    """A broker where alice may do everything and bob nothing; the address with a login."""
+    port = free_port()
+    broker = BrokerProcess(
+        tmp_path_factory.mktemp("secured") / "data",
+        {
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": JAAS,
+            "connection.failed.authentication.delay.ms": 10,
+            "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+            "super.users": "User:ANONYMOUS;User:alice",
+            "offsets.topic.num.partitions": 1,
+        },
+    )
+    broker.settings["listeners"] = f"PLAINTEXT://{broker.bootstrap},SASL_PLAINTEXT://127.0.0.1:{port}"
+    broker.start()
+    yield broker, f"127.0.0.1:{port}"
+    broker.kill()
+
+
+@pytest.fixture
+async def browser(secured: tuple[BrokerProcess, str], tmp_path: Path) -> AsyncIterator[Browser]:
+    async with browsing(secured[1], LOGIN, audit_log=str(tmp_path / "audit")) as opened:
+        yield opened
+
+
+async def test_nothing_without_a_login(browser: Browser, tmp_path: Path) -> None:
+    asked = await browser.get("/topics?q=a", allow_redirects=False)
+    assert (asked.status, asked.headers["Location"]) == (303, "/login?next=/topics?q%3Da")
+    async with browser.events("/topics") as events:
+        assert (await anext(events))[0] == "ended"
+    assert (await browser.post("/confirm", token="x")).status == 401
+    wrong = await browser.post("/login", user="alice", password="<wrong>")
+    assert (wrong.status, "refuses" in wrong.text, "wrong" not in wrong.text) == (401, True, True)
+    assert (
+        await browser.post("/login", {"Origin": "http://evil.example"}, user="a", password="b")
+    ).status == 403
+    log = (tmp_path / "audit").read_text()
+    assert json.loads(log)["outcome"] == "refused"
+    assert "<wrong>" not in log
+
+
+async def test_logins_that_fail_are_slowed_down(browser: Browser) -> None:
+    for _ in range(5):
+        assert (await browser.post("/login", user="alice", password="no")).status == 401
+    late = await browser.post("/login", user="alice", password="alice-secret")
+    assert (late.status, "try again in" in late.text) == (429, True)
+
+
+async def test_the_clusters_lists_decide(secured: tuple[BrokerProcess, str], browser: Browser) -> None:
+    broker, _ = secured
+    async with Admin(broker.bootstrap) as admin:
+        await admin.create_topics([NewTopic("payroll", 1)])
+        await admin.alter_group_offsets("payers", {TopicPartition("payroll", 0): 0})
+        page = await browser.post("/login?next=//evil.example", user="bob", password="bob-secret")
+        assert (page.status, "bob" in page.text, "evil" in page.text) == (200, True, False)
+        assert "payroll" not in (await browser.get("/topics")).text
+        assert (await browser.get("/topics/payroll")).status in (403, 404)
+        assert (await browser.get("/topics/payroll/messages")).status in (403, 404)
+        refused = await browser.get("/group?id=payers")
+        assert (refused.status, "You have no right to this." in refused.text) == (403, True)
+        assert "payers" not in (await browser.get("/groups")).text
+        csrf = page.hidden["csrf"]
+        assert (await browser.post("/group/delete", csrf=csrf, id="payers")).status == 403
+        assert (await browser.post("/logout", csrf="x")).status == 403
+        await browser.post("/logout", csrf=csrf)
+        assert (await browser.get("/", allow_redirects=False)).status == 303
+
+        page = await browser.post("/login?next=/topics", user="alice", password="alice-secret")
+        assert "payroll" in page.text
+        proposed = await browser.post("/group/delete", csrf=page.hidden["csrf"], id="payers")
+        assert (await browser.post("/confirm", **proposed.hidden)).status == 200
+        assert "payers" not in await admin.list_groups()
+
+
+async def test_a_session_ends(secured: tuple[BrokerProcess, str]) -> None:
+    async with browsing(secured[1], LOGIN, session_minutes=1e-9) as browser:
+        page = await browser.post("/login", user="alice", password="alice-secret", headers=None)
+        assert "Log in" in page.text

@@ -1,0 +1,248 @@
+"""The console's pages over a real broker: what they show, what they refuse, and what they change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.ports import free_port
+from tests.client.web.browsing import Browser, browsing
+from tests.support.processes import BrokerProcess
+
+from ottla_client import Admin, Producer, TopicPartition
+from ottla_client.admin import NewTopic
+from ottla_client.errors import BootstrapError, ConfigurationError
+from ottla_client.web.server import serving
+from ottla_client.web.settings import WebSettings
+
+Topic = Callable[..., str]
+Name = Callable[..., str]
+
+
+@pytest.fixture
+async def browser(broker: BrokerProcess, tmp_path: Path) -> AsyncIterator[Browser]:
+    async with browsing(broker.bootstrap, audit_log=str(tmp_path / "audit")) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def admin(broker: BrokerProcess) -> AsyncIterator[Admin]:
+    async with Admin(broker.bootstrap) as opened:
+        yield opened
+
+
+async def fill(broker: BrokerProcess, topic: str, *records: tuple[bytes | None, bytes | None]) -> None:
+    async with Producer(broker.bootstrap) as producer:
+        for key, value in records:
+            await producer.send_and_wait(topic, value, key=key, partition=0)
+
+
+async def test_every_page_is_there(
+    browser: Browser, broker: BrokerProcess, admin: Admin, new_topic: Topic, new_name: Name
+) -> None:
+    topic, group = new_topic(3), new_name("group <b>")
+    await fill(broker, topic, (b"k", b"v"))
+    await admin.alter_group_offsets(group, {TopicPartition(topic, 0): 0})
+    node = (await admin.describe_cluster()).nodes[0].id
+    for path in (
+        "/",
+        "/topics",
+        f"/topics?q={topic}",
+        f"/topics/{topic}",
+        f"/topics/{topic}/messages",
+        f"/topics/{topic}/0/0",
+        f"/groups?q={group}",
+        "/groups?state=Empty",
+        f"/group?id={group}",
+        "/brokers",
+        f"/brokers/{node}",
+    ):
+        page = await browser.get(path)
+        assert page.status == 200, page.text
+        assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+        assert page.headers["Cache-Control"] == "no-store"
+        assert "<b>" not in page.text
+    listed = await browser.get(f"/groups?q={group}")
+    assert "group &lt;b&gt;" in listed.text
+    for path in ("/static/console.css", "/static/console.js"):
+        assert (await browser.get(path)).status == 200
+
+
+async def test_one_line_says_what_is_wrong(browser: Browser, new_topic: Topic) -> None:
+    topic = new_topic()
+    for path, status, text in (
+        ("/nothing", 404, "There is no such page."),
+        ("/topics/nothing", 404, "nothing"),
+        ("/topics/%3Cscript%3E", 404, "&lt;script&gt;"),
+        ("/topics/a%2F..%2Fb", 404, ""),
+        ("/group?id=nothing", 400, "unknown group"),
+        ("/brokers/999", 404, "There is no such page."),
+        ("/topics?page=many", 400, "a number"),
+        (f"/topics/{topic}/messages?from=somewhere", 400, "latest, earliest, offset, time"),
+        (f"/topics/{topic}/messages?from=time&time=noon", 400, "is not a time"),
+        (f"/topics/{topic}/messages?partition=7", 400, "no 7"),
+        (f"/topics/{topic}/messages?contains=(&regex=1", 400, "the regular expression is wrong"),
+        (f"/topics/{topic}/messages?limit=100000", 400, "from 1 to 500"),
+        (f"/topics/{topic}/0/99999999999999999999999", 400, "a number"),
+        (f"/topics/{topic}/0/5", 404, "There is no record here yet"),
+        ("/static/../site.py", 404, ""),
+    ):
+        page = await browser.get(path)
+        assert page.status == status, (path, page.text)
+        assert text in page.text, (path, page.text)
+
+
+async def test_a_message_is_found_shown_and_downloaded(
+    browser: Browser, broker: BrokerProcess, new_topic: Topic
+) -> None:
+    topic = new_topic()
+    large = b"x" * 300_000
+    await fill(
+        broker,
+        topic,
+        (b"a", b'{"n": 1}'),
+        (b"<i>", b"<script>alert(1)</script>"),
+        (None, None),
+        (b"\xff", large),
+    )
+    page = await browser.get(f"/topics/{topic}/messages")
+    assert page.text.count('<th scope="row"') == 4
+    assert "<script>alert" not in page.text
+    assert "&lt;script&gt;alert" in page.text
+    assert len(page.text) < 20_000
+    shown = await browser.get(f"/topics/{topic}/0/0")
+    assert "&#34;n&#34;: 1" in shown.text
+    cut = await browser.get(f"/topics/{topic}/0/3")
+    assert "the first 65,536 of 300,000 bytes" in cut.text
+    assert len(cut.text) < 80_000
+    value = await browser.get(f"/topics/{topic}/0/3/value")
+    assert value.text == large.decode()
+    assert value.headers["Content-Type"] == "application/octet-stream"
+    assert value.headers["Content-Disposition"].startswith("attachment")
+    tombstone = await browser.get(f"/topics/{topic}/0/2")
+    assert "shown as null" in tombstone.text
+    later = await browser.get(f"/topics/{topic}/messages?from=offset&offset=2&partition=0")
+    assert later.text.count('<th scope="row"') == 2
+    hexed = await browser.get(f"/topics/{topic}/0/0?format=hex")
+    assert "7b 22 6e 22" in hexed.text
+
+
+async def test_a_filter_sends_what_it_finds(
+    browser: Browser, broker: BrokerProcess, new_topic: Topic
+) -> None:
+    topic = new_topic()
+    await fill(broker, topic, *((b"k%d" % (n % 3), b"value %d" % n) for n in range(30)))
+
+    async def found(query: str) -> tuple[int, str]:
+        rows = 0
+        async with browser.events(f"/topics/{topic}/found?from=earliest&{query}") as events:
+            async for name, data in events:
+                if name == "hits":
+                    rows += data["html"].count("<tr>")
+                else:
+                    return rows, data
+        raise AssertionError("the stream has no end")
+
+    await browser.get("/")
+    assert await found("contains=value+2") == (11, "11 found in 30 records, all searched")
+    assert (await found("key=k1"))[0] == 10
+    assert (await found("key=k1&contains=value+2"))[0] == 3
+    assert (await found(r"contains=value+2\d&regex=1"))[0] == 10
+    rows, text = await found("contains=value&limit=5")
+    assert (rows, text.startswith("5 found in")) == (5, True)
+    asked = await browser.get(f"/topics/{topic}/messages?contains=value+2")
+    assert "data-stream" in asked.text
+
+
+async def test_offsets_are_reset_after_a_look(
+    browser: Browser, broker: BrokerProcess, admin: Admin, new_topic: Topic, new_name: Name, tmp_path: Path
+) -> None:
+    topic, group = new_topic(), new_name("group")
+    await fill(broker, topic, *((None, b"v") for _ in range(5)))
+    place = TopicPartition(topic, 0)
+    await admin.alter_group_offsets(group, {place: 1})
+    form = (await browser.get(f"/group?id={group}")).hidden
+    shown = await browser.post("/group/reset", **form, to="shift", value="2")
+    assert f"{place}: 1 → 3 (lag then 2)" in shown.text
+    assert (await admin.list_group_offsets(group))[place].offset == 1
+    done = await browser.post("/confirm", **shown.hidden)
+    assert (done.status, "Done: " in done.text) == (200, True)
+    assert (await admin.list_group_offsets(group))[place].offset == 3
+    again = await browser.post("/confirm", **shown.hidden)
+    assert again.status == 409
+    log = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    assert [line["event"] for line in log] == ["change", "outcome"]
+    assert log[0]["change"]["offsets"] == {str(place): 3}
+    assert log[0]["change"]["before"] == {str(place): 1}
+    assert log[1]["outcome"] == "done"
+    wrong = await browser.post("/group/reset", **form, to="offset", value="many")
+    assert wrong.status == 400
+    removed = await browser.post("/group/delete", **form)
+    assert (await browser.post("/confirm", **removed.hidden)).status == 200
+    assert group not in await admin.list_groups()
+
+
+async def test_forms_of_others_change_nothing(
+    browser: Browser, admin: Admin, new_topic: Topic, new_name: Name
+) -> None:
+    topic, group = new_topic(), new_name("group")
+    await admin.alter_group_offsets(group, {TopicPartition(topic, 0): 0})
+    form = (await browser.get(f"/group?id={group}")).hidden
+    for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
+        assert (await browser.post("/group/delete", headers, **form)).status == 403
+    assert (await browser.post("/group/delete", id=group)).status == 403
+    assert (await browser.post("/group/delete", id=group, csrf="é")).status == 403
+    assert (await browser.post("/confirm", csrf=form["csrf"], token="x")).status == 409
+    assert (await browser.post("/group/delete", **{**form, "pad": "x" * 300_000})).status == 413
+    assert (await browser.get("/", headers={"Host": "evil.example"})).status == 421
+    shown = await browser.post("/group/delete", **form)
+    browser.forget()
+    ended = await browser.post("/confirm", **shown.hidden)
+    assert (ended.status, "Nothing was changed" in ended.text) == (401, True)
+    assert group in await admin.list_groups()
+
+
+async def test_read_only(broker: BrokerProcess, admin: Admin, new_topic: Topic, new_name: Name) -> None:
+    topic, group = new_topic(), new_name("group")
+    await admin.alter_group_offsets(group, {TopicPartition(topic, 0): 0})
+    async with browsing(broker.bootstrap, read_only=True) as browser:
+        page = await browser.get(f"/group?id={group}")
+        assert "/group/delete" not in page.text
+        csrf = page.hidden.get("csrf", "")
+        assert (await browser.post("/group/delete", id=group, csrf=csrf)).status == 403
+
+
+async def test_a_page_follows_the_cluster(broker: BrokerProcess, admin: Admin, new_name: Name) -> None:
+    topic = new_name("made-later")
+    async with browsing(broker.bootstrap, refresh=0.1) as browser:
+        await browser.get("/topics")
+        async with browser.events(f"/topics?q={topic}") as events:
+            assert "No topic" in (await anext(events))[1]
+            await admin.create_topics([NewTopic(topic, 1)])
+            name, html = await anext(events)
+            assert (name, f"/topics/{topic}" in html) == ("live", True)
+
+
+async def test_without_a_cluster_it_does_not_start() -> None:
+    settings = WebSettings(client={"bootstrap_servers": f"127.0.0.1:{free_port()}"}, port=0, timeout=0.5)
+    with pytest.raises(BootstrapError):
+        async with serving(settings):
+            pass
+
+
+def test_options_that_contradict() -> None:
+    login: dict[str, Any] = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
+    for options in (
+        {"host": "0.0.0.0"},
+        {"host": "console.example", "tls_cert": "cert.pem"},
+        {"host": "0.0.0.0", "client": login},
+        {"tls_key": "key.pem"},
+    ):
+        with pytest.raises(ConfigurationError):
+            WebSettings(**options)
+    assert WebSettings(host="0.0.0.0", client=login, tls_cert="cert.pem").logs_in
+    assert not WebSettings(host="0.0.0.0", insecure=True).logs_in
+    assert not WebSettings(client={**login, "sasl_plain_username": "alice"}).logs_in
