@@ -1,10 +1,12 @@
-"""Tasks of the event loop that belong to one object and end with it."""
+"""Tasks of the event loop that belong to one object and end with it, and loops that let others run."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class Tasks:
@@ -28,3 +30,11 @@ class Tasks:
             task.cancel()
         if running:
             await asyncio.wait(running)
+
+
+async def unhurried(items: Iterable[T], portion: int = 100) -> AsyncIterator[T]:
+    """The items, with a turn of the event loop after every few."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % portion == 0:
+            await asyncio.sleep(0)

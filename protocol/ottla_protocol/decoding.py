@@ -4,15 +4,18 @@ The generated function is one piece: arrays are loops and nested structs are inl
 position in it, ``end`` its length. Consecutive fields of fixed size, with the length that follows them, are one
 ``unpack_from``. That and single-byte reads raise at the end of the data; slices, which Python silently shortens, are
 checked. A length is compared with the remaining bytes before anything is allocated.
+
+A *sliced* reader is for large messages of strangers: a generator that yields after every ``SLICE`` elements, and counts
+the memory that elements will take before it makes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct as Packer
 from struct import calcsize, unpack_from
 from struct import error as StructError
-from typing import Any
+from typing import Any, Final
 
 from .errors import ProtocolError
 from .fields import Field, Struct
@@ -26,6 +29,7 @@ from .layout import (
     FieldLayout,
     Source,
     WireType,
+    element_cost,
     field_layouts,
     has_records,
     min_size,
@@ -33,10 +37,30 @@ from .layout import (
 from .primitives import MAX_STRING, SMALL, Buffer, array_unpackers, finish_uvarint
 
 Decoder = Callable[[Buffer, int], tuple[Any, int]]
+SlicedDecoder = Callable[[Buffer, int, int], Generator[None, None, tuple[Any, int]]]
+
+SLICE: Final = 512
+"""Elements between two yields of a sliced reader or writer: some tenths of a millisecond."""
+_TAG_COST: Final = 16
+
+
+def compile_sliced_decoder(cls: type[Struct], version: int, flexible: bool) -> SlicedDecoder:
+    """Compile the sliced reader of ``version``: ``(data, position, memory) -> generator``.
+
+    ``memory``: how many bytes the elements may take, by :func:`.layout.element_cost`. The generator returns the message
+    and the position after it.
+    """
+    decoder: SlicedDecoder = _compiled(cls, version, flexible, sliced=True)
+    return decoder
 
 
 def compile_decoder(cls: type[Struct], version: int, flexible: bool) -> Decoder:
     """Compile the reader of ``version``: ``(data, position) -> (message, position after it)``."""
+    decoder: Decoder = _compiled(cls, version, flexible, sliced=False)
+    return decoder
+
+
+def _compiled(cls: type[Struct], version: int, flexible: bool, *, sliced: bool) -> Any:
     scope: dict[str, Any] = {
         "new": object.__new__,
         "finish_uvarint": finish_uvarint,
@@ -44,18 +68,23 @@ def compile_decoder(cls: type[Struct], version: int, flexible: bool) -> Decoder:
         "ProtocolError": ProtocolError,
         "StructError": StructError,
     }
-    exec(decoder_source(cls, version, flexible, scope), scope)
-    decoder: Decoder = scope["decode"]
-    return decoder
+    exec(decoder_source(cls, version, flexible, scope, sliced=sliced), scope)
+    return scope["decode"]
 
 
-def decoder_source(cls: type[Struct], version: int, flexible: bool, scope: dict[str, Any]) -> str:
+def decoder_source(
+    cls: type[Struct], version: int, flexible: bool, scope: dict[str, Any], *, sliced: bool = False
+) -> str:
     """Generate the reader's source, and put the objects that it names into ``scope``."""
-    generator = _Generator(cls, version, flexible, scope)
+    generator = _Generator(cls, version, flexible, scope, sliced)
     generator.struct(cls, "message")
     generator.flush()
     name = f"{cls.__name__} v{version}"
-    lines = ["def decode(d, p):"]
+    lines = (
+        ["def decode(d, p, left):", " made = 0", " if left < 0:", "  yield"]
+        if sliced
+        else ["def decode(d, p):"]
+    )
     if generator.views:
         lines.append(" view = memoryview(d)")
     else:
@@ -75,7 +104,10 @@ def decoder_source(cls: type[Struct], version: int, flexible: bool, scope: dict[
 class _Generator:
     """Walks the declaration and writes source; ``run`` holds pending reads of fixed size."""
 
-    def __init__(self, cls: type[Struct], version: int, flexible: bool, scope: dict[str, Any]) -> None:
+    def __init__(
+        self, cls: type[Struct], version: int, flexible: bool, scope: dict[str, Any], sliced: bool
+    ) -> None:
+        self.sliced = sliced
         self.version = version
         self.flexible = flexible
         self.views = has_records(cls, version)
@@ -197,6 +229,8 @@ class _Generator:
 
     def array(self, element: WireType, n: str, target: str, label: str) -> None:
         size = min_size(element, self.version, self.flexible)
+        if element.kind == FIXED:
+            self.charge(n, element_cost(element, self.version), label)
         if element.kind == FIXED and len(element.code) == 1:
             unpackers = self.source.bind("unpackers", element.code, array_unpackers(element.code))
             self.line(f"if {n} < {SMALL}:")
@@ -209,6 +243,8 @@ class _Generator:
             return
         self.line(f"if {n} * {size} > end - p:")
         self.overrun(label, n)
+        if element.kind != FIXED:
+            self.charge(n, element_cost(element, self.version), label)
         items = self.source.fresh("items")
         item = self.source.fresh("o")
         append = self.source.fresh("append")
@@ -222,7 +258,22 @@ class _Generator:
             self.value(element, False, item, label)
         self.flush()
         self.line(f"{append}({item})")
+        self.pause()
         self.source.depth -= 1
+
+    def charge(self, n: str, cost: int, label: str) -> None:
+        """Count the memory of ``n`` elements before they are made."""
+        if self.sliced:
+            self.line(f"left -= {n} * {cost}")
+            self.line("if left < 0:")
+            self.line(f" raise ProtocolError(f'too many elements: {label} has {{{n}}}')")
+
+    def pause(self) -> None:
+        """Let others run after some elements."""
+        if self.sliced:
+            self.line("made += 1")
+            self.line(f"if not made % {SLICE}:")
+            self.line(" yield")
 
     def tagged_fields(self, known: list[tuple[FieldLayout, str]]) -> None:
         """Read the tagged fields at the end of a struct, skipping unknown ones."""
@@ -233,6 +284,7 @@ class _Generator:
         self.source.depth += 1
         tag, stop = self.source.fresh("tag"), self.source.fresh("stop")
         self.uvarint_tail(n)
+        self.charge(n, _TAG_COST, "a set of tagged fields")
         self.line(f"for _ in range({n}):")
         self.source.depth += 1
         self.line(f"{tag} = d[p]")
@@ -256,6 +308,7 @@ class _Generator:
             self.line(f" raise ProtocolError('{layout.field.name} is not as long as its tag says')")
             self.source.depth -= 1
         self.line(f"p = {stop}")
+        self.pause()
         self.source.depth -= 2
 
     def uvarint_tail(self, name: str) -> None:

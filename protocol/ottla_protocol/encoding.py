@@ -3,16 +3,19 @@
 The generated function is one piece, like the decoder's: ``w`` is the bytearray under construction, ``parts`` the
 finished pieces before it. Consecutive fields of fixed size, with the length that follows them, are one ``pack``, which
 also checks the range of numbers.
+
+A *sliced* writer is a generator that yields after every ``SLICE`` elements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct as Packer
 from struct import error as StructError
 from struct import pack
 from typing import Any
 
+from .decoding import SLICE
 from .diagnosis import fault
 from .errors import LocalProtocolError
 from .fields import Struct
@@ -20,6 +23,7 @@ from .layout import ARRAY, FIXED, RECORDS, STRING, STRUCT, FieldLayout, Source, 
 from .primitives import MAX_STRING, SMALL, array_packers, uvarint
 
 Encoder = Callable[[Any], list[Any]]
+SlicedEncoder = Callable[[Any], Generator[None, None, list[Any]]]
 
 COPIED = 4096
 """Record sets of fewer bytes are copied into the message; larger ones stay a separate piece."""
@@ -30,6 +34,17 @@ _CUT = "…".encode()
 
 def compile_encoder(cls: type[Struct], version: int, flexible: bool) -> Encoder:
     """Compile the writer of ``version``: ``message -> pieces``; see ``Message.encode_parts``."""
+    encoder: Encoder = _compiled(cls, version, flexible, sliced=False)
+    return encoder
+
+
+def compile_sliced_encoder(cls: type[Struct], version: int, flexible: bool) -> SlicedEncoder:
+    """Compile the sliced writer of ``version``, whose generator returns the pieces."""
+    encoder: SlicedEncoder = _compiled(cls, version, flexible, sliced=True)
+    return encoder
+
+
+def _compiled(cls: type[Struct], version: int, flexible: bool, *, sliced: bool) -> Any:
     scope: dict[str, Any] = {
         "pack": pack,
         "int32": Packer(">i").pack,
@@ -42,19 +57,21 @@ def compile_encoder(cls: type[Struct], version: int, flexible: bool) -> Encoder:
         "LocalProtocolError": LocalProtocolError,
         "StructError": StructError,
     }
-    exec(encoder_source(cls, version, flexible, scope), scope)
-    encoder: Encoder = scope["encode"]
-    return encoder
+    exec(encoder_source(cls, version, flexible, scope, sliced=sliced), scope)
+    return scope["encode"]
 
 
-def encoder_source(cls: type[Struct], version: int, flexible: bool, scope: dict[str, Any]) -> str:
+def encoder_source(
+    cls: type[Struct], version: int, flexible: bool, scope: dict[str, Any], *, sliced: bool = False
+) -> str:
     """Generate the writer's source, and put the objects that it names into ``scope``."""
-    generator = _Generator(version, flexible, scope)
+    generator = _Generator(version, flexible, scope, sliced)
     generator.struct(cls, "message")
     generator.flush()
     return "\n".join(
         [
             "def encode(message):",
+            *([" made = 0", " if message is None:", "  yield"] if sliced else []),
             " parts = []",
             " w = bytearray()",
             " try:",
@@ -74,7 +91,8 @@ def encoder_source(cls: type[Struct], version: int, flexible: bool, scope: dict[
 class _Generator:
     """Walks the declaration and writes source; ``run`` holds pending writes of fixed size."""
 
-    def __init__(self, version: int, flexible: bool, scope: dict[str, Any]) -> None:
+    def __init__(self, version: int, flexible: bool, scope: dict[str, Any], sliced: bool) -> None:
+        self.sliced = sliced
         self.version = version
         self.flexible = flexible
         self.source = Source(2, scope)
@@ -237,6 +255,10 @@ class _Generator:
         else:
             self.value(element, False, item, label)
         self.flush()
+        if self.sliced:
+            self.line("made += 1")
+            self.line(f"if not made % {SLICE}:")
+            self.line(" yield")
         self.source.depth -= 1
 
     def numbers(self, code: str, nullable: bool, v: str, n: str) -> None:

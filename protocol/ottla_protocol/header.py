@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as StructError
+from typing import Final
 
 from .errors import LocalProtocolError, ProtocolError
 from .primitives import MAX_STRING, Buffer, read_uvarint
@@ -39,6 +40,10 @@ _prefix = Struct(">hhih")
 _identity = Struct(">hhi")
 _correlation = Struct(">i")
 _unpack_prefix = _prefix.unpack_from
+
+
+MOST_TAGS: Final = 100
+"""The most tagged fields of a header. Kafka has none so far, and no limit; they are read before anything is checked."""
 
 
 class RequestHeader:
@@ -116,6 +121,8 @@ def _skip_tagged_fields(data: Buffer, position: int, where: str) -> int:
         if data[position] == 0:
             return position + 1
         count, position = read_uvarint(data, position)
+        if count > MOST_TAGS:
+            raise ProtocolError(f"{where}: {count} tagged fields, {MOST_TAGS} are allowed")
         for _ in range(count):
             tag, position = read_uvarint(data, position)
             size, position = read_uvarint(data, position)

@@ -87,6 +87,26 @@ def min_size(wire_type: WireType, version: int, flexible: bool) -> int:
     return size
 
 
+_OBJECT = 128
+_NUMBER = 64
+_FIELD = {FIXED: 32, STRING: 56, BYTES: 56, RECORDS: 200, ARRAY: 64}
+
+
+def element_cost(wire_type: WireType, version: int) -> int:
+    """Return about how many bytes of memory one element of an array takes, with what is made to answer it."""
+    if wire_type.kind == FIXED:
+        return _NUMBER
+    if wire_type.kind != STRUCT:
+        return _OBJECT + _FIELD[wire_type.kind]
+    return _OBJECT + sum(
+        element_cost(layout.wire_type, version)
+        if layout.wire_type.kind == STRUCT
+        else _FIELD[layout.wire_type.kind]
+        for layout in field_layouts(wire_type.struct, version)
+        if layout.present
+    )
+
+
 def has_records(cls: type[Struct], version: int) -> bool:
     """Whether this version contains a ``Records`` field anywhere."""
     for layout in field_layouts(cls, version):

@@ -20,7 +20,7 @@ module.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
 from .api_keys import ApiKey
@@ -79,6 +79,10 @@ class Message(Struct):
     FLEXIBLE: ClassVar[int | None]
     _decoders: ClassVar[dict[int, Callable[[Buffer, int], tuple[Any, int]]]]
     _encoders: ClassVar[dict[int, Callable[[Any], list[Any]]]]
+    _sliced_decoders: ClassVar[
+        dict[int, Callable[[Buffer, int, int], Generator[None, None, tuple[Any, int]]]]
+    ]
+    _sliced_encoders: ClassVar[dict[int, Callable[[Any], Generator[None, None, list[Any]]]]]
 
     def __init_subclass__(
         cls, *, key: ApiKey | None = None, versions: str = "0+", flexible: str = "none", **options: Any
@@ -90,6 +94,8 @@ class Message(Struct):
         cls.FLEXIBLE = None if first_flexible == NEWEST else first_flexible
         cls._decoders = {}
         cls._encoders = {}
+        cls._sliced_decoders = {}
+        cls._sliced_encoders = {}
 
     @classmethod
     def _is_flexible(cls, version: int) -> bool:
@@ -115,6 +121,35 @@ class Message(Struct):
 
             decoder = cls._decoders[version] = compile_decoder(cls, version, cls._is_flexible(version))
         return decoder(data, offset)
+
+    @classmethod
+    def decode_in_slices(
+        cls, data: Buffer, version: int, offset: int, memory: int
+    ) -> Generator[None, None, Self]:
+        """Like ``decode``, for a large message of a stranger: a generator that yields after every few hundred elements.
+
+        ``memory``: how many bytes its elements may take, about. It returns the message. Raises ProtocolError if they
+        would take more, before they are made.
+        """
+        decoder = cls._sliced_decoders.get(version)
+        if decoder is None:
+            from .decoding import compile_sliced_decoder
+
+            decoder = compile_sliced_decoder(cls, version, cls._is_flexible(version))
+            cls._sliced_decoders[version] = decoder
+        message: Self
+        message, _ = yield from decoder(data, offset, memory)
+        return message
+
+    def encode_in_slices(self, version: int) -> Generator[None, None, list[Any]]:
+        """Like ``encode_parts``, as a generator that yields after every few hundred elements."""
+        encoder = self._sliced_encoders.get(version)
+        if encoder is None:
+            from .encoding import compile_sliced_encoder
+
+            encoder = compile_sliced_encoder(type(self), version, self._is_flexible(version))
+            self._sliced_encoders[version] = encoder
+        return (yield from encoder(self))
 
     def encode(self, version: int) -> bytes:
         """Encode the message in ``version``.

@@ -37,6 +37,12 @@ class Client:
 
     def close(self, reason: str | None) -> None: ...
 
+    def begin_long(self) -> None:
+        return
+
+    def end_long(self) -> None:
+        return
+
     def throttle(self, seconds: float) -> None:
         raise AssertionError(f"throttled for {seconds} s")
 

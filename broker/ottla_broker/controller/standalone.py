@@ -72,6 +72,7 @@ from ottla_broker.store.keys import (
     TopicPartitionStateNode,
     encode_uuid,
 )
+from ottla_broker.tasks import unhurried
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ class StandaloneController(ConfigAdmin):
         partitions = 0
         names: set[str] = set()
         taken = Collisions(topic.name for topic in self._metadata.topics())
-        for topic in topics:
+        async for topic in unhurried(topics):
             try:
                 info = await self._plan(topic, names, taken)
                 check_batch_size(partitions + len(info.partitions))
@@ -357,7 +358,7 @@ class StandaloneController(ConfigAdmin):
 
     async def delete_topics(self, topics: Sequence[TopicToDelete]) -> list[DeletedTopic]:
         async with self._lock:
-            return [await self._delete(topic) for topic in topics]
+            return [await self._delete(topic) async for topic in unhurried(topics)]
 
     async def _delete(self, wanted: TopicToDelete) -> DeletedTopic:
         if wanted.name is None:
@@ -401,7 +402,7 @@ class StandaloneController(ConfigAdmin):
 
     async def create_partitions(self, topics: Sequence[MorePartitions], validate_only: bool) -> list[Outcome]:
         async with self._lock:
-            return [await outcome_of(self._extend(topic, validate_only)) for topic in topics]
+            return [await outcome_of(self._extend(each, validate_only)) async for each in unhurried(topics)]
 
     async def _extend(self, wanted: MorePartitions, validate_only: bool) -> None:
         """Raises KafkaError."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from ottla_broker.controller.api import Outcome
 from ottla_broker.controller.client_quotas import Change
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.alter_client_quotas import (
@@ -21,7 +22,7 @@ from ottla_protocol.messages.alter_client_quotas import (
 async def handle(ctx: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     allowed = ctx.authorize(AclResource.CLUSTER)
     results = []
-    for entry in request.entries:
+    async for entry in unhurried(request.entries):
         outcome = Outcome(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if allowed:
             outcome = await _alter(ctx, entry, request.validate_only)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.names import MAX_FOLDER_NAME, future_folder
+from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.alter_replica_log_dirs import (
@@ -25,7 +26,7 @@ async def handle(ctx: RequestContext, request: AlterReplicaLogDirsRequest) -> Al
         (t.name, index): each.path for each in request.dirs for t in each.topics for index in t.partitions
     }
     topics: dict[str, AlterReplicaLogDirTopicResult] = {}
-    for (name, index), path in wanted.items():
+    async for (name, index), path in unhurried(wanted.items()):
         topic = topics.setdefault(name, AlterReplicaLogDirTopicResult(topic_name=name, partitions=[]))
         code = await _alter(ctx, name, index, path)
         topic.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))

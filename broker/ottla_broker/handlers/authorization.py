@@ -180,6 +180,10 @@ class Authorizer:
         """``None``: this broker stands alone, and no other broker may send it requests."""
         self._inter_broker_listener = inter_broker_listener
 
+    def is_brokers(self, client: ClientConnection) -> bool:
+        """Whether a connection came by the listener of the other brokers."""
+        return client.listener == self._inter_broker_listener
+
     def authorize(
         self,
         client: ClientConnection,

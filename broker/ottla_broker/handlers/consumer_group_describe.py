@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ottla_broker.coordinator.group.modern.describe import MemberDescription, NamedPartitions
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
+from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.consumer_group_describe import (
@@ -22,13 +23,16 @@ from ottla_protocol.messages.consumer_group_describe import (
 _CLASSIC, _CONSUMER = 0, 1
 
 
-def handle(ctx: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
-    return ConsumerGroupDescribeResponse(
-        groups=[
-            _describe(ctx, group_id, request.include_authorized_operations)
-            for group_id in dict.fromkeys(request.group_ids)
-        ]
-    )
+def steps(ctx: RequestContext, request: ConsumerGroupDescribeRequest) -> Steps[ConsumerGroupDescribeResponse]:
+    groups = []
+    for group_id in dict.fromkeys(request.group_ids):
+        described = _describe(ctx, group_id, request.include_authorized_operations)
+        groups.append(described)
+        yield 5 + 5 * len(described.members)
+    return ConsumerGroupDescribeResponse(groups=groups)
+
+
+handle = whole(steps)
 
 
 def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> DescribedGroup:

@@ -9,6 +9,7 @@ from collections import Counter
 
 from ottla_broker.controller.api import MorePartitions, Outcome
 from ottla_broker.handlers.context import THROTTLED, RequestContext
+from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.create_partitions import (
@@ -31,7 +32,7 @@ async def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> Creat
             topic.count,
             None if topic.assignments is None else [a.broker_ids for a in topic.assignments],
         )
-        for topic in asked.values()
+        async for topic in unhurried(asked.values())
         if counts[topic.name] == 1 and ctx.authorize(AclResource.TOPIC, topic.name)
     ]
     refused = {topic.name for topic in wanted if not ctx.accepts_mutation(_added(ctx, topic), strict_since=3)}
@@ -40,7 +41,7 @@ async def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> Creat
     outcomes = {topic.name: outcome for topic, outcome in zip(wanted, done, strict=True)}
     outcomes.update(dict.fromkeys(refused, _THROTTLED))
     results = []
-    for name in asked:
+    async for name in unhurried(asked):
         outcome = outcomes.get(name, _TWICE if counts[name] > 1 else _FORBIDDEN)
         results.append(
             CreatePartitionsTopicResult(name=name, error_code=outcome.error, error_message=outcome.message)

@@ -11,6 +11,7 @@ from collections import Counter
 from ottla_broker.config.describe import describe_topic
 from ottla_broker.controller.api import CreatedTopic, NewTopic
 from ottla_broker.handlers.context import THROTTLED, RequestContext
+from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.create_topics import (
@@ -29,7 +30,7 @@ async def handle(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTop
     every = ctx.may(AclOperation.CREATE, AclResource.CLUSTER)
     wanted = [
         _new_topic(topic)
-        for topic in asked.values()
+        async for topic in unhurried(asked.values())
         if counts[topic.name] == 1 and (every or ctx.authorize(AclResource.TOPIC, topic.name))
     ]
     refused = [topic for topic in wanted if not ctx.accepts_mutation(_partitions(ctx, topic), strict_since=6)]
@@ -39,7 +40,7 @@ async def handle(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTop
     for name in throttled:
         outcomes[name] = CreatedTopic(ErrorCode.THROTTLING_QUOTA_EXCEEDED, THROTTLED, name=name)
     results = []
-    for name in asked:
+    async for name in unhurried(asked):
         outcome = outcomes.get(name)
         if outcome is None and counts[name] > 1:
             outcome = CreatedTopic(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.turns import Steps, whole
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
@@ -12,23 +15,37 @@ from ottla_protocol.messages.delete_groups import (
     DeleteGroupsResponse,
 )
 
+_PORTION: Final = 100
 _FORBIDDEN = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 
-def handle(ctx: RequestContext, request: DeleteGroupsRequest) -> PendingResponse:
+def steps(ctx: RequestContext, request: DeleteGroupsRequest) -> Steps[PendingResponse]:
     pending = PendingResponse()
+    names = list(dict.fromkeys(request.groups_names))
+    codes: dict[str, int] = {}
+    portions = [names[start : start + _PORTION] for start in range(0, len(names), _PORTION)] or [[]]
+    waiting = len(portions)
 
-    allowed = [group for group in request.groups_names if ctx.authorize(AclResource.GROUP, group)]
-
-    def reply(codes: dict[str, int]) -> None:
+    def reply(found: dict[str, int]) -> None:
+        nonlocal waiting
+        codes.update(found)
+        waiting -= 1
+        if waiting:
+            return
         pending.complete(
             DeleteGroupsResponse(
                 results=[
                     DeletableGroupResult(group_id=group_id, error_code=codes.get(group_id, _FORBIDDEN))
-                    for group_id in dict.fromkeys(request.groups_names)
+                    for group_id in names
                 ]
             )
         )
 
-    ctx.services.groups.delete(allowed, reply)
+    for portion in portions:
+        allowed = [group for group in portion if ctx.authorize(AclResource.GROUP, group)]
+        ctx.services.groups.delete(allowed, reply)
+        yield 3 * len(portion)
     return pending
+
+
+handle = whole(steps)

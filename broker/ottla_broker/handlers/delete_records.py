@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.turns import Steps, whole
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -19,7 +20,9 @@ from ottla_protocol.messages.delete_records import (
 )
 
 
-def handle(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse | PendingResponse:
+def steps(
+    ctx: RequestContext, request: DeleteRecordsRequest
+) -> Steps[DeleteRecordsResponse | PendingResponse]:
     topics = []
     waiting: list[DeleteRecordsPartitionResult] = []
     awaited: list[Awaited] = []
@@ -39,6 +42,8 @@ def handle(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsR
                     awaited.append(Awaited(partition.when_deleted, answer.low_watermark))
             except KafkaError as error:
                 answer.error_code = error.code
+            yield 5
+        yield 1
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
     response = DeleteRecordsResponse(topics=topics)
     if not awaited:
@@ -54,3 +59,6 @@ def handle(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsR
     pending = PendingResponse(delayed.abandon)
     delayed.start(request.timeout_ms)
     return pending
+
+
+handle = whole(steps)

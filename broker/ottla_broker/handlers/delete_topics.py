@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 
 from ottla_broker.controller.api import ZERO_ID, TopicToDelete
 from ottla_broker.handlers.context import THROTTLED, RequestContext
+from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.delete_topics import (
@@ -37,7 +38,7 @@ async def _delete(ctx: RequestContext, wanted: list[DeleteTopicState]) -> Delete
     counts = Counter(_meaning(ctx, topic) for topic in wanted)
     refused: list[DeletableTopicResult] = []
     accepted: list[TopicToDelete] = []
-    for topic in wanted:
+    async for topic in unhurried(wanted):
         if (topic.name is None) == (topic.topic_id == ZERO_ID):
             what = "Neither topic name nor id were specified."
             if topic.name is not None:

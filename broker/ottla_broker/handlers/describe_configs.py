@@ -19,6 +19,7 @@ from ottla_broker.controller.api import ResourceType
 from ottla_broker.controller.config_admin import check_own_id
 from ottla_broker.controller.validation import check_topic_name
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.describe_configs import (
@@ -31,19 +32,28 @@ from ottla_protocol.messages.describe_configs import (
 )
 
 
-def handle(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def steps(ctx: RequestContext, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
     results = []
-    for resource in request.resources:
+    # A resource that is named twice is described once: each has hundreds of configs.
+    resources = {(each.resource_type, each.resource_name): each for each in reversed(request.resources)}
+    for resource in reversed(resources.values()):
         result = DescribeConfigsResult(
             error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
-            result.configs = [_entry(ctx, request, entry) for entry in _describe(ctx, resource)]
+            entries = _describe(ctx, resource)
+            yield len(entries)
+            result.configs = [_entry(ctx, request, entry) for entry in entries]
+            yield len(entries)
         except KafkaError as error:
             result.error_code = error.code
             result.error_message = error.message or ""
+        yield 1
         results.append(result)
     return DescribeConfigsResponse(results=results)
+
+
+handle = whole(steps)
 
 
 def _describe(ctx: RequestContext, resource: DescribeConfigsResource) -> list[ConfigEntry]:

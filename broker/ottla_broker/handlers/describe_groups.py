@@ -7,6 +7,7 @@ flexible. A group that doesn't exist is Dead, without an error.
 from __future__ import annotations
 
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
+from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.describe_groups import (
@@ -19,15 +20,18 @@ from ottla_protocol.messages.describe_groups import (
 _NONE = int(ErrorCode.NONE)
 
 
-def handle(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+def steps(ctx: RequestContext, request: DescribeGroupsRequest) -> Steps[DescribeGroupsResponse]:
     asked = request.include_authorized_operations
     groups = []
-    for group_id in request.groups:
+    # A group that is named twice is described once: its members may be many.
+    for group_id in dict.fromkeys(request.groups):
+        yield 1
         if not ctx.authorize(AclResource.GROUP, group_id):
             code = ErrorCode.GROUP_AUTHORIZATION_FAILED
             groups.append(DescribedGroup(error_code=code, group_id=group_id))
             continue
         found = ctx.services.groups.describe(group_id)
+        yield len(found.members)
         groups.append(
             DescribedGroup(
                 error_code=found.error,
@@ -54,3 +58,6 @@ def handle(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroup
             )
         )
     return DescribeGroupsResponse(groups=groups)
+
+
+handle = whole(steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla_broker.controller.validation import check_topic_name
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -14,11 +15,12 @@ from ottla_protocol.messages.describe_producers import (
 )
 
 
-def handle(ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+def steps(ctx: RequestContext, request: DescribeProducersRequest) -> Steps[DescribeProducersResponse]:
     topics = []
     for topic in request.topics:
         answers = []
-        for index in topic.partition_indexes:
+        # A partition that is named twice is described once.
+        for index in dict.fromkeys(topic.partition_indexes):
             answer = PartitionResponse(partition_index=index)
             answers.append(answer)
             try:
@@ -39,5 +41,10 @@ def handle(ctx: RequestContext, request: DescribeProducersRequest) -> DescribePr
             except KafkaError as error:
                 answer.error_code = error.code
                 answer.error_message = error.message
+            yield 1 + len(answer.active_producers)
+        yield 1
         topics.append(TopicResponse(name=topic.name, partitions=answers))
     return DescribeProducersResponse(topics=topics)
+
+
+handle = whole(steps)

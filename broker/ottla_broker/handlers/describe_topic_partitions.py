@@ -8,6 +8,7 @@ replicas except those in sync.
 from __future__ import annotations
 
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
+from ottla_broker.handlers.turns import Steps, whole
 from ottla_broker.log.names import is_topic_name
 from ottla_broker.metadata.cache import ClientTopic
 from ottla_protocol.acls import AclResource
@@ -21,7 +22,9 @@ from ottla_protocol.messages.describe_topic_partitions import (
 )
 
 
-def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+def steps(
+    ctx: RequestContext, request: DescribeTopicPartitionsRequest
+) -> Steps[DescribeTopicPartitionsResponse]:
     metadata = ctx.services.metadata
     metadata.check_brokers()
     cursor = request.cursor
@@ -32,12 +35,18 @@ def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Desc
     first = "" if cursor is None else cursor.topic_name
     names = {info.name for info in metadata.topics()} if all_topics else asked
     sees = ctx.shows if all_topics else ctx.authorize
-    forbidden = {name for name in names if not sees(AclResource.TOPIC, name)}
+    forbidden = set()
+    for number, name in enumerate(list(names)):
+        if not sees(AclResource.TOPIC, name):
+            forbidden.add(name)
+        if number % 100 == 0:
+            yield 50
     if all_topics:
         names -= forbidden
     room = max(min(ctx.services.config.max_request_partition_size_limit, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
     for name in sorted(name for name in names if name >= first):
+        yield 1
         start = 0 if cursor is None or name != first else cursor.partition_index
         if room == 0:
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=start)
@@ -50,15 +59,20 @@ def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Desc
             legal = is_topic_name(name)
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
             response.topics.append(_failed(name, code, ctx.operations(AclResource.TOPIC, name)))
+            yield 10
             continue
         info = topic.info
         end = min(start + room, len(info.partitions))
         response.topics.append(_topic(ctx, topic, start, end))
         room -= max(end - start, 0)
+        yield max(end - start, 0)
         if end < len(info.partitions):
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=end)
             break
     return response
+
+
+handle = whole(steps)
 
 
 def _topic(

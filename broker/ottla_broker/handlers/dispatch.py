@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from importlib import import_module
 from struct import Struct
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla_broker.counters import Timings
@@ -15,6 +16,9 @@ from ottla_broker.handlers import Served
 from ottla_broker.handlers.api_versions import unsupported
 from ottla_broker.handlers.authorization import DENIED, GATES, RULES, Authorizer, Gate
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.limits import element_memory, quick_bytes
+from ottla_broker.handlers.long_request import LongRequest
+from ottla_broker.handlers.turns import Turns, at_once, in_pauses, run_whole
 from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply
@@ -26,6 +30,7 @@ from ottla_protocol.registry import request_class, response_class
 
 if TYPE_CHECKING:
     from ottla_broker.handlers.services import Services
+    from ottla_protocol.schema import Message
 
 _log = get_logger()
 
@@ -47,6 +52,13 @@ _BETWEEN_BROKERS = frozenset(
     )
 )
 """Requests that no quota slows down (Kafka's ``ApiKeys.clusterAction``)."""
+
+_OF_BROKERS = _BETWEEN_BROKERS | {
+    int(ApiKey.FETCH),
+    int(ApiKey.OFFSET_FOR_LEADER_EPOCH),
+    int(ApiKey.ADD_PARTITIONS_TO_TXN),
+}
+"""Requests that brokers send as large as their share of the cluster."""
 
 LARGEST_PLAIN_REQUEST = 8 * 1024 * 1024
 """The largest request, in bytes, of an API without records or assignments. Its many small values take tens of times
@@ -111,6 +123,8 @@ class Route:
         "gate",
         "handle",
         "in_parts",
+        "quick_bytes",
+        "request_class",
         "rules",
         "timings",
     )
@@ -118,8 +132,11 @@ class Route:
     def __init__(self, served: Served, api_key: int, version: int, authorizer: Authorizer) -> None:
         module = import_module(f"ottla_broker.handlers.{served.module}")
         self.api_key = api_key
-        self.decode: Decode = request_class(api_key, version).decode
-        self.handle: Handle = module.handle
+        self.request_class = request_class(api_key, version)
+        self.decode: Decode = self.request_class.decode
+        self.quick_bytes = quick_bytes(api_key)
+        # A handler that may take long is a generator.
+        self.handle: Handle = getattr(module, "steps", module.handle)
         self.rules = authorizer.checked(RULES[api_key])
         self.gate = GATES.get(api_key)
         self.flexible = response_header_is_flexible(api_key, version)
@@ -161,6 +178,7 @@ class Dispatcher:
         self.times_requests = False
         self._routes: dict[tuple[int, int], Route] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
+        self.turns = Turns(loop.call_soon)
 
     def handle(self, connection: ClientConnection, frame: memoryview) -> Reply:
         """See :meth:`ottla_broker.network.service.Service.handle`."""
@@ -177,8 +195,14 @@ class Dispatcher:
             raise CloseConnection(
                 f"{_name(api_key)} of {len(frame)} bytes is too large, {LARGEST_PLAIN_REQUEST} are allowed"
             )
+        if len(frame) > route.quick_bytes and not self._is_brokers(route, connection):
+            if api_key != _PRODUCE:
+                return self._take_turns(route, header, connection, bytes(frame), position)
+            decode: Decode = partial(_decode_produce, route.request_class)
+        else:
+            decode = route.decode
         try:
-            request = route.decode(frame, version, position)
+            request = decode(frame, version, position)
         except ProtocolError as error:
             raise CloseConnection(f"{_name(api_key)} version {version} can't be read: {error}") from error
         connection.client_id = header.client_id
@@ -196,25 +220,51 @@ class Dispatcher:
                 answer = route.handle(context, request)
             else:
                 answer = route.refusal(route.gate, context, request) or route.handle(context, request)
+            if answer.__class__ is GeneratorType:
+                steps = answer
+                finished, answer = at_once(steps)
+                if not finished:
+                    long = LongRequest(self, route, context, len(frame), since, timings)
+                    return long.start(long.handled(steps))
             if measured:
                 context.busy_seconds = self._services.clock.monotonic() - since
             if not isinstance(answer, PendingResponse):
                 if not hasattr(answer, "__await__"):
                     if measured:
-                        self._throttle(route, context, len(frame), answer)
+                        self.throttle(route, context, len(frame), answer)
                     parts = None if answer is None else self._encode(route, context, answer)
                     if timings is not None:
                         timings.add(self._services.clock.monotonic() - since)
                     if self.on_request is not None:
                         self._report(route, context, len(frame), since, parts)
                     return parts
-                answer = self._run(answer)
+                answer = self.run(answer)
             answer.encode = partial(self._encode_pending, route, context, len(frame), since, timings)
             return answer
         except CloseConnection:
             raise  # the handler closes the connection: produce with acks=0 has no response for an error
         except Exception as error:
-            raise self._failed(route, context, error) from error
+            raise self.failed(route, context, error) from error
+
+    def _is_brokers(self, route: Route, connection: ClientConnection) -> bool:
+        """Whether a request comes from another broker, as large as its share of the cluster."""
+        return route.api_key in _OF_BROKERS and self._services.authorizer.is_brokers(connection)
+
+    def _take_turns(
+        self, route: Route, header: RequestHeader, connection: ClientConnection, frame: bytes, position: int
+    ) -> PendingResponse:
+        """Decode, handle and answer a large request in turns with everything else."""
+        connection.client_id = header.client_id
+        context = RequestContext(
+            self._services,
+            route.rules,
+            header.api_version,
+            header.client_id,
+            connection,
+            header.correlation_id,
+        )
+        long = LongRequest(self, route, context, len(frame), self._services.clock.monotonic())
+        return long.start(long.serve(frame, position))
 
     def timings(self) -> Iterator[tuple[int, int, Timings | None, Timings | None]]:
         """API, version, and how long its requests took; apart, how long followers' fetches took."""
@@ -223,6 +273,7 @@ class Dispatcher:
 
     def close(self) -> None:
         """Cancel pending requests."""
+        self.turns.close()
         for task in list(self._tasks):
             task.cancel()
 
@@ -254,6 +305,8 @@ class Dispatcher:
         except TimeoutError:
             raise CloseConnection("the controller has not described the cluster to this broker yet") from None
         answer = handle(context, request)
+        if answer.__class__ is GeneratorType:
+            answer = await in_pauses(answer)
         return await answer if hasattr(answer, "__await__") else answer
 
     def _unsupported(self, header: RequestHeader) -> Parts:
@@ -269,7 +322,7 @@ class Dispatcher:
             f" {served.max_version} are ({ErrorCode.UNSUPPORTED_VERSION.name})"
         )
 
-    def _throttle(self, route: Route, context: RequestContext, size: int, response: Any) -> None:
+    def throttle(self, route: Route, context: RequestContext, size: int, response: Any) -> None:
         """Count what the request has cost, and have a client that exceeds a quota wait (KIP-124, KIP-219).
 
         Its response goes out at once and says for how long; meanwhile nothing is read from its connection.
@@ -314,17 +367,35 @@ class Dispatcher:
     def _encode(self, route: Route, context: RequestContext, response: Any) -> Parts:
         version, correlation_id = context.version, context.correlation_id
         if route.in_parts:
-            parts: Parts = response.encode_parts(version)
-            size = sum(map(len, parts))  # type: ignore[arg-type]
-            if route.flexible:
-                parts.insert(0, _pack_flexible_header(size + 5, correlation_id, 0))
-            else:
-                parts.insert(0, _pack_header(size + 4, correlation_id))
-            return parts
+            return self.framed(route, context, response.encode_parts(version))
         body = response.encode(version)
         if route.flexible:
             return [_pack_flexible_header(len(body) + 5, correlation_id, 0) + body]
         return [_pack_header(len(body) + 4, correlation_id) + body]
+
+    def framed(self, route: Route, context: RequestContext, parts: Parts) -> Parts:
+        """Put the header before a response's parts."""
+        size = sum(map(len, parts))  # type: ignore[arg-type]
+        if route.flexible:
+            parts.insert(0, _pack_flexible_header(size + 5, context.correlation_id, 0))
+        else:
+            parts.insert(0, _pack_header(size + 4, context.correlation_id))
+        return parts
+
+    def finish(
+        self,
+        route: Route,
+        context: RequestContext,
+        size: int,
+        since: float,
+        timings: Timings | None,
+        parts: Parts | None,
+    ) -> None:
+        """Count and report an answered request."""
+        if timings is not None:
+            timings.add(self._services.clock.monotonic() - since)
+        if self.on_request is not None:
+            self._report(route, context, size, since, parts)
 
     def _encode_pending(
         self,
@@ -339,19 +410,16 @@ class Dispatcher:
             if isinstance(response, BaseException):
                 raise response
             if self._quotas.enabled:
-                self._throttle(route, context, size, response)
+                self.throttle(route, context, size, response)
             parts = None if response is None else self._encode(route, context, response)
-            if timings is not None:
-                timings.add(self._services.clock.monotonic() - since)
-            if self.on_request is not None:
-                self._report(route, context, size, since, parts)
+            self.finish(route, context, size, since, timings, parts)
             return parts
         except CloseConnection:
             raise
         except Exception as error:
-            raise self._failed(route, context, error) from error
+            raise self.failed(route, context, error) from error
 
-    def _run(self, answer: Awaitable[Any]) -> PendingResponse:
+    def run(self, answer: Awaitable[Any]) -> PendingResponse:
         """Run a handler's coroutine, and complete the response with its result."""
         pending = PendingResponse()
         task = asyncio.ensure_future(answer, loop=self._loop)
@@ -368,7 +436,7 @@ class Dispatcher:
         task.add_done_callback(done)
         return pending
 
-    def _failed(self, route: Route, context: RequestContext, error: BaseException) -> CloseConnection:
+    def failed(self, route: Route, context: RequestContext, error: BaseException) -> CloseConnection:
         """Log a defect of this broker; only this client's connection is closed."""
         name = _name(route.api_key)
         _log.error(
@@ -380,6 +448,12 @@ class Dispatcher:
             exc_info=error,
         )
         return CloseConnection(f"{name} version {context.version} failed in the broker")
+
+
+def _decode_produce(request: type[Message], frame: memoryview, version: int, position: int) -> Any:
+    """Decode a request with records, which stay where they are, if it names no more partitions than are served."""
+    decoding = request.decode_in_slices(frame, version, position, element_memory(_PRODUCE))
+    return run_whole(decoding)
 
 
 def _name(api_key: int) -> str:

@@ -11,11 +11,15 @@ their rack if it has a selector (KIP-392). Aborted transactions aren't built yet
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.fetch_request import Fetch
 from ottla_broker.handlers.follower_fetch import FollowerFetch
+from ottla_broker.handlers.turns import Steps
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.delayed_fetch import DelayedFetch
+from ottla_broker.replica.fetch_session import FetchContext
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.fetch import (
@@ -25,13 +29,16 @@ from ottla_protocol.messages.fetch import (
     PartitionData,
 )
 
+MANY: Final = 1_000
+"""With more partitions a consumer's fetch takes turns with everything else."""
+
 _FORMAT_2_SINCE = 4
 """The first version whose clients read format 2, and all before it."""
 
 
 def handle(
     ctx: RequestContext, request: FetchRequest, consumers: type[Fetch] = Fetch
-) -> FetchResponse | PendingResponse:
+) -> FetchResponse | PendingResponse | Steps[Any]:
     """Read what the request asks for. ``consumers``: how consumers read, where they read in another way."""
     if ctx.version < _FORMAT_2_SINCE and consumers is Fetch:
         from ottla_broker.handlers import old_fetch
@@ -54,7 +61,23 @@ def handle(
         fetch: Fetch = FollowerFetch(ctx, request, context, replica_id)
     else:
         fetch = consumers(ctx, request, context)
+    if len(context.partitions) > MANY and replica_id < 0:
+        return _read_many(ctx, request, fetch, context)
     size = fetch.read()
+    return _answer_or_wait(ctx, request, fetch, context, size)
+
+
+def _read_many(
+    ctx: RequestContext, request: FetchRequest, fetch: Fetch, context: FetchContext
+) -> Steps[FetchResponse | PendingResponse]:
+    """Read very many partitions, in turns with everything else."""
+    size = yield from fetch.read_in_steps()
+    return _answer_or_wait(ctx, request, fetch, context, size)
+
+
+def _answer_or_wait(
+    ctx: RequestContext, request: FetchRequest, fetch: Fetch, context: FetchContext, size: int
+) -> FetchResponse | PendingResponse:
     if fetch.immediate or size >= fetch.min_bytes or request.max_wait_ms <= 0 or not context.partitions:
         return fetch.response()
     pending = PendingResponse()

@@ -19,6 +19,7 @@ from ottla_protocol.messages.fetch import (
 
 if TYPE_CHECKING:
     from ottla_broker.handlers.context import RequestContext
+    from ottla_broker.handlers.turns import Steps
     from ottla_broker.log.files import FileSlice
     from ottla_broker.log.reader import LogReader
     from ottla_broker.replica.delayed_fetch import DelayedFetch
@@ -30,6 +31,8 @@ _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _ANY_REPLICA_SINCE = 11
 _MOST_ABORTED = 10_000
 """How many aborted transactions a partition's answer has: each costs time, and records can be fetched later."""
+_PORTION = 100
+"""Partitions of a fetch of very many that are read at a time."""
 _ZSTD_SINCE = 10
 """Consumers with an earlier version can't read zstd (KIP-110)."""
 _REFUSED_UNREAD = (*_UNKNOWN, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
@@ -80,18 +83,44 @@ class Fetch:
 
     def read(self) -> int:
         """Read every partition of the request; returns the bytes found."""
+        self._begin()
+        found = self._read_some(self._context.partitions.values(), 0)
+        self._end()
+        return found
+
+    def read_in_steps(self) -> Steps[int]:
+        """The same in portions."""
+        self._begin()
+        specs = list(self._context.partitions.values())
+        found = 0
+        for start in range(0, len(specs), _PORTION):
+            found += self._read_some(specs[start : start + _PORTION], found)
+            yield 3 * _PORTION
+        self._end()
+        return found
+
+    def _begin(self) -> None:
         self._answers = []
         self.readable = []
         self.immediate = False
-        left = self._max_bytes
+
+    def _end(self) -> None:
+        # As in Kafka, an unknown topic alone doesn't end the wait, or a consumer that keeps asking for one would never
+        # wait.
+        if not self.readable:
+            self.immediate = True
+
+    def _read_some(self, specs: Iterable[FetchPartition], before: int) -> int:
+        """Read some partitions; returns the bytes found. ``before``: the bytes that were found in others."""
+        left = max(0, self._max_bytes - before)
         found = 0
-        for spec in self._context.partitions.values():
+        for spec in specs:
             if spec.settled is not None and self._has_nothing_new(spec, spec.settled):
                 continue
             # Empty, not null, even with an error: librdkafka can't read null.
             answer = PartitionData(partition_index=spec.partition, high_watermark=-1, records=b"")
             try:
-                records = self._read_partition(spec, answer, left, min_one=not found)
+                records = self._read_partition(spec, answer, left, min_one=not (found or before))
             except KafkaError as error:
                 answer.error_code = error.code
                 answer.aborted_transactions = [] if error.code in _REFUSED_UNREAD else None
@@ -105,10 +134,6 @@ class Fetch:
                     found += size
                     left = max(0, left - size)
             self._answers.append((spec, answer))
-        # As in Kafka, an unknown topic alone doesn't end the wait, or a consumer that keeps asking for one would never
-        # wait.
-        if not self.readable:
-            self.immediate = True
         return found
 
     def _has_nothing_new(self, spec: FetchPartition, partition: Partition) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.turns import Steps, in_pauses, whole
 from ottla_broker.metadata.cache import NO_LEADER
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla_protocol.acls import AclResource
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _log = get_logger()
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+_MOST_ASKED: Final = 100
+"""Of so many keys one has to be the client's to have the coordinators' topic created."""
 
 
 class _Kind(NamedTuple):
@@ -48,18 +51,30 @@ _KINDS: Final = {
 }
 
 
-def handle(
+def steps(
     ctx: RequestContext, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
-    keys = request.coordinator_keys if ctx.version >= 4 else [request.key]
+) -> Steps[FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]]:
+    keys = list(dict.fromkeys(request.coordinator_keys)) if ctx.version >= 4 else [request.key]
     kind = _KINDS.get(request.key_type)
     if (
         kind is not None
         and ctx.services.metadata.topic(kind.topic) is None
-        and any(ctx.authorize(kind.resource, key) for key in keys)
+        and any(ctx.authorize(kind.resource, key) for key in keys[:_MOST_ASKED])
     ):
         return _make_topic_first(ctx, request.key_type, kind.topic, keys)
-    return _answer(ctx, [_find(ctx, request.key_type, key) for key in keys])
+    found = yield from _each(ctx, request.key_type, keys)
+    return _answer(ctx, found)
+
+
+handle = whole(steps)
+
+
+def _each(ctx: RequestContext, key_type: int, keys: Sequence[str]) -> Steps[list[Coordinator]]:
+    found = []
+    for key in keys:
+        found.append(_find(ctx, key_type, key))
+        yield 1
+    return found
 
 
 async def _make_topic_first(
@@ -70,7 +85,7 @@ async def _make_topic_first(
     except KafkaError as error:
         _log.error("topic not made", topic=topic, error=error.code.name, reason=error.message)
         return _answer(ctx, [_failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE) for key in keys])
-    return _answer(ctx, [_find(ctx, key_type, key) for key in keys])
+    return _answer(ctx, await in_pauses(_each(ctx, key_type, keys)))
 
 
 def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:

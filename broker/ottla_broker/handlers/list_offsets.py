@@ -13,6 +13,7 @@ offset lower than before (KIP-207).
 from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.turns import Steps, whole
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.list_offsets import (
@@ -36,13 +37,14 @@ DEBUGGING = -2
 _NOT_AVAILABLE_SINCE = 5
 
 
-def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def steps(ctx: RequestContext, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
     seen: set[tuple[str, int]] = set()
     repeated: set[tuple[str, int]] = set()
     for topic in request.topics:
         for asked in topic.partitions:
             key = (topic.name, asked.partition_index)
             (repeated if key in seen else seen).add(key)
+        yield 1 + len(topic.partitions) // 10
     replica_id = ctx.checked_replica(request.replica_id)
     topics = []
     for topic in request.topics:
@@ -78,8 +80,13 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsRespo
             if ctx.version < 4:
                 # Unknown to these versions.
                 answer.leader_epoch = -1
+            yield 1
+        yield 1
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
+
+
+handle = whole(steps)
 
 
 def _find(

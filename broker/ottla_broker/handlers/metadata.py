@@ -10,11 +10,14 @@ encoding.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from copy import copy
+from functools import partial
+from typing import Final, TypeVar
 
 from ottla_broker.controller.api import ZERO_ID
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext, cluster_operations
+from ottla_broker.handlers.turns import Steps, in_pauses, whole
 from ottla_broker.log.names import is_topic_name
 from ottla_broker.metadata.cache import ClientTopic
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
@@ -28,46 +31,85 @@ from ottla_protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 
+T = TypeVar("T")
 
-def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
+MOST_CREATED: Final = 100
+"""How many topics one request creates."""
+
+
+def steps(
+    ctx: RequestContext, request: MetadataRequest
+) -> Steps[MetadataResponse | Awaitable[MetadataResponse]]:
     metadata = ctx.services.metadata
     metadata.check_brokers()
     wanted = request.topics
     if wanted is None or (ctx.version == 0 and not wanted):
-        allowed = (info.name for info in metadata.topics() if ctx.shows(AclResource.TOPIC, info.name))
-        found = [metadata.client_topic(name) for name in allowed]
-        return _respond(ctx, request, [_topic(ctx, request, topic) for topic in found if topic is not None])
+        found = []
+        for name in [info.name for info in metadata.topics()]:
+            topic = metadata.client_topic(name) if ctx.shows(AclResource.TOPIC, name) else None
+            if topic is not None:
+                found.append(_topic(ctx, request, topic))
+                # As many partitions are encoded.
+                yield 1 + len(topic.response.partitions) // 4
+            else:
+                yield 1
+        return _respond(ctx, request, found)
     if ctx.version < 12 and any(topic.name is None or topic.topic_id != ZERO_ID for topic in wanted):
         return _respond(ctx, request, [_refused(ctx, topic) for topic in wanted])
     ids = dict.fromkeys([topic.topic_id for topic in wanted if topic.topic_id != ZERO_ID])
     if ids:
-        return _respond(ctx, request, [_by_id(ctx, request, topic_id) for topic_id in ids])
+        return _respond(ctx, request, (yield from _each(ids, partial(_by_id, ctx, request))))
     names = list(dict.fromkeys([topic.name for topic in wanted]))
     if request.allow_auto_topic_creation and ctx.services.config.auto_create_topics_enable:
-        missing = [
-            name
-            for name in names
-            if name is not None
-            and name not in metadata
-            and is_topic_name(name)
-            and ctx.authorize(AclResource.TOPIC, name)
-        ]
+        missing = []
+        for wanted_name in names:
+            yield 1
+            if (
+                wanted_name is not None
+                and wanted_name not in metadata
+                and is_topic_name(wanted_name)
+                and ctx.authorize(AclResource.TOPIC, wanted_name)
+            ):
+                missing.append(wanted_name)
         if missing:
-            allowed_names = _creatable(ctx, missing)
+            allowed_names = yield from _creatable(ctx, missing)
             refused = dict.fromkeys(missing, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             for name in allowed_names:
                 del refused[name]
+            # Clients ask again, and get the next ones.
+            refused.update(dict.fromkeys(allowed_names[MOST_CREATED:], ErrorCode.LEADER_NOT_AVAILABLE))
+            allowed_names = allowed_names[:MOST_CREATED]
             if allowed_names:
                 return _create_first(ctx, request, names, allowed_names, refused)
-            return _respond(ctx, request, [_by_name(ctx, request, name, refused) for name in names])
-    return _respond(ctx, request, [_by_name(ctx, request, name) for name in names])
+            by_name = partial(_by_name, ctx, request, errors=refused)
+            return _respond(ctx, request, (yield from _each(names, by_name)))
+    return _respond(ctx, request, (yield from _each(names, partial(_by_name, ctx, request))))
 
 
-def _creatable(ctx: RequestContext, names: Sequence[str]) -> Sequence[str]:
+handle = whole(steps)
+
+
+def _each(
+    wanted: Iterable[T], describe: Callable[[T], MetadataResponseTopic]
+) -> Steps[list[MetadataResponseTopic]]:
+    topics = []
+    for each in wanted:
+        topic = describe(each)
+        topics.append(topic)
+        yield 1 + len(topic.partitions) // 4
+    return topics
+
+
+def _creatable(ctx: RequestContext, names: Sequence[str]) -> Steps[Sequence[str]]:
     """The topics that the client may create, by a rule for the cluster or for the topic."""
     if ctx.may(AclOperation.CREATE, AclResource.CLUSTER):
         return names
-    return [name for name in names if ctx.may(AclOperation.CREATE, AclResource.TOPIC, name)]
+    allowed = []
+    for name in names:
+        if ctx.may(AclOperation.CREATE, AclResource.TOPIC, name):
+            allowed.append(name)
+        yield 1
+    return allowed
 
 
 async def _create_first(
@@ -83,7 +125,8 @@ async def _create_first(
             await ctx.services.controller.ensure_topic(name)
         except KafkaError as error:
             errors[name] = error.code
-    return _respond(ctx, request, [_by_name(ctx, request, name, errors) for name in names])
+    by_name = partial(_by_name, ctx, request, errors=errors)
+    return _respond(ctx, request, await in_pauses(_each(names, by_name)))
 
 
 def _respond(

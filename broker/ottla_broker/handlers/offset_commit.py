@@ -13,6 +13,7 @@ from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import CommitItem, java_length
 from ottla_broker.coordinator.group.offsets import NO_EXPIRY, Committed
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.turns import Steps, whole
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
@@ -42,9 +43,9 @@ def partition_errors(ctx: RequestContext, topic: str, forbidden: int) -> Callabl
     return lambda index: codes.NONE if index in known else unknown
 
 
-def handle(
+def steps(
     ctx: RequestContext, request: OffsetCommitRequest
-) -> PendingResponse | OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+) -> Steps[PendingResponse | OffsetCommitResponse | Awaitable[OffsetCommitResponse]]:
     if ctx.version == 0:
         return _to_zookeeper(ctx, request)
     services = ctx.services
@@ -63,6 +64,7 @@ def handle(
             answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
             answer.error_code = error_of(partition.partition_index)
+            yield 1
             if answer.error_code:
                 continue
             committed = Committed(
@@ -74,6 +76,7 @@ def handle(
             )
             items.append((topic.name, partition.partition_index, committed))
             waiting.append(answer)
+        yield 1
         topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=answers))
     response = OffsetCommitResponse(topics=topics)
     if not items:
@@ -95,6 +98,9 @@ def handle(
         ctx.version,
     )
     return pending
+
+
+handle = whole(steps)
 
 
 async def _to_zookeeper(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:

@@ -6,6 +6,7 @@ In a group with members, only offsets of topics to which no member is subscribed
 from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.turns import Steps, whole
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
@@ -21,7 +22,7 @@ _FORBIDDEN = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _UNKNOWN_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def handle(ctx: RequestContext, request: OffsetDeleteRequest) -> PendingResponse:
+def steps(ctx: RequestContext, request: OffsetDeleteRequest) -> Steps[PendingResponse]:
     asked: list[tuple[str, int]] = []
     existing: list[tuple[str, int]] = []
     forbidden: set[str] = set()
@@ -30,7 +31,9 @@ def handle(ctx: RequestContext, request: OffsetDeleteRequest) -> PendingResponse
             forbidden.add(topic.name)
         info = ctx.services.metadata.topic(topic.name)
         known = () if info is None else info.partitions
+        yield 1
         for partition in topic.partitions:
+            yield 1
             key = (topic.name, partition.partition_index)
             asked.append(key)
             if partition.partition_index in known and topic.name not in forbidden:
@@ -50,3 +53,6 @@ def handle(ctx: RequestContext, request: OffsetDeleteRequest) -> PendingResponse
 
     ctx.services.groups.delete_offsets(request.group_id, existing, reply)
     return pending
+
+
+handle = whole(steps)

@@ -8,11 +8,13 @@ from the embedded store.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final, TypeVar
 
 from ottla_broker.coordinator.group.commits import Fetched
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.offset_fetch import (
@@ -30,29 +32,42 @@ from ottla_protocol.messages.offset_fetch import (
 T = TypeVar("T")
 
 _NONE = int(ErrorCode.NONE)
+_PORTION: Final = 500
+"""Partitions that are looked up at a time."""
 
 
-def handle(
+def steps(
     ctx: RequestContext, request: OffsetFetchRequest
-) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
+) -> Steps[OffsetFetchResponse | Awaitable[OffsetFetchResponse]]:
     if ctx.version == 0:
         return _from_zookeeper(ctx, request)
     if ctx.version >= 8:
-        return _several(ctx, request)
+        return (yield from _several(ctx, request))
     topics = None if request.topics is None else _asked(request.topics)
-    error, found = _fetch(ctx, request.group_id, topics, request.require_stable)
+    error, found = yield from _fetch(ctx, request.group_id, topics, request.require_stable)
     if error != _NONE and ctx.version < 2:
         # Only partitions have an error code.
         found = [(name, [Fetched(index, error=error) for index in wanted]) for name, wanted in topics or ()]
-    answers = _answers(found, OffsetFetchResponseTopic, OffsetFetchResponsePartition)
+    answers = yield from _answers(found, OffsetFetchResponseTopic, OffsetFetchResponsePartition)
     return OffsetFetchResponse(error_code=error, topics=answers)
+
+
+handle = whole(steps)
 
 
 def _asked(
     topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics],
 ) -> list[tuple[str, Sequence[int]]]:
-    """Topics and partitions; a topic without partitions isn't answered, as in Kafka."""
-    return [(topic.name, topic.partition_indexes) for topic in topics if topic.partition_indexes]
+    """Topics and partitions; a topic without partitions isn't answered, as in Kafka.
+
+    A partition that is named twice is answered once: with its metadata, an answer may be a thousand times as long as
+    the question.
+    """
+    found: dict[str, dict[int, None]] = {}
+    for topic in topics:
+        if topic.partition_indexes:
+            found.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return [(name, list(indexes)) for name, indexes in found.items()]
 
 
 def _fetch(
@@ -62,16 +77,33 @@ def _fetch(
     require_stable: bool,
     member_id: str | None = None,
     epoch: int = -1,
-) -> tuple[int, list[tuple[str, list[Fetched]]]]:
+) -> Steps[tuple[int, list[tuple[str, list[Fetched]]]]]:
     """The offsets of topics that the client may describe; the others get an error."""
     if not ctx.authorize(AclResource.GROUP, group_id):
         return int(ErrorCode.GROUP_AUTHORIZATION_FAILED), []
     if topics is None:
         error, found = ctx.services.groups.fetch(group_id, None, require_stable, member_id, epoch)
-        return error, [each for each in found if ctx.shows(AclResource.TOPIC, each[0])]
-    allowed = [each for each in topics if ctx.authorize(AclResource.TOPIC, each[0])]
-    error, found = ctx.services.groups.fetch(group_id, allowed, require_stable, member_id, epoch)
-    if error == _NONE and len(allowed) < len(topics):
+        shown = []
+        for each in found:
+            if ctx.shows(AclResource.TOPIC, each[0]):
+                shown.append(each)
+            yield 1 + len(each[1])
+        return error, shown
+    allowed: list[tuple[str, Sequence[int]]] = []
+    for asked in topics:
+        if ctx.authorize(AclResource.TOPIC, asked[0]):
+            allowed.append(asked)
+        yield 1
+    error, found = ctx.services.groups.fetch(group_id, allowed[:0], require_stable, member_id, epoch)
+    if error != _NONE:
+        return error, []
+    for some in _some(allowed):
+        error, part = ctx.services.groups.fetch(group_id, some, require_stable, member_id, epoch)
+        if error != _NONE:
+            return error, []
+        found += part
+        yield sum(1 + len(wanted) for _, wanted in some)
+    if len(allowed) < len(topics):
         code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         names = {name for name, _ in allowed}
         refused = [(name, wanted) for name, wanted in topics if name not in names]
@@ -79,38 +111,61 @@ def _fetch(
     return error, found
 
 
-def _several(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def _some(topics: Sequence[tuple[str, Sequence[int]]]) -> Iterator[list[tuple[str, Sequence[int]]]]:
+    """The topics in portions of limited size."""
+    portion: list[tuple[str, Sequence[int]]] = []
+    size = 0
+    for name, wanted in topics:
+        for start in range(0, len(wanted), _PORTION):
+            portion.append((name, wanted[start : start + _PORTION]))
+            size += 1 + min(_PORTION, len(wanted) - start)
+            if size >= _PORTION:
+                yield portion
+                portion, size = [], 0
+    if portion:
+        yield portion
+
+
+def _several(ctx: RequestContext, request: OffsetFetchRequest) -> Steps[OffsetFetchResponse]:
     groups = []
-    for group in request.groups:
+    # A group that is named twice is answered once, as to the first question.
+    asked = {group.group_id: group for group in reversed(request.groups)}
+    for group in reversed(asked.values()):
         topics = None if group.topics is None else _asked(group.topics)
-        error, found = _fetch(
+        error, found = yield from _fetch(
             ctx, group.group_id, topics, request.require_stable, group.member_id, group.member_epoch
         )
-        answers = _answers(found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
+        answers = yield from _answers(found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
+        yield 1
         groups.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error, topics=answers))
     return OffsetFetchResponse(groups=groups)
 
 
 def _answers(
     found: list[tuple[str, list[Fetched]]], topic: Callable[..., T], partition: Callable[..., object]
-) -> list[T]:
+) -> Steps[list[T]]:
     """The topics in the classes of the response: those before version 8 differ from the later ones."""
-    return [
-        topic(
-            name=name,
-            partitions=[
-                partition(
-                    partition_index=index,
-                    committed_offset=offset,
-                    committed_leader_epoch=leader_epoch,
-                    metadata=metadata,
-                    error_code=code,
-                )
-                for index, offset, leader_epoch, metadata, code in partitions
-            ],
-        )
-        for name, partitions in found
-    ]
+    topics = []
+    last = None
+    answers: list[object] = []
+    for name, partitions in found:
+        if name != last:
+            # One topic may have come in several portions.
+            answers = []
+            topics.append(topic(name=name, partitions=answers))
+            last = name
+        answers += [
+            partition(
+                partition_index=index,
+                committed_offset=offset,
+                committed_leader_epoch=leader_epoch,
+                metadata=metadata,
+                error_code=code,
+            )
+            for index, offset, leader_epoch, metadata, code in partitions
+        ]
+        yield 1 + len(partitions) // 2
+    return topics
 
 
 async def _from_zookeeper(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -120,7 +175,9 @@ async def _from_zookeeper(ctx: RequestContext, request: OffsetFetchRequest) -> O
     answers: dict[tuple[str, int], tuple[int, int]] = {}
     wanted: list[tuple[str, int]] = []
     group_allowed = ctx.authorize(AclResource.GROUP, request.group_id)
-    for key in dict.fromkeys(asked):
+    for number, key in enumerate(dict.fromkeys(asked), 1):
+        if number % _PORTION == 0:
+            await asyncio.sleep(0)
         name, index = key
         info = services.metadata.topic(name)
         if not group_allowed:

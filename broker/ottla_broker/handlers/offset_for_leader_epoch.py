@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -12,7 +13,7 @@ from ottla_protocol.messages.offset_for_leader_epoch import (
 )
 
 
-def handle(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+def steps(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> Steps[OffsetForLeaderEpochResponse]:
     replica_id = ctx.checked_replica(request.replica_id)
     topics = []
     for topic in request.topics:
@@ -26,5 +27,10 @@ def handle(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetF
                 answer.leader_epoch, answer.end_offset = partition.log.epoch_end_offset(asked.leader_epoch)
             except KafkaError as error:
                 answer.error_code = error.code
+            yield 1
+        yield 1
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
     return OffsetForLeaderEpochResponse(topics=topics)
+
+
+handle = whole(steps)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from ottla_broker.handlers.context import RequestContext
+    from ottla_broker.handlers.turns import Steps
     from ottla_broker.replica.fetch_session import FetchPartition
 
 _FORMAT_1_SINCE: Final = 2
@@ -36,7 +37,9 @@ _MAY_EXCEED_SINCE: Final = 3
 _KEPT_BYTES: Final = 4 * 1024 * 1024
 """Converted bytes that an answer may keep before it is sent: those of further partitions are made again."""
 
-Serve = Callable[["RequestContext", FetchRequest, "type[Fetch]"], FetchResponse | PendingResponse]
+Serve = Callable[
+    ["RequestContext", FetchRequest, "type[Fetch]"], "FetchResponse | PendingResponse | Steps[Any]"
+]
 
 
 class OldFetch(Fetch):
@@ -79,10 +82,27 @@ class _Job:
         return kept
 
 
-def handle(ctx: RequestContext, request: FetchRequest, serve: Serve) -> PendingResponse:
+def handle(
+    ctx: RequestContext, request: FetchRequest, serve: Serve
+) -> PendingResponse | Steps[PendingResponse]:
     """Answer what ``serve`` answers, with converted records."""
-    pending = PendingResponse()
     answer = serve(ctx, request, OldFetch)
+    if isinstance(answer, PendingResponse | FetchResponse):
+        return _converted(ctx, request, answer)
+    return _converted_later(ctx, request, answer)
+
+
+def _converted_later(
+    ctx: RequestContext, request: FetchRequest, steps: Steps[FetchResponse | PendingResponse]
+) -> Steps[PendingResponse]:
+    answer = yield from steps
+    return _converted(ctx, request, answer)
+
+
+def _converted(
+    ctx: RequestContext, request: FetchRequest, answer: FetchResponse | PendingResponse
+) -> PendingResponse:
+    pending = PendingResponse()
     if isinstance(answer, PendingResponse):
         pending.abandon = answer.abandon
         answer.put(_Conversion(ctx, request, answer, pending))

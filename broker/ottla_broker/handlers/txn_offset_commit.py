@@ -17,6 +17,7 @@ from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.offset_commit import partition_errors
 from ottla_broker.handlers.transactions import TRY_AGAIN
+from ottla_broker.handlers.turns import Steps, whole
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.transaction_verifier import Verdicts, Verification
@@ -38,7 +39,9 @@ _KNOWS_LOADING = 2
 """Older clients fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 
 
-def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> PendingResponse | TxnOffsetCommitResponse:
+def steps(
+    ctx: RequestContext, request: TxnOffsetCommitRequest
+) -> Steps[PendingResponse | TxnOffsetCommitResponse]:
     services = ctx.services
     now_ms = services.clock.now_ms()
     forbidden = _forbidden(ctx, request)
@@ -52,6 +55,7 @@ def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> PendingRespo
             answer = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
             answer.error_code = error_of(partition.partition_index)
+            yield 1
             if answer.error_code:
                 continue
             committed = Committed(
@@ -62,6 +66,7 @@ def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> PendingRespo
             )
             items.append((topic.name, partition.partition_index, committed))
             waiting.append(answer)
+        yield 1
         topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
     response = TxnOffsetCommitResponse(topics=topics)
     if not items:
@@ -69,6 +74,9 @@ def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> PendingRespo
     commit = _Commit(ctx, request, items, waiting, response)
     commit.start()
     return commit.pending
+
+
+handle = whole(steps)
 
 
 class _Commit:

@@ -13,6 +13,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.metadata.client_quotas import desanitize, sanitize
 from ottla_broker.store.api import BadVersionError, NodeExistsError, NoNodeError, Store
 from ottla_broker.store.keys import BadNodeError, ConfigChangeNode, ConfigNode
+from ottla_broker.tasks import unhurried
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.sasl.scram import (
     CODES,
@@ -91,13 +92,15 @@ class ScramCredentials:
         changes: list[Deletion | Upsertion] = [*deletions, *upsertions]
         named = Counter((change.user, change.mechanism) for change in changes)
         outcomes: dict[str, KafkaError | None] = {}
-        for user in dict.fromkeys(change.user for change in changes):
-            gone = [change for change in deletions if change.user == user]
-            new = [change for change in upsertions if change.user == user]
+        by_user: dict[str, list[Deletion | Upsertion]] = {}
+        for change in changes:
+            by_user.setdefault(change.user, []).append(change)
+        async for user, own in unhurried(by_user.items()):
+            gone = [change for change in own if isinstance(change, Deletion)]
+            new = [change for change in own if isinstance(change, Upsertion)]
             try:
-                for change in changes:
-                    if change.user == user:
-                        self._check(change, named[change.user, change.mechanism])
+                for change in own:
+                    self._check(change, named[change.user, change.mechanism])
                 await self._change(user, gone, new)
             except KafkaError as error:
                 outcomes[user] = error

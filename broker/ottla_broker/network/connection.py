@@ -132,6 +132,8 @@ class Connection:
         "_frame_room",
         "_frame_size",
         "_held",
+        "_keeps_memory",
+        "_long",
         "_out",
         "_pending",
         "_reading",
@@ -191,6 +193,9 @@ class Connection:
         self._reading = False
         self._writing = False
         self._stopping = False
+        # While a long request is worked on in slices, and whether its frame is still counted in the memory.
+        self._long = False
+        self._keeps_memory = False
         self._waiting_for_memory = False
         self._waiting_for_piece = False
         # While its client waits for its quota to recover.
@@ -220,6 +225,20 @@ class Connection:
         self._throttled_until = until
         self._throttled = self.processor.clock.call_later(seconds, self._end_throttling)
         self._hold_reading()
+
+    def begin_long(self) -> None:
+        """Read nothing until the request that is being served is answered: see :meth:`.ClientConnection.begin_long`."""
+        self._long = True
+        self._hold_reading()
+
+    def end_long(self) -> None:
+        """Continue once the long request's response is in its place."""
+        self._long = False
+        if self._keeps_memory:
+            self._keeps_memory = False
+            self.processor.memory.release(self)
+        if not self.closed:
+            self._resume_reading()
 
     def _end_throttling(self) -> None:
         self._throttled = None
@@ -402,7 +421,10 @@ class Connection:
             self._handle(frame[:size])
         finally:
             self.processor.pool.release(buffer)
-            self.processor.memory.release(self)
+            if self._long:
+                self._keeps_memory = True
+            else:
+                self.processor.memory.release(self)
         if self._must_hold:
             self._hold_reading()
 
@@ -428,6 +450,7 @@ class Connection:
             or self._row_bytes > ROW_BYTES
             or self._waiting_for_memory
             or self._throttled is not None
+            or self._long
             or self._stopping
             or self.closed
         )

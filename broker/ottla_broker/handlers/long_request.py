@@ -1,0 +1,189 @@
+"""A request that is decoded, handled and answered in turns with everything else on the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ottla_broker.handlers.limits import element_memory
+from ottla_broker.handlers.turns import CODED, Job
+from ottla_broker.network.pending_response import CloseConnection, PendingResponse
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ottla_broker.counters import Timings
+    from ottla_broker.handlers.context import RequestContext
+    from ottla_broker.handlers.dispatch import Route
+    from ottla_broker.handlers.turns import Turns
+    from ottla_broker.network.service import Parts
+
+R = TypeVar("R")
+
+
+class Owner(Protocol):
+    """The dispatcher."""
+
+    turns: Turns
+    times_requests: bool
+
+    def run(self, answer: Awaitable[Any]) -> PendingResponse: ...
+    def failed(self, route: Route, context: RequestContext, error: BaseException) -> CloseConnection: ...
+    def finish(
+        self,
+        route: Route,
+        context: RequestContext,
+        size: int,
+        since: float,
+        timings: Timings | None,
+        parts: Parts | None,
+    ) -> None: ...
+    def throttle(self, route: Route, context: RequestContext, size: int, response: Any) -> None: ...
+    def framed(self, route: Route, context: RequestContext, parts: Parts) -> Parts: ...
+
+
+class LongRequest:
+    """Owned by the loop thread. Nothing is read from its connection until it is answered, as in Kafka."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        route: Route,
+        context: RequestContext,
+        size: int,
+        since: float,
+        timings: Timings | None = None,
+    ) -> None:
+        """``size``: the request's bytes. ``since``: when it began, on the monotonic clock."""
+        self._owner = owner
+        self._route = route
+        self._context = context
+        self._size = size
+        self._since = since
+        self._timings = timings
+        self._abandoned = False
+        # What a handler waits for.
+        self._inner: PendingResponse | None = None
+        self._pending = PendingResponse(self._abandon)
+        self._pending.encode = _parts
+
+    def start(self, work: Job) -> PendingResponse:
+        """Begin with ``work``, which :meth:`serve` or :meth:`handled` has made."""
+        self._context.connection.begin_long()
+        self._owner.turns.start(self._guarded(work))
+        return self._pending
+
+    def serve(self, frame: bytes, position: int) -> Job:
+        """Decode the request and all that follows. ``position`` is that of the body."""
+        route, context = self._route, self._context
+        memory = element_memory(route.api_key)
+        try:
+            request = yield from _slices(
+                route.request_class.decode_in_slices(frame, context.version, position, memory)
+            )
+        except ProtocolError as error:
+            name = ApiKey(route.api_key).name
+            raise CloseConnection(f"{name} version {context.version} can't be read: {error}") from error
+        del frame
+        if self._owner.times_requests:
+            self._timings = route.timings_of(request)
+        answer = None if route.gate is None else route.refusal(route.gate, context, request)
+        if answer is None:
+            answer = route.handle(context, request)
+        del request
+        if answer.__class__ is GeneratorType:
+            yield from self.handled(answer)
+        else:
+            yield from self._answer(answer)
+
+    def handled(self, steps: Generator[int, None, Any]) -> Job:
+        """Go on with a handler's steps."""
+        answer = yield from steps
+        yield from self._answer(answer)
+
+    # Called as the connection of a handler's own pending response.
+
+    def on_response_ready(self) -> None:
+        """The handler has its answer; see :class:`.ResponseQueue`."""
+        inner, self._inner = self._inner, None
+        assert inner is not None
+        if not self._abandoned:
+            self._owner.turns.start(self._guarded(self._encode(inner.parts)))
+
+    def close(self, reason: str | None) -> None:
+        """See :class:`.ResponseQueue`."""
+        self._complete(CloseConnection(reason))
+
+    def _answer(self, answer: Any) -> Job:
+        if not isinstance(answer, PendingResponse):
+            if not hasattr(answer, "__await__"):
+                yield from self._encode(answer)
+                return
+            answer = self._owner.run(answer)
+        self._inner = answer
+        answer.put(self)
+
+    def _encode(self, response: Any) -> Job:
+        if isinstance(response, BaseException):
+            raise response
+        owner, route, context = self._owner, self._route, self._context
+        if context.services.quotas.enabled:
+            owner.throttle(route, context, self._size, response)
+        parts = None
+        if response is not None:
+            parts = yield from _slices(response.encode_in_slices(context.version))
+            parts = owner.framed(route, context, parts)
+        owner.finish(route, context, self._size, self._since, self._timings, parts)
+        self._complete(parts)
+
+    def _guarded(self, work: Job) -> Job:
+        """End quietly once the client has gone; an error closes its connection."""
+        clock = self._context.services.clock
+        since = clock.monotonic()
+        try:
+            for done in work:
+                now = clock.monotonic()
+                self._context.busy_seconds += now - since
+                if self._abandoned:
+                    work.close()
+                    return
+                yield done
+                since = clock.monotonic()
+        except CloseConnection as error:
+            self._complete(error)
+        except Exception as error:
+            self._complete(self._owner.failed(self._route, self._context, error))
+
+    def _complete(self, answer: Parts | CloseConnection | None) -> None:
+        if self._abandoned:
+            return
+        self._context.connection.end_long()
+        self._pending.complete(answer)
+
+    def _abandon(self) -> None:
+        self._abandoned = True
+        self._context.connection.end_long()
+        inner, self._inner = self._inner, None
+        if inner is not None and inner.abandon is not None:
+            inner.abandon()
+
+
+def _parts(answer: Parts | CloseConnection | None) -> Parts | None:
+    if isinstance(answer, CloseConnection):
+        raise answer
+    return answer
+
+
+def _slices(coding: Generator[None, None, R]) -> Generator[int, None, R]:
+    """A sliced reader or writer as steps of a job."""
+    for_handlers = CODED
+    try:
+        while True:
+            next(coding)
+            yield for_handlers
+    except StopIteration as end:
+        result: R = end.value
+        return result

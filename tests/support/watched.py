@@ -1,0 +1,102 @@
+"""``ottla broker`` that measures how long requests hold its event loop.
+
+A file that it maps has 16 bytes: whether to measure, and the longest hold so far, in nanoseconds of the loop thread's
+own CPU time. So a busy machine changes nothing. The test turns it on and off, and resets the longest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.support.processes import BrokerProcess
+
+_WORDS = struct.Struct("<qq")
+_LONGEST = struct.Struct("<q")
+
+_ROOT = str(Path(__file__).parents[2])
+_PROGRAM = f"import sys; sys.path[0] = {_ROOT!r}; import tests.support.watched as it; it.main()"
+
+
+class WatchedBroker(BrokerProcess):
+    """A broker that measures itself while :meth:`hold` is asked for."""
+
+    @property
+    def _file(self) -> Path:
+        return self.folder.parent / "watched"
+
+    @property
+    def command(self) -> list[str]:
+        self._file.write_bytes(bytes(_WORDS.size))
+        python, _, _, *rest = super().command
+        return [python, "-c", _PROGRAM, str(self._file), *rest]
+
+    def watch(self) -> None:
+        """Start to measure."""
+        with self._file.open("r+b") as file:
+            file.write(_WORDS.pack(1, 0))
+        try:
+            Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+        except OSError:
+            return
+
+    def hold(self) -> float:
+        """End measuring; the longest time, in seconds, for which the loop thread has worked without a break."""
+        longest: int
+        _, longest = _WORDS.unpack(self._file.read_bytes())
+        with self._file.open("r+b") as file:
+            file.write(_WORDS.pack(0, 0))
+        return longest / 1e9
+
+    def memory(self, what: str) -> int:
+        """Bytes of memory: ``VmRSS`` now, or ``VmHWM`` at most since :meth:`watch`; 0 where that isn't known."""
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text()
+        except OSError:
+            return 0
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(what))
+
+
+def _measure(file: Path) -> None:
+    from ottla_broker.handlers.dispatch import Dispatcher
+
+    with file.open("r+b") as opened:
+        words = mmap.mmap(opened.fileno(), _WORDS.size)
+    handle = Dispatcher.handle
+    last = 0
+    measuring = False
+
+    def look() -> None:
+        nonlocal last, measuring
+        now = time.thread_time_ns()
+        on, longest = _WORDS.unpack_from(words)
+        if now - last > longest:
+            _LONGEST.pack_into(words, 8, now - last)
+        last = now
+        if on:
+            asyncio.get_running_loop().call_soon(look)
+        else:
+            measuring = False
+
+    def measured(self: Dispatcher, connection: Any, frame: memoryview) -> Any:
+        nonlocal last, measuring
+        if not measuring and words[0]:
+            measuring = True
+            last = time.thread_time_ns()
+            asyncio.get_running_loop().call_soon(look)
+        return handle(self, connection, frame)
+
+    Dispatcher.handle = measured  # type: ignore[method-assign]
+
+
+def main() -> None:
+    file = Path(sys.argv.pop(1))
+    _measure(file)
+    from ottla_broker.cli import broker
+
+    broker(prog_name="ottla broker")
