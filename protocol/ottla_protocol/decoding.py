@@ -5,8 +5,8 @@ position in it, ``end`` its length. Consecutive fields of fixed size, with the l
 ``unpack_from``. That and single-byte reads raise at the end of the data; slices, which Python silently shortens, are
 checked. A length is compared with the remaining bytes before anything is allocated.
 
-A *sliced* reader is for large messages of strangers: a generator that yields after every ``SLICE`` elements, and counts
-the memory that elements will take before it makes them.
+A *counted* reader is for large messages of strangers: it counts the memory of elements before it makes them.
+A *sliced* one does that too, and is a generator that yields after every ``SLICE`` elements.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from .layout import (
 from .primitives import MAX_STRING, SMALL, Buffer, array_unpackers, finish_uvarint
 
 Decoder = Callable[[Buffer, int], tuple[Any, int]]
+CountedDecoder = Callable[[Buffer, int, int], tuple[Any, int]]
 SlicedDecoder = Callable[[Buffer, int, int], Generator[None, None, tuple[Any, int]]]
 
 SLICE: Final = 512
@@ -50,17 +51,25 @@ def compile_sliced_decoder(cls: type[Struct], version: int, flexible: bool) -> S
     ``memory``: how many bytes the elements may take, by :func:`.layout.element_cost`. The generator returns the message
     and the position after it.
     """
-    decoder: SlicedDecoder = _compiled(cls, version, flexible, sliced=True)
+    decoder: SlicedDecoder = _compiled(cls, version, flexible, counted=True, sliced=True)
+    return decoder
+
+
+def compile_counted_decoder(cls: type[Struct], version: int, flexible: bool) -> CountedDecoder:
+    """Compile the counted reader of ``version``: ``(data, position, memory) -> (message, position after it)``."""
+    decoder: CountedDecoder = _compiled(cls, version, flexible, counted=True)
     return decoder
 
 
 def compile_decoder(cls: type[Struct], version: int, flexible: bool) -> Decoder:
     """Compile the reader of ``version``: ``(data, position) -> (message, position after it)``."""
-    decoder: Decoder = _compiled(cls, version, flexible, sliced=False)
+    decoder: Decoder = _compiled(cls, version, flexible)
     return decoder
 
 
-def _compiled(cls: type[Struct], version: int, flexible: bool, *, sliced: bool) -> Any:
+def _compiled(
+    cls: type[Struct], version: int, flexible: bool, *, counted: bool = False, sliced: bool = False
+) -> Any:
     scope: dict[str, Any] = {
         "new": object.__new__,
         "finish_uvarint": finish_uvarint,
@@ -68,23 +77,28 @@ def _compiled(cls: type[Struct], version: int, flexible: bool, *, sliced: bool) 
         "ProtocolError": ProtocolError,
         "StructError": StructError,
     }
-    exec(decoder_source(cls, version, flexible, scope, sliced=sliced), scope)
+    exec(decoder_source(cls, version, flexible, scope, counted=counted, sliced=sliced), scope)
     return scope["decode"]
 
 
 def decoder_source(
-    cls: type[Struct], version: int, flexible: bool, scope: dict[str, Any], *, sliced: bool = False
+    cls: type[Struct],
+    version: int,
+    flexible: bool,
+    scope: dict[str, Any],
+    *,
+    counted: bool = False,
+    sliced: bool = False,
 ) -> str:
     """Generate the reader's source, and put the objects that it names into ``scope``."""
-    generator = _Generator(cls, version, flexible, scope, sliced)
+    generator = _Generator(cls, version, flexible, scope, counted, sliced)
     generator.struct(cls, "message")
     generator.flush()
     name = f"{cls.__name__} v{version}"
-    lines = (
-        ["def decode(d, p, left):", " made = 0", " if left < 0:", "  yield"]
-        if sliced
-        else ["def decode(d, p):"]
-    )
+    lines = ["def decode(d, p, left):" if counted else "def decode(d, p):"]
+    if sliced:
+        # The yield makes it a generator also where there is no array.
+        lines += [" made = 0", " if left < 0:", "  yield"]
     if generator.views:
         lines.append(" view = memoryview(d)")
     else:
@@ -105,8 +119,15 @@ class _Generator:
     """Walks the declaration and writes source; ``run`` holds pending reads of fixed size."""
 
     def __init__(
-        self, cls: type[Struct], version: int, flexible: bool, scope: dict[str, Any], sliced: bool
+        self,
+        cls: type[Struct],
+        version: int,
+        flexible: bool,
+        scope: dict[str, Any],
+        counted: bool,
+        sliced: bool,
     ) -> None:
+        self.counted = counted
         self.sliced = sliced
         self.version = version
         self.flexible = flexible
@@ -263,7 +284,7 @@ class _Generator:
 
     def charge(self, n: str, cost: int, label: str) -> None:
         """Count the memory of ``n`` elements before they are made."""
-        if self.sliced:
+        if self.counted:
             self.line(f"left -= {n} * {cost}")
             self.line("if left < 0:")
             self.line(f" raise ProtocolError(f'too many elements: {label} has {{{n}}}')")

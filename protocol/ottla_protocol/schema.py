@@ -79,6 +79,7 @@ class Message(Struct):
     FLEXIBLE: ClassVar[int | None]
     _decoders: ClassVar[dict[int, Callable[[Buffer, int], tuple[Any, int]]]]
     _encoders: ClassVar[dict[int, Callable[[Any], list[Any]]]]
+    _counted_decoders: ClassVar[dict[int, Callable[[Buffer, int, int], tuple[Any, int]]]]
     _sliced_decoders: ClassVar[
         dict[int, Callable[[Buffer, int, int], Generator[None, None, tuple[Any, int]]]]
     ]
@@ -94,6 +95,7 @@ class Message(Struct):
         cls.FLEXIBLE = None if first_flexible == NEWEST else first_flexible
         cls._decoders = {}
         cls._encoders = {}
+        cls._counted_decoders = {}
         cls._sliced_decoders = {}
         cls._sliced_encoders = {}
 
@@ -123,14 +125,26 @@ class Message(Struct):
         return decoder(data, offset)
 
     @classmethod
+    def decode_counted(cls, data: Buffer, version: int, offset: int, memory: int) -> Self:
+        """Like ``decode``, for a large message of a stranger.
+
+        ``memory``: how many bytes its elements may take, about. Raises ProtocolError if they would take more, before
+        they are made.
+        """
+        decoder = cls._counted_decoders.get(version)
+        if decoder is None:
+            from .decoding import compile_counted_decoder
+
+            decoder = compile_counted_decoder(cls, version, cls._is_flexible(version))
+            cls._counted_decoders[version] = decoder
+        message: Self = decoder(data, offset, memory)[0]
+        return message
+
+    @classmethod
     def decode_in_slices(
         cls, data: Buffer, version: int, offset: int, memory: int
     ) -> Generator[None, None, Self]:
-        """Like ``decode``, for a large message of a stranger: a generator that yields after every few hundred elements.
-
-        ``memory``: how many bytes its elements may take, about. It returns the message. Raises ProtocolError if they
-        would take more, before they are made.
-        """
+        """Like ``decode_counted``, as a generator that yields after every few hundred elements."""
         decoder = cls._sliced_decoders.get(version)
         if decoder is None:
             from .decoding import compile_sliced_decoder

@@ -46,7 +46,7 @@ async def allocate_block(
             data, version = await store.get(path)
             before = ProducerIdBlockNode.decode(data)
         except NoNodeError:
-            pass
+            pass  # no ids have been given out yet
         except BadNodeError as error:
             raise StoreError(str(error)) from error
         first = 0 if before is None else before.last + 1

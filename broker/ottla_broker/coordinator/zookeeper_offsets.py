@@ -53,7 +53,7 @@ class ZooKeeperOffsets:
                     await self._store.set(path, data)
                     return codes.NONE
                 except NoNodeError:
-                    pass
+                    pass  # the partition's first offset: make its node below
                 try:
                     await self._store.create(path, data, parents=True)
                     return codes.NONE

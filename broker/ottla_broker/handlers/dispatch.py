@@ -18,7 +18,7 @@ from ottla_broker.handlers.authorization import DENIED, GATES, RULES, Authorizer
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.limits import element_memory, quick_bytes
 from ottla_broker.handlers.long_request import LongRequest
-from ottla_broker.handlers.turns import Turns, at_once, in_pauses, run_whole
+from ottla_broker.handlers.turns import Turns, at_once, in_pauses
 from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply
@@ -30,7 +30,6 @@ from ottla_protocol.registry import request_class, response_class
 
 if TYPE_CHECKING:
     from ottla_broker.handlers.services import Services
-    from ottla_protocol.schema import Message
 
 _log = get_logger()
 
@@ -195,14 +194,16 @@ class Dispatcher:
             raise CloseConnection(
                 f"{_name(api_key)} of {len(frame)} bytes is too large, {LARGEST_PLAIN_REQUEST} are allowed"
             )
-        if len(frame) > route.quick_bytes and not self._is_brokers(route, connection):
-            if api_key != _PRODUCE:
-                return self._take_turns(route, header, connection, bytes(frame), position)
-            decode: Decode = partial(_decode_produce, route.request_class)
-        else:
-            decode = route.decode
+        if len(frame) > route.quick_bytes and not (
+            api_key == _PRODUCE or self._is_brokers(route, connection)
+        ):
+            return self._take_turns(route, header, connection, bytes(frame), position)
         try:
-            request = decode(frame, version, position)
+            if api_key == _PRODUCE and len(frame) > route.quick_bytes:
+                memory = element_memory(_PRODUCE)
+                request = route.request_class.decode_counted(frame, version, position, memory)
+            else:
+                request = route.decode(frame, version, position)
         except ProtocolError as error:
             raise CloseConnection(f"{_name(api_key)} version {version} can't be read: {error}") from error
         connection.client_id = header.client_id
@@ -448,12 +449,6 @@ class Dispatcher:
             exc_info=error,
         )
         return CloseConnection(f"{name} version {context.version} failed in the broker")
-
-
-def _decode_produce(request: type[Message], frame: memoryview, version: int, position: int) -> Any:
-    """Decode a request with records, which stay where they are, if it names no more partitions than are served."""
-    decoding = request.decode_in_slices(frame, version, position, element_memory(_PRODUCE))
-    return run_whole(decoding)
 
 
 def _name(api_key: int) -> str:

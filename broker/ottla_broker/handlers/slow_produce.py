@@ -87,7 +87,7 @@ def handle(ctx: RequestContext, request: ProduceRequest, append: Append) -> Answ
             for job in jobs:
                 settle(job, job.run(None, budget), settled)
         except SlowRecordsError:
-            pass
+            pass  # a thread checks all of them below
         else:
             return append(ctx, request, settled)
     return run(ctx, request, jobs, append)

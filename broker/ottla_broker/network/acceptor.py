@@ -165,7 +165,7 @@ class Acceptor:
             try:
                 sock, address = self.sock.accept()
             except BlockingIOError:
-                pass
+                pass  # none is waiting: the event loop says when one is
             else:
                 sock.setblocking(False)
                 return sock, address

@@ -111,7 +111,7 @@ class Cluster:
                 await self._fetch_metadata((frozenset(), False), deadline)
                 return
             except TimeoutError:
-                pass
+                pass  # no broker has answered in time: try again below, while there is time
             except ClientError as error:
                 if not (is_retriable(error) or isinstance(error, ConnectError)):
                     raise

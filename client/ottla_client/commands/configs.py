@@ -68,7 +68,7 @@ async def _configs_of(
     try:
         found = await admin.describe_configs([resource], include_documentation=documentation)
     except UnknownTopicError:
-        pass
+        pass  # raised below, with the nearest name that exists
     else:
         return found[resource]
     raise unknown_topic(resource.name, await admin.list_topics(include_internal=True))

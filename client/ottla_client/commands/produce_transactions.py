@@ -116,7 +116,7 @@ class TransactionalRun(ProduceRun):
                     await self._commit(producer)
                     return
             except StopError:
-                pass
+                pass  # already reported: the transaction is aborted below
             self._aborted = self._in_transaction
             try:
                 await producer.abort_transaction(self._console.timeout)

@@ -251,7 +251,7 @@ class Engine:
                 async with asyncio.timeout(age if self.pattern is not None else None):
                     await self._topics_wanted.wait()
             except TimeoutError:
-                pass
+                pass  # time to look for new topics of the pattern
             self._topics_wanted.clear()
             deadline = Deadline(self.settings.request_timeout_ms / 1000)
             try:
