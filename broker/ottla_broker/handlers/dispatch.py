@@ -5,28 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from importlib import import_module
 from struct import Struct
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla_broker.counters import Timings
 from ottla_broker.events import get_logger
-from ottla_broker.handlers import Served
 from ottla_broker.handlers.api_versions import unsupported
-from ottla_broker.handlers.authorization import DENIED, GATES, RULES, Authorizer, Gate
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.limits import element_memory, quick_bytes
+from ottla_broker.handlers.limits import element_memory
 from ottla_broker.handlers.long_request import LongRequest
+from ottla_broker.handlers.route import Handle, Route
 from ottla_broker.handlers.turns import Turns, at_once, in_pauses
 from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply
-from ottla_protocol.acls import CLUSTER_NAME
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, ProtocolError
-from ottla_protocol.header import RequestHeader, parse_request_header, response_header_is_flexible
-from ottla_protocol.registry import request_class, response_class
+from ottla_protocol.header import RequestHeader, parse_request_header
 
 if TYPE_CHECKING:
     from ottla_broker.handlers.services import Services
@@ -85,9 +81,6 @@ _JOIN_SECONDS = 30.0
 _pack_header = Struct(">ii").pack
 _pack_flexible_header = Struct(">iib").pack
 
-Decode = Callable[[memoryview, int, int], Any]
-Handle = Callable[[RequestContext, Any], Any]
-
 
 class RequestRecord(NamedTuple):
     """One answered request, for quotas and metrics.
@@ -105,59 +98,6 @@ class RequestRecord(NamedTuple):
     bytes_in: int
     bytes_out: int
     seconds: float
-
-
-class Route:
-    """Serves one version of one API; made on its first request.
-
-    Attributes:
-        timings: how long its requests took, if that is wanted; ``follower_timings``: those of followers' fetches.
-    """
-
-    __slots__ = (
-        "api_key",
-        "decode",
-        "flexible",
-        "follower_timings",
-        "gate",
-        "handle",
-        "in_parts",
-        "quick_bytes",
-        "request_class",
-        "rules",
-        "timings",
-    )
-
-    def __init__(self, served: Served, api_key: int, version: int, authorizer: Authorizer) -> None:
-        module = import_module(f"ottla_broker.handlers.{served.module}")
-        self.api_key = api_key
-        self.request_class = request_class(api_key, version)
-        self.decode: Decode = self.request_class.decode
-        self.quick_bytes = quick_bytes(api_key)
-        # A handler that may take long is a generator.
-        self.handle: Handle = getattr(module, "steps", module.handle)
-        self.rules = authorizer.checked(RULES[api_key])
-        self.gate = GATES.get(api_key)
-        self.flexible = response_header_is_flexible(api_key, version)
-        # Only a fetch's response holds slices of files.
-        self.in_parts = api_key == _FETCH
-        self.timings: Timings | None = None
-        self.follower_timings: Timings | None = None
-
-    def timings_of(self, request: Any) -> Timings | None:
-        """Where a request's time is counted."""
-        if self.in_parts and (request.replica_id >= 0 or request.replica_state.replica_id >= 0):
-            return self.follower_timings
-        return self.timings
-
-    def refusal(self, gate: Gate, context: RequestContext, request: Any) -> Any:
-        """The response to a request that doesn't pass its gate; None: it does."""
-        name = CLUSTER_NAME if gate.name_field is None else getattr(request, gate.name_field)
-        if context.authorize(gate.resource, name):
-            return None
-        response: Any = response_class(self.api_key)()
-        response.error_code = DENIED[gate.resource]
-        return response
 
 
 class Dispatcher:

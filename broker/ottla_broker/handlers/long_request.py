@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ottla_broker.counters import Timings
     from ottla_broker.handlers.context import RequestContext
-    from ottla_broker.handlers.dispatch import Route
+    from ottla_broker.handlers.route import Route
     from ottla_broker.handlers.turns import Turns
     from ottla_broker.network.service import Parts
 
