@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from ottla_broker.controller.client_quotas import Configs
     from ottla_broker.coordinator.transaction.markers import DeliverMarkers, Written
     from ottla_broker.handlers.oauth_listeners import OAuthListeners
+    from ottla_broker.handlers.push_coordination import PushCoordination
     from ottla_broker.log.cleaner.service import LogCleaner
     from ottla_broker.metrics.service import MetricsService
     from ottla_broker.network.service import Service
@@ -110,6 +111,8 @@ class Broker:
         )
         self.quota_admin: QuotaAdmin
         self.metrics: MetricsService | None = None
+        self.push: PushCoordination | None = None
+        self._store: Store
         self._cleaner: LogCleaner | None = None
         self.replicas: ReplicaManager
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock, random)
@@ -158,6 +161,7 @@ class Broker:
         self._load_certificates()
         sockets = self._bind()
         await self._load_token_keys()
+        push_socket = self._bind_push()
         await self._open_metrics()
         self.logs.lock()
         self._stopping.append(self._close_logs)
@@ -165,6 +169,8 @@ class Broker:
             await self._start_in_cluster(sockets)
         else:
             await self._start_standalone(sockets)
+        if push_socket is not None:
+            await self._start_push(push_socket)
         self._serve_metrics()
 
     def _load_retention_policies(self) -> None:
@@ -226,7 +232,7 @@ class Broker:
         cluster_id, broker_id = self.logs.identity()
         if broker_id is not None and not config.broker_id_given:
             config.use_broker_id(broker_id)
-        store = EmbeddedStore.open(config.data_dirs, self.background)
+        store = self._store = EmbeddedStore.open(config.data_dirs, self.background)
         self._stopping.append(store.close)
         self.zookeeper_offsets = ZooKeeperOffsets(store)
         self.credentials = ScramCredentials(store, notifies=False)
@@ -383,6 +389,27 @@ class Broker:
             for endpoint in config.endpoints
         )
         return sockets
+
+    def _bind_push(self) -> socket.socket | None:
+        """Bind ``coordinator.listener``, if there is one."""
+        if not self.config.coordinator_listener:
+            return None
+        from ottla_broker.handlers.push_coordination import bind
+
+        sock = bind(self.config)
+        self._stopping.append(sock.close)
+        return sock
+
+    async def _start_push(self, sock: socket.socket) -> None:
+        """Serve the consumers of the coordinator designed in 2012."""
+        from ottla_broker.handlers.push_coordination import PushCoordination
+
+        store = self._store if self.member is None else self.member.store
+        self.push = PushCoordination(
+            self.config, self.clock, store, self.metadata, self.groups, self._authorizer(), sock
+        )
+        self._stopping.append(self.push.close)
+        await self.push.start()
 
     def _start_groups(
         self,

@@ -28,6 +28,15 @@ AUTHORIZERS_KEYS = {"super.users", "allow.everyone.if.no.acl.found"}
 """Kafka's AclAuthorizer reads them itself."""
 OUR_OWN_KEYS = {
     "allow.anonymous.network",
+    "coordinator.advertised.listener",
+    "coordinator.listener",
+    "coordinator.max.consumers",
+    "coordinator.max.failed.pings",
+    "coordinator.min.session.timeout.ms",
+    "coordinator.offset.commit.interval.ms",
+    "coordinator.rebalance.backoff.ms",
+    "coordinator.rebalance.max.retries",
+    "coordinator.rebalance.threads",
     "metrics.listener",
     "metrics.max.series",
     "ottla.audit.log",

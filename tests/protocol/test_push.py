@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -30,9 +31,7 @@ from ottla_protocol.push import (
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _int32 = st.integers(-(2**31), 2**31 - 1)
 _code = st.integers(-(2**15), 2**15 - 1)
-_offset = st.builds(
-    PartitionOffset, _text, st.integers(0, 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
-)
+_offset = st.builds(PartitionOffset, _text, st.integers(0, 2**31 - 1), st.integers(-(2**63), 2**63 - 1))
 _offsets = st.lists(_offset, max_size=4).map(tuple)
 _brokers = st.lists(st.builds(Broker, _int32, _text, _int32), max_size=3).map(tuple)
 _from_consumer = st.one_of(
@@ -92,10 +91,8 @@ def test_any_bytes_are_a_message_or_an_error(data: bytes, kind: push.RequestType
         ClusterMetadataResponse.decode,
         RegisterConsumerResponse.decode,
     ):
-        try:
+        with suppress(ProtocolError):
             decode(data)
-        except ProtocolError as error:
-            assert str(error)
 
 
 @given(st.lists(_from_consumer, min_size=1, max_size=4), st.data())

@@ -18,7 +18,7 @@ from ottla_broker.config.listener_settings import full_name, listener_setting
 from ottla_broker.config.listener_settings import unknown as unknown_of_listener
 from ottla_broker.config.listeners import Endpoint, ListenerError, parse_endpoints
 from ottla_broker.config.log_keys import LogKeys, TopicDefaultKeys
-from ottla_broker.config.metrics_keys import MetricsKeys
+from ottla_broker.config.metrics_keys import MetricsKeys, parse_address
 from ottla_broker.config.model import (
     IGNORED,
     INT_MAX,
@@ -33,6 +33,7 @@ from ottla_broker.config.model import (
 )
 from ottla_broker.config.oauth_keys import UNSECURED_TOKENS, OAuthKeys
 from ottla_broker.config.properties import read_properties
+from ottla_broker.config.push_keys import PushKeys
 from ottla_broker.config.quota_keys import QuotaKeys
 from ottla_broker.config.sasl import check_sasl
 from ottla_broker.config.security_keys import SaslKeys, TlsKeys
@@ -77,6 +78,7 @@ class BrokerConfig(
     QuotaKeys,
     ClusterKeys,
     MetricsKeys,
+    PushKeys,
 ):
     """The values in force, with one attribute per supported key: ``config.num_network_threads``.
 
@@ -396,6 +398,13 @@ class BrokerConfig(
             for name in ("super.users", "allow.everyone.if.no.acl.found", "ottla.audit.log"):
                 if name in self.static:
                     self.warnings.append(f"{name} has no effect without authorizer.class.name")
+        if self.coordinator_listener:
+            address = parse_address(self.coordinator_advertised_listener or self.coordinator_listener)
+            if address is not None and address[0] in ("0.0.0.0", "::"):
+                raise self._error(
+                    "coordinator.advertised.listener",
+                    f"is needed, because consumers can't connect to {address[0]}; set a routable HOST:PORT",
+                )
         if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise self._error(
                 "queued.max.request.bytes",

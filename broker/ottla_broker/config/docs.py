@@ -13,6 +13,7 @@ from ottla_broker.config import (
     log_keys,
     metrics_keys,
     oauth_keys,
+    push_keys,
     quota_keys,
     security_keys,
     server_keys,
@@ -36,6 +37,7 @@ _SECTIONS: tuple[tuple[str, type], ...] = (
     ("Quotas of clients", quota_keys.QuotaKeys),
     ("In a cluster", cluster_keys.ClusterKeys),
     ("Metrics", metrics_keys.MetricsKeys),
+    ("Consumer coordinator of 2012", push_keys.PushKeys),
 )
 
 _INTRODUCTION = """\

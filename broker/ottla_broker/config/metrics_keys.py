@@ -22,7 +22,8 @@ def parse_address(text: str) -> tuple[str, int] | None:
     return match[1] or match[2] or _LOOPBACK, int(match[3])
 
 
-def _check(text: str) -> str | None:
+def check_address(text: str) -> str | None:
+    """Why a text is no address of a listener, None if it is one or empty."""
     return None if not text or parse_address(text) else "Expected HOST:PORT, or a port of 127.0.0.1"
 
 
@@ -34,7 +35,7 @@ class MetricsKeys:
         "The address that serves /metrics for Prometheus, /health/live and /health/ready over plain HTTP, such as"
         " 127.0.0.1:9404. A port alone means 127.0.0.1; empty serves nothing. If the port is taken, the broker starts"
         " without it and tries again.",
-        Validator(_check, "HOST:PORT, a port, or empty"),
+        Validator(check_address, "HOST:PORT, a port, or empty"),
         note=_OWN,
     )
     metrics_max_series = integer(

@@ -125,6 +125,64 @@ class ConsumerOffsetNode:
         return _read_number(path, data)
 
 
+class ConsumerOwnerNode:
+    """``/consumers/GROUP/owners/TOPIC/PARTITION``: the id of the consumer's stream that owns a partition.
+
+    Ephemeral where consumers write it themselves, persistent where the 2012 coordinator does.
+    """
+
+    @staticmethod
+    def path(group_id: str, topic: str, partition: int) -> str:
+        return f"/consumers/{group_id}/owners/{topic}/{partition}"
+
+    @staticmethod
+    def decode(path: str, data: bytes) -> str:
+        try:
+            owner = data.decode()
+        except UnicodeDecodeError as error:
+            raise BadNodeError(f"{path}: is not UTF-8") from error
+        if not owner:
+            raise BadNodeError(f"{path}: names no owner")
+        return owner
+
+
+class CoordinatorNode:
+    """``/consumers/coordinator``: the broker that is the 2012 coordinator, as decimal digits; ephemeral."""
+
+    PATH: Final = "/consumers/coordinator"
+
+    @staticmethod
+    def encode(broker_id: int) -> bytes:
+        return str(broker_id).encode()
+
+    @staticmethod
+    def decode(data: bytes) -> int:
+        return _read_number(CoordinatorNode.PATH, data)
+
+
+class CoordinatorListenerNode:
+    """``/ottla/coordinators/N``: the address of a broker's ``coordinator.listener``; ephemeral, and not Kafka's."""
+
+    PARENT: Final = "/ottla/coordinators"
+
+    @staticmethod
+    def path(broker_id: int) -> str:
+        return f"{CoordinatorListenerNode.PARENT}/{broker_id}"
+
+    @staticmethod
+    def encode(host: str, port: int) -> bytes:
+        return encode_object({"version": 1, "host": host, "port": port})
+
+    @staticmethod
+    def decode(path: str, data: bytes) -> tuple[str, int]:
+        return read_object(
+            path,
+            data,
+            "is not the address of a listener",
+            lambda found: (str(found["host"]), int(found["port"])),
+        )
+
+
 class BrokerRegistration(NamedTuple):
     """A broker's addresses and rack.
 

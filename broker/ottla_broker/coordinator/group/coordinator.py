@@ -453,6 +453,14 @@ class GroupCoordinator:
             ],
         )
 
+    def holder(self, group_id: str) -> str | None:
+        """What holds a group on this broker: its members and their protocol. None: it has no members here."""
+        group = self._groups.get(group_id)
+        if group is None or not group.members:
+            return None
+        kind = CONSUMER_TYPE if isinstance(group, ConsumerGroup) else CLASSIC_TYPE
+        return f"{len(group.members)} members of the {kind} protocol, which coordinate through the brokers"
+
     def list(self, states: Sequence[str], types: Sequence[str]) -> tuple[int, list[GroupListing]]:
         """ListGroups: the groups here, of the named states and types if any; case doesn't matter."""
         if not self._active:

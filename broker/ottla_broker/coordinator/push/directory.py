@@ -1,0 +1,98 @@
+"""The addresses of the brokers' ``coordinator.listener``, in ``/ottla/coordinators``.
+
+The design has one port per broker; here consumers register at a listener of its own, whose address no node of Kafka's
+has a place for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from ottla_broker.events import get_logger
+from ottla_broker.store.api import NodeExistsError, NoNodeError, StoreError, StoreEvent, Watch
+from ottla_broker.store.keys import BadNodeError, CoordinatorListenerNode
+from ottla_broker.tasks import Tasks
+from ottla_protocol.push import Broker
+
+if TYPE_CHECKING:
+    from ottla_broker.clock import Clock
+    from ottla_broker.store.api import Store
+
+_log = get_logger()
+
+_RETRY_SECONDS: Final = 1.0
+
+
+class Directory:
+    """Registers this broker's address, and knows the others'. Owned by the loop thread.
+
+    Attributes:
+        brokers: all registered addresses, by the brokers' numbers.
+    """
+
+    def __init__(self, store: Store, own: Broker, clock: Clock) -> None:
+        self.brokers: tuple[Broker, ...] = (own,)
+        self._store = store
+        self._own = own
+        self._clock = clock
+        self._news = asyncio.Event()
+        self._watches: list[Watch] = []
+        self._tasks = Tasks()
+
+    def start(self) -> None:
+        for path in (CoordinatorListenerNode.PARENT, CoordinatorListenerNode.path(self._own.id)):
+            self._watches.append(self._store.watch(path, self._changed))
+        self._news.set()
+        self._tasks.start(self._run())
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        for watch in self._watches:
+            watch.cancel()
+        try:
+            await self._store.delete(CoordinatorListenerNode.path(self._own.id))
+        except StoreError as error:
+            _log.debug("the end of the session removes the listener's node", reason=str(error))
+
+    def _changed(self, _: StoreEvent) -> None:
+        self._news.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                await self._register()
+                await self._read()
+            except StoreError as error:
+                _log.warning("addresses of coordinators can't be read now", reason=str(error))
+                await self._clock.sleep(_RETRY_SECONDS)
+                self._news.set()
+
+    async def _register(self) -> None:
+        own = self._own
+        # The node of this session, or of an earlier one, whose end is watched.
+        with suppress(NodeExistsError):
+            await self._store.create(
+                CoordinatorListenerNode.path(own.id),
+                CoordinatorListenerNode.encode(own.host, own.port),
+                ephemeral=True,
+                parents=True,
+            )
+
+    async def _read(self) -> None:
+        found = {self._own.id: self._own}
+        for name in await self._store.children(CoordinatorListenerNode.PARENT):
+            if not name.isdecimal() or int(name) == self._own.id:
+                continue
+            path = CoordinatorListenerNode.path(int(name))
+            try:
+                data, _ = await self._store.get(path)
+                found[int(name)] = Broker(int(name), *CoordinatorListenerNode.decode(path, data))
+            except NoNodeError:
+                pass
+            except BadNodeError as error:
+                _log.warning("a coordinator's address is not known", reason=str(error))
+        self.brokers = tuple(each for _, each in sorted(found.items()))

@@ -1,0 +1,373 @@
+"""The rebalancing handlers of the 2012 coordinator: which steps give each partition of a group one owner.
+
+Each handler works off a queue of groups. A group that is being rebalanced stays with its handler
+(``current_rebalancer``), so that no two handlers work on one group at once; a group that waits already
+(``rebalance_initiated``) isn't queued again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla_broker.coordinator.push.assignment import (
+    Assignment,
+    Need,
+    TopicPartition,
+    assign,
+    rebalance_need,
+    thread_id,
+)
+from ottla_broker.coordinator.push.nodes import GroupNodes
+from ottla_broker.coordinator.push.purgatory import RequestPurgatory
+from ottla_broker.coordinator.push.registry import Attempt, ConsumerRegistry, GroupRegistry
+from ottla_broker.coordinator.push.states import GroupState
+from ottla_broker.events import get_logger
+from ottla_broker.store.api import StoreError
+from ottla_broker.tasks import Tasks
+from ottla_protocol.errors import LocalProtocolError
+from ottla_protocol.push import (
+    LARGEST,
+    SMALLEST,
+    Broker,
+    Ownership,
+    PartitionOffset,
+    StartFetcherRequest,
+    StopFetcherRequest,
+    answer_limit,
+)
+
+if TYPE_CHECKING:
+    from ottla_broker.clock import Clock
+
+_log = get_logger()
+
+_PIECE: Final = 100
+"""How many consumers are handled before other callbacks get their turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceSettings:
+    """``coordinator.rebalance.…``."""
+
+    handlers: int
+    max_retries: int
+    backoff_seconds: float
+
+
+class _Plan(NamedTuple):
+    """The outcome of steps 1 to 3."""
+
+    members: list[ConsumerRegistry]
+    wanted: Assignment
+    shares: dict[ConsumerRegistry, dict[TopicPartition, str]]
+    before: Mapping[TopicPartition, str | None]
+    need: Need | None
+
+
+class _Failed(Exception):
+    """An attempt to rebalance a group has failed; the message says why."""
+
+
+class Rebalancer:
+    """The handlers. Owned by the loop thread."""
+
+    def __init__(
+        self,
+        settings: RebalanceSettings,
+        clock: Clock,
+        nodes: GroupNodes,
+        stops: RequestPurgatory,
+        starts: RequestPurgatory,
+        brokers: Callable[[], tuple[Broker, ...]],
+        may_read: Callable[[ConsumerRegistry, str], bool],
+        planned: Callable[[GroupRegistry], None],
+        failed: Callable[[ConsumerRegistry, str], None],
+        empty: Callable[[GroupRegistry], None],
+    ) -> None:
+        """What the coordinator provides.
+
+        :param brokers: the brokers to fetch from.
+        :param may_read: whether a consumer may read a topic.
+        :param planned: called when the group's topics have been looked at.
+        :param failed: removes a consumer that keeps the group from rebalancing.
+        :param empty: removes a group whose last consumer has gone.
+        """
+        self._settings = settings
+        self._clock = clock
+        self._nodes = nodes
+        self._stops = stops
+        self._starts = starts
+        self._brokers = brokers
+        self._may_read = may_read
+        self._planned = planned
+        self._failed = failed
+        self._empty = empty
+        self._queues: list[asyncio.Queue[GroupRegistry]] = []
+        self._next = 0
+        self._tasks = Tasks()
+        self.rebalances = 0
+        """How many rebalances have been completed, for logs and tests."""
+
+    def start(self) -> None:
+        self._queues = [asyncio.Queue() for _ in range(self._settings.handlers)]
+        for index in range(len(self._queues)):
+            self._tasks.start(self._run(index))
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        self._queues = []
+
+    def add(self, group: GroupRegistry) -> None:
+        """``addRebalanceRequest``: queue a group, unless it is queued already."""
+        if group.rebalance_initiated or not self._queues:
+            return
+        group.rebalance_initiated = True
+        if group.current_rebalancer is None:
+            group.current_rebalancer = self._next
+            self._next = (self._next + 1) % len(self._queues)
+        self._queues[group.current_rebalancer].put_nowait(group)
+
+    async def _run(self, index: int) -> None:
+        queue = self._queues[index]
+        while True:
+            group = await queue.get()
+            group.rebalance_initiated = False
+            again: float | None = None
+            try:
+                again = await self._rebalance(group)
+            except Exception as error:
+                # A defect must not end the handler, which other groups use.
+                _log.error("a rebalance failed unexpectedly", group=group.group_id, exc_info=error)
+                if group.state is not GroupState.IDLE:
+                    group.move(GroupState.IDLE)
+                again = self._settings.backoff_seconds
+            if again is not None:
+                # The group stays with this handler, which works for others meanwhile.
+                self._clock.call_later(again, self.add, group)
+            elif not group.rebalance_initiated:
+                group.current_rebalancer = None
+
+    async def _rebalance(self, group: GroupRegistry) -> float | None:
+        """One attempt. Returns the seconds after which the group must be tried again, None if it is done."""
+        if not group.members:
+            group.move(GroupState.IDLE)
+            return await self._retire(group)
+        changes = group.changes
+        group.move(GroupState.COMPUTING)
+        try:
+            wait = await self._waits_for_members(group)
+            if wait is not None:
+                group.move(GroupState.IDLE)
+                return wait
+            plan = await self._plan(group)
+            if plan.need is not None:
+                await self._carry_out(group, plan)
+                self.rebalances += 1
+                _log.info(
+                    "a consumer group was rebalanced",
+                    group=group.group_id,
+                    consumers=len(plan.members),
+                    partitions=len(plan.wanted),
+                    reason=plan.need.value,
+                )
+        except (_Failed, StoreError, LocalProtocolError) as error:
+            return self._back_off(group, str(error), fast=group.changes != changes)
+        finally:
+            group.attempt = None
+        group.retries = 0
+        group.move(GroupState.IDLE)
+        return None
+
+    async def _retire(self, group: GroupRegistry) -> float | None:
+        """Store what the last consumer has read, and remove the group, unless a consumer has come meanwhile."""
+        try:
+            await commit_offsets(self._nodes, group)
+            if not group.awaited:
+                await self._nodes.remove_owners(group.group_id)
+        except StoreError as error:
+            _log.warning("a group's nodes can't be written now", group=group.group_id, reason=str(error))
+            return self._settings.backoff_seconds
+        if group.members:
+            return 0.0
+        self._empty(group)
+        return None
+
+    def _back_off(self, group: GroupRegistry, problem: str, *, fast: bool) -> float | None:
+        """Step 5: "wait for config.rebalanceBackoffMs and retry rebalancing again"."""
+        if not group.members:
+            group.move(GroupState.IDLE)
+            return 0.0
+        group.move(GroupState.BACKING_OFF)
+        if fast:
+            # A consumer has failed and is out of the group: the next attempt doesn't need it.
+            return 0.0
+        group.retries += 1
+        _log.info("a rebalance is tried again", group=group.group_id, reason=problem, retries=group.retries)
+        if group.retries <= self._settings.max_retries:
+            return self._settings.backoff_seconds
+        group.retries = 0
+        silent = [each for each in group.members.values() if each.assigned is None or not each.confirmed]
+        unanswered = [each for each in silent if self._owes(each)]
+        _log.error(
+            "ConsumerRebalanceFailedException: the group can't rebalance; consumers that don't answer are removed",
+            group=group.group_id,
+            retries=self._settings.max_retries,
+            reason=problem,
+            removed=[each.consumer_id for each in unanswered][:10],
+        )
+        for consumer in unanswered:
+            self._failed(consumer, "it didn't answer while its group was rebalanced")
+        return 0.0 if unanswered else self._settings.backoff_seconds
+
+    def _owes(self, consumer: ConsumerRegistry) -> bool:
+        return self._stops.owes(consumer) or self._starts.owes(consumer)
+
+    async def _waits_for_members(self, group: GroupRegistry) -> float | None:
+        """Seconds to wait for consumers of an earlier coordinator to register again; None: there are none."""
+        if group.awaited is None:
+            owners = await self._nodes.owners(group.group_id)
+            group.awaited = {owner.rpartition("-")[0] for owner in owners.values() if owner}
+            longest = max((each.session_seconds for each in group.members.values()), default=0.0)
+            group.awaited_until = self._clock.monotonic() + longest
+        group.awaited -= group.members.keys()
+        if not group.awaited:
+            return None
+        left = group.awaited_until - self._clock.monotonic()
+        if left <= 0:
+            _log.info(
+                "consumers of an earlier coordinator have not registered again",
+                group=group.group_id,
+                consumers=sorted(group.awaited)[:10],
+            )
+            group.awaited = set()
+            return None
+        return left
+
+    # The steps, with the design's text.
+
+    async def _plan(self, group: GroupRegistry) -> _Plan:
+        """Steps 1 to 3."""
+        members = list(group.members.values())
+        # 1. Get the topics that are interested by the group. For each topic:
+        known: list[str] = []
+        if any(each.subscription.matches for each in members):
+            known = await self._nodes.topics()
+        # 1.2. Get the number of threads for each topic from the meta information of consumers in the group
+        threads: dict[str, list[str]] = {}
+        consumers: dict[str, ConsumerRegistry] = {}
+        of_pattern: dict[int, Mapping[str, int]] = {}
+        for count, each in enumerate(members):
+            subscription = each.subscription
+            if subscription.matches is None:
+                topics = subscription.streams
+            else:
+                topics = of_pattern.get(id(subscription)) or subscription.topics(known)
+                of_pattern[id(subscription)] = topics
+            for topic, streams in topics.items():
+                if self._may_read(each, topic):
+                    ids = [thread_id(each.consumer_id, index) for index in range(streams)]
+                    consumers.update(dict.fromkeys(ids, each))
+                    threads.setdefault(topic, []).extend(ids)
+            if count % _PIECE == _PIECE - 1:
+                await asyncio.sleep(0)
+        group.topics = set(threads)
+        self._planned(group)
+        # 1.1. Get the number of partitions by reading from ZK
+        partitions = {topic: await self._nodes.partitions(topic) for topic in threads}
+        # 1.3. Compute the new ownership assignment for the topic
+        wanted = assign(partitions, threads)
+        await asyncio.sleep(0)
+        shares: dict[ConsumerRegistry, dict[TopicPartition, str]] = {each: {} for each in members}
+        for partition, thread in wanted.items():
+            shares[consumers[thread]][partition] = thread
+        # 3. Check if a rebalance is necessary by trying to get the current ownership from ZK for each topic.
+        before = await self._nodes.owners(group.group_id)
+        started = all(each.confirmed and each.assigned == share for each, share in shares.items())
+        return _Plan(members, wanted, shares, before, rebalance_need(wanted, before, started))
+
+    async def _carry_out(self, group: GroupRegistry, plan: _Plan) -> None:
+        """Step 4. Raises _Failed, StoreError."""
+        # 4.1 For each consumer in the group, send the StopFetcherRequest
+        group.move(GroupState.STOPPING)
+        attempt = group.attempt = Attempt(set(plan.members))
+        for count, consumer in enumerate(plan.members):
+            self._check(attempt, consumer)
+            consumer.assigned = None
+            consumer.confirmed = False
+            self._stops.watch(consumer, attempt)
+            consumer.channel.send(StopFetcherRequest(consumer.consumer_id).encode())
+            if count % _PIECE == _PIECE - 1:
+                await asyncio.sleep(0)
+        # 4.2 Then wait until all the StopFetcherReponse have been received or a timeout has expired
+        await self._wait(attempt)
+        # 4.3 Enforce committing the current consumed offsets information to Zookeeper
+        group.move(GroupState.COMMITTING)
+        attempt = group.attempt = Attempt(set(plan.members))
+        await commit_offsets(self._nodes, group)
+        offsets, malformed = await self._nodes.offsets(group.group_id, plan.wanted)
+        # 4.4 For each consumer in the group, send the StartFetcherRequest
+        group.move(GroupState.STARTING)
+        brokers = self._brokers()
+        for count, consumer in enumerate(plan.members):
+            self._check(attempt, consumer)
+            share = plan.shares[consumer]
+            request = _start_request(consumer, share, offsets, malformed, brokers)
+            frame = request.encode()
+            consumer.assigned = share
+            consumer.reading = frozenset(share)
+            consumer.channel.limit = answer_limit(len(share))
+            self._starts.watch(consumer, attempt)
+            consumer.channel.send(frame)
+            if count % _PIECE == _PIECE - 1:
+                await asyncio.sleep(0)
+        # 4.5 Then wait until all the StartFetcherReponse have been received or a timeout has expired
+        await self._wait(attempt)
+        # 4.6 Update the new assignment of partitions to consumers in the Zookeeper
+        group.move(GroupState.RECORDING)
+        await self._nodes.store_owners(group.group_id, plan.wanted, plan.before)
+
+    def _check(self, attempt: Attempt, consumer: ConsumerRegistry) -> None:
+        if attempt.problem:
+            raise _Failed(attempt.problem)
+        if not consumer.alive:
+            raise _Failed(f"consumer {consumer.consumer_id} has gone")
+
+    async def _wait(self, attempt: Attempt) -> None:
+        """``waitForAllResponses``: the purgatories complete the attempt, or let it fail at its deadline."""
+        await attempt.done.wait()
+        if attempt.problem:
+            raise _Failed(attempt.problem)
+
+
+async def commit_offsets(nodes: GroupNodes, group: GroupRegistry) -> None:
+    """Store the offsets that the group's consumers have reported. Raises StoreError; they are kept then."""
+    offsets, group.offsets = group.offsets, {}
+    if not offsets:
+        return
+    try:
+        await nodes.store_offsets(group.group_id, offsets)
+    except BaseException:
+        group.offsets = {**offsets, **group.offsets}
+        raise
+
+
+def _start_request(
+    consumer: ConsumerRegistry,
+    share: Mapping[TopicPartition, str],
+    offsets: Mapping[TopicPartition, int],
+    malformed: Collection[TopicPartition],
+    brokers: tuple[Broker, ...],
+) -> StartFetcherRequest:
+    reset = SMALLEST if consumer.smallest else LARGEST
+    threads: dict[str, list[PartitionOffset]] = {}
+    for partition, thread in share.items():
+        if partition not in malformed:
+            threads.setdefault(thread, []).append(PartitionOffset(*partition, offsets.get(partition, reset)))
+    return StartFetcherRequest(
+        consumer.consumer_id,
+        tuple(Ownership(thread, tuple(parts)) for thread, parts in threads.items()),
+        brokers,
+    )

@@ -1,0 +1,253 @@
+"""``coordinator.listener``: the connections of consumers that register with the 2012 coordinator.
+
+It trusts nothing that comes in. A frame's size is checked before its bytes are kept; a connection that has not
+registered must send a whole request within :data:`REQUEST_SECONDS` and is closed when it idles; connections beyond
+``coordinator.max.consumers`` and some for questions are closed at once. What is pushed to a consumer that doesn't read
+is bounded, because a request that isn't answered is followed by no other before the consumer is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ottla_broker.events import get_logger
+from ottla_broker.network.service import ANONYMOUS, Principal
+from ottla_broker.tasks import Tasks
+from ottla_protocol.errors import KafkaError, ProtocolError
+from ottla_protocol.push import (
+    MAX_REGISTRATION,
+    ClusterMetadataRequest,
+    ClusterMetadataResponse,
+    FrameReader,
+    PingResponse,
+    RegisterConsumerRequest,
+    RegisterConsumerResponse,
+    StartFetcherResponse,
+    StopFetcherResponse,
+    decode_from_consumer,
+)
+
+if TYPE_CHECKING:
+    from ottla_broker.clock import Clock, TimerHandle
+
+_log = get_logger()
+
+REQUEST_SECONDS: Final = 10.0
+"""How long a connection may take until its consumer has registered, or between two questions before that."""
+MORE_CONNECTIONS: Final = 100
+"""Connections beyond coordinator.max.consumers, for consumers that ask which broker is the coordinator."""
+MAX_UNSENT: Final = 64 << 20
+"""A consumer is dropped when this many bytes wait for it."""
+LISTENER: Final = "COORDINATOR"
+"""The listener's name in logs and to the authorizer."""
+
+
+class PushService(Protocol):
+    """What serves the messages."""
+
+    def cluster_metadata(self) -> ClusterMetadataResponse: ...
+    async def register(self, channel: PushConnection, request: RegisterConsumerRequest) -> None:
+        """Raises KafkaError."""
+
+    def registered(self, channel: PushConnection) -> None:
+        """The answer to a registration has been sent."""
+
+    def handle(
+        self, channel: PushConnection, response: PingResponse | StopFetcherResponse | StartFetcherResponse
+    ) -> None: ...
+    def disconnected(self, channel: PushConnection) -> None: ...
+
+
+class PushListener:
+    """Owned by the loop thread.
+
+    Attributes:
+        connections: those that are open.
+    """
+
+    def __init__(self, clock: Clock, service: PushService, max_connections: int) -> None:
+        self.connections: set[PushConnection] = set()
+        self.tasks = Tasks()
+        self.clock = clock
+        self.service = service
+        self._max_connections = max_connections
+        self._server: asyncio.Server | None = None
+        self._serial = 0
+
+    async def start(self, sock: socket.socket) -> None:
+        """Begin to accept connections on a socket that listens."""
+        self._server = await asyncio.get_running_loop().create_server(lambda: PushConnection(self), sock=sock)
+
+    async def close(self) -> None:
+        """Stop accepting, and close all connections."""
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self.connections):
+            connection.close("")
+        await self.tasks.close()
+
+    def admit(self, connection: PushConnection) -> int | None:
+        """Count a connection; returns its number, None if there are too many."""
+        if len(self.connections) >= self._max_connections:
+            return None
+        self.connections.add(connection)
+        self._serial += 1
+        return self._serial
+
+
+class PushConnection(asyncio.Protocol):
+    """One connection; a channel of the coordinator once its consumer has registered."""
+
+    __slots__ = (
+        "_listener",
+        "_reader",
+        "_registering",
+        "_timer",
+        "_transport",
+        "authenticated",
+        "client_host",
+        "client_id",
+        "connected_at",
+        "id",
+        "listener",
+        "peer",
+        "principal",
+        "session",
+    )
+
+    busy = False
+
+    def __init__(self, listener: PushListener) -> None:
+        self._listener = listener
+        self._reader = FrameReader(MAX_REGISTRATION)
+        self._registering = False
+        self._timer: TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+        self.authenticated = True
+        self.client_host = ""
+        self.client_id: str | None = None
+        self.connected_at = 0.0
+        self.id = ""
+        self.listener = LISTENER
+        self.peer = ""
+        self.principal: Principal = ANONYMOUS
+        self.session: Any = None
+
+    @property
+    def limit(self) -> int:
+        """The most bytes of the next message."""
+        return self._reader.limit
+
+    @limit.setter
+    def limit(self, limit: int) -> None:
+        self._reader.limit = limit
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        host, port = transport.get_extra_info("peername", ("?", 0))[:2]
+        self.client_host = host
+        self.peer = f"{host}:{port}"
+        number = self._listener.admit(self)
+        if number is None:
+            self.close("there are too many connections (coordinator.max.consumers)")
+            return
+        self.id = f"{LISTENER}-{number}"
+        self.connected_at = self._listener.clock.monotonic()
+        self._wait_for_request()
+
+    def _wait_for_request(self) -> None:
+        self._stop_waiting()
+        self._timer = self._listener.clock.call_later(
+            REQUEST_SECONDS, self.close, f"no registration has come within {REQUEST_SECONDS:g} s"
+        )
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._reader.feed(data):
+                if self._transport is None:
+                    return
+                self._serve(frame)
+        except ProtocolError as error:
+            self.close(f"it sent a message that can't be read: {error}")
+
+    def _serve(self, frame: bytes) -> None:
+        message = decode_from_consumer(frame)
+        service = self._listener.service
+        if isinstance(message, ClusterMetadataRequest):
+            if self._timer is not None:
+                self._wait_for_request()
+            self.send(service.cluster_metadata().encode())
+        elif isinstance(message, RegisterConsumerRequest):
+            if self._registering:
+                raise ProtocolError("a second registration came before the first one was answered")
+            self._registering = True
+            self.client_id = message.consumer_id[:249]
+            self._listener.tasks.start(self._register(service.register(self, message)))
+        else:
+            service.handle(self, message)
+
+    async def _register(self, registration: Awaitable[None]) -> None:
+        try:
+            await registration
+        except KafkaError as error:
+            _log.info("a consumer was not registered", address=self.peer, reason=error.message)
+            self.send(RegisterConsumerResponse(int(error.code), error.message).encode())
+            return
+        finally:
+            self._registering = False
+        if self._transport is None:
+            # It closed meanwhile.
+            self._listener.service.disconnected(self)
+            return
+        self._stop_waiting()
+        self.send(RegisterConsumerResponse(0).encode())
+        self._listener.service.registered(self)
+
+    def send(self, frame: bytes) -> None:
+        """Send one frame; nothing happens if the connection has closed."""
+        transport = self._transport
+        if transport is None:
+            return
+        transport.write(frame)
+        if transport.get_write_buffer_size() > MAX_UNSENT:
+            self.close(f"{MAX_UNSENT} bytes wait for it")
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._ended()
+
+    def _ended(self) -> None:
+        self._stop_waiting()
+        if self._transport is not None:
+            self._transport = None
+            self._listener.connections.discard(self)
+            self._listener.service.disconnected(self)
+
+    def close(self, reason: str | None) -> None:
+        """Close the connection, and log why; a second call does nothing."""
+        transport = self._transport
+        if transport is None:
+            return
+        if reason:
+            _log.info("a connection of a consumer was closed", address=self.peer, reason=reason)
+        self._ended()
+        transport.abort()
+
+    # The rest of what the authorizer and the audit log know of a connection.
+
+    def throttle(self, seconds: float) -> None:
+        """Requests of this listener have no quotas."""
+
+    def stop_reading(self) -> None:
+        """Messages are served at once, so that none waits."""

@@ -1,0 +1,496 @@
+"""The 2012 coordinator: registration, rebalancing, failure detection and fail-over, on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.coordinator.push_world import SESSION, Consumer, World
+
+from ottla_broker.coordinator.push.assignment import Need, assign, rebalance_need
+from ottla_broker.coordinator.push.states import NEXT, GroupState
+from ottla_broker.coordinator.push.subscription import parse_topic_count
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.push import (
+    CONFIRMATION,
+    LARGEST,
+    SMALLEST,
+    PartitionOffset,
+    PingRequest,
+    PingResponse,
+    StartFetcherRequest,
+    StartFetcherResponse,
+    StopFetcherRequest,
+    StopFetcherResponse,
+)
+
+Test = Callable[..., Coroutine[Any, Any, None]]
+
+
+def run(test: Test) -> Callable[..., None]:
+    @wraps(test)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return wrapped
+
+
+@run
+async def test_the_first_consumer_gets_everything_and_the_second_half() -> None:
+    async with World() as world:
+        await world.topic("t", 4)
+        a = await world.consumer("a")
+        await world.pass_time(1)
+        assert a.reading == {("t", 0), ("t", 1), ("t", 2), ("t", 3)}
+        a.read(7)
+        b = await world.consumer("b")
+        await world.pass_time(1)
+        assert (a.reading, b.reading) == ({("t", 0), ("t", 1)}, {("t", 2), ("t", 3)})
+        assert world.owners() == {("t", 0): "a-0", ("t", 1): "a-0", ("t", 2): "b-0", ("t", 3): "b-0"}
+        assert world.offset("t", 3) == 7
+        started = next(each for each in reversed(b.received) if isinstance(each, StartFetcherRequest))
+        assert started.ownership[0].partitions[0] == PartitionOffset("t", 2, 7)
+
+
+@run
+async def test_a_quiet_group_is_left_alone() -> None:
+    async with World() as world:
+        await world.topic("t", 2)
+        a = await world.consumer("a")
+        await world.pass_time(1)
+        before = world.coordinator.rebalancer.rebalances
+        # A change that isn't one: the topic's node is written again.
+        await world.topic("t", 2)
+        await world.pass_time(20)
+        assert world.coordinator.rebalancer.rebalances == before
+        pings = [each for each in a.received if isinstance(each, PingRequest)]
+        assert len(pings) in (10, 11)
+        assert {each.num_retries for each in pings} == {0}
+
+
+@run
+async def test_what_no_offset_is_stored_for_starts_where_the_consumer_says() -> None:
+    async with World() as world:
+        await world.topic("t", 1)
+        a = world.consumers["a"] = Consumer(world, "a", '{"t":1}')
+        await a.register(reset="largest")
+        b = await world.consumer("b", group="h")
+        await world.pass_time(1)
+        for consumer, offset in ((a, LARGEST), (b, SMALLEST)):
+            started = next(each for each in consumer.received if isinstance(each, StartFetcherRequest))
+            assert started.ownership[0].partitions == (PartitionOffset("t", 0, offset),)
+
+
+@run
+async def test_new_topics_and_partitions_find_readers() -> None:
+    async with World() as world:
+        a = await world.consumer("a", '{"later":1}')
+        b = await world.consumer("b", "*1*la.*", group="h")
+        c = await world.consumer("c", "!1!la.*", group="i")
+        await world.pass_time(1)
+        assert not a.reading
+        await world.topic("later", 1)
+        await world.topic("other", 1)
+        await world.pass_time(1)
+        assert (a.reading, b.reading, c.reading) == ({("later", 0)}, {("later", 0)}, {("other", 0)})
+        await world.topic("later", 2)
+        await world.pass_time(1)
+        assert a.reading == b.reading == {("later", 0), ("later", 1)}
+
+
+@run
+async def test_a_topic_that_goes_leaves_no_owner() -> None:
+    async with World() as world:
+        await world.topic("t", 2)
+        await world.consumer("a")
+        await world.pass_time(1)
+        await world.store.delete("/brokers/topics/t")
+        await world.pass_time(1)
+        assert not world.owners()
+
+
+@run
+async def test_a_consumer_that_answers_no_ping_loses_its_partitions_after_its_session_timeout() -> None:
+    async with World() as world:
+        await world.topic("t", 2)
+        a = await world.consumer("a")
+        b = await world.consumer("b")
+        await world.pass_time(1)
+        a.ignores = {PingRequest}
+        await world.pass_time(SESSION + 0.5)
+        assert a.reasons == ["it has not answered 1 pings"]
+        assert b.reading == {("t", 0), ("t", 1)}
+
+
+@run
+async def test_more_failed_pings_may_be_allowed() -> None:
+    async with World(max_failed_pings=2) as world:
+        await world.topic("t", 1)
+        a = await world.consumer("a")
+        await world.pass_time(1)
+        a.frozen = True
+        await world.pass_time(SESSION * 2)
+        assert a.connected
+        a.frozen = False
+        a.work()
+        # Two answers come at once, the first of them late: neither is taken for an answer to a later ping.
+        retries = [each.num_retries for each in a.received if isinstance(each, PingRequest)]
+        assert retries[-3:] == [0, 1, 2]
+        await world.pass_time(SESSION * 3)
+        assert a.connected
+        a.ignores = {PingRequest}
+        await world.pass_time(SESSION * 4)
+        assert a.reasons == ["it has not answered 3 pings"]
+
+
+@run
+async def test_a_consumer_that_never_stops_is_removed_after_the_retries() -> None:
+    async with World(max_retries=1) as world:
+        await world.topic("t", 2)
+        a = await world.consumer("a")
+        await world.pass_time(1)
+        a.ignores = {StopFetcherRequest}
+        b = await world.consumer("b")
+        await world.pass_time(3)
+        assert not b.reading
+        await world.pass_time(SESSION * 3)
+        assert a.reasons == ["it didn't answer while its group was rebalanced"]
+        assert b.reading == {("t", 0), ("t", 1)}
+
+
+@run
+async def test_a_consumer_that_never_starts_is_removed_and_the_group_goes_on() -> None:
+    async with World(max_retries=0) as world:
+        await world.topic("t", 2)
+        a = await world.consumer("a")
+        b = await world.consumer("b")
+        await world.pass_time(1)
+        b.ignores = {StartFetcherRequest}
+        c = await world.consumer("c")
+        await world.pass_time(SESSION * 2)
+        assert b.reasons
+        assert a.reading | c.reading == {("t", 0), ("t", 1)}
+
+
+@run
+async def test_answers_that_no_one_waits_for_change_nothing() -> None:
+    async with World() as world:
+        await world.topic("t", 1)
+        a = await world.consumer("a")
+        await world.pass_time(1)
+        for _ in range(2):
+            world.coordinator.handle(a, StopFetcherResponse(0, "a", ()))
+            world.coordinator.handle(a, StartFetcherResponse(0, "a"))
+        assert a.connected
+        b = await world.consumer("b")
+        await world.pass_time(1)
+        assert world.readers() == {("t", 0): "a"}
+        assert b.connected
+
+
+@run
+async def test_a_late_answer_to_stop_is_not_taken_for_the_next_one() -> None:
+    async with World(max_retries=5) as world:
+        await world.topic("t", 2)
+        a = await world.consumer("a")
+        await world.pass_time(1)
+        a.ignores = {StopFetcherRequest}
+        b = await world.consumer("b")
+        # The first request has expired, and the second one is out.
+        await world.pass_time(SESSION * 2 / 3 + 2.5)
+        stops = sum(isinstance(each, StopFetcherRequest) for each in a.received)
+        assert stops == 3
+        a.answer(StopFetcherRequest("a"))
+        await world.pass_time(0.5)
+        assert not b.reading
+        a.ignores = set()
+        a.answer(StopFetcherRequest("a"))
+        await world.pass_time(0.5)
+        assert len(world.readers()) == 2
+
+
+@run
+async def test_an_answer_for_another_consumer_closes_the_connection() -> None:
+    async with World() as world:
+        await world.topic("t", 1)
+        a = await world.consumer("a")
+        b = await world.consumer("b")
+        await world.pass_time(1)
+        world.coordinator.handle(a, PingResponse(0, "b", ()))
+        await world.pass_time(1)
+        assert a.reasons == ["it answered for another consumer, 'b'"]
+        assert b.reading == {("t", 0)}
+
+
+@run
+async def test_an_error_in_an_answer_removes_the_consumer() -> None:
+    async with World() as world:
+        await world.topic("t", 1)
+        a = await world.consumer("a")
+        await world.pass_time(1)
+        world.coordinator.handle(a, PingResponse(-1, "a"))
+        await world.pass_time(1)
+        assert not a.connected
+        assert not world.coordinator.groups
+        assert not world.owners()
+
+
+@run
+async def test_offsets_of_partitions_that_others_own_are_not_kept() -> None:
+    async with World() as world:
+        await world.topic("t", 2)
+        a = await world.consumer("a")
+        await world.consumer("b")
+        await world.pass_time(1)
+        offsets = (PartitionOffset("t", 0, 5), PartitionOffset("t", 1, 9), PartitionOffset("x", 0, 1))
+        world.coordinator.handle(a, PingResponse(0, "a", offsets))
+        await world.pass_time(1)
+        assert (world.offset("t", 0), world.offset("t", 1), world.offset("x", 0)) == (5, None, None)
+        assert PingRequest("a", CONFIRMATION) in a.received
+
+
+@run
+async def test_the_committer_stores_what_pings_report() -> None:
+    async with World() as world:
+        await world.topic("t", 1)
+        a = await world.consumer("a")
+        await world.pass_time(1)
+        a.read(3)
+        await world.pass_time(13)
+        assert world.offset("t", 0) == 3
+
+
+@run
+async def test_offsets_wait_for_a_store_that_fails() -> None:
+    async with World() as world:
+        await world.topic("t", 1)
+        a = await world.consumer("a")
+        await world.pass_time(1)
+        a.read(3)
+        world.store.failing = True
+        b = await world.consumer("b", group="other")
+        assert b.refused is not None
+        assert b.refused.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await world.pass_time(25)
+        world.store.failing = False
+        await world.pass_time(12)
+        assert world.offset("t", 0) == 3
+
+
+@run
+async def test_what_is_wrong_with_a_registration_is_said() -> None:
+    async with World(max_consumers=2) as world:
+        await world.store.create("/consumers/zk/ids/c_1", parents=True)
+        world.holders["classic"] = "3 members of the classic protocol"
+        world.forbidden |= {"secret", "hidden"}
+        await world.consumer("a")
+
+        async def refused(consumer: Consumer, **options: Any) -> tuple[ErrorCode, str]:
+            await consumer.register(**options)
+            assert consumer.refused is not None
+            return consumer.refused.code, consumer.refused.message
+
+        for consumer, options, code, words in (
+            (Consumer(world, "a", '{"t":1}'), {}, ErrorCode.DUPLICATE_RESOURCE, "taken in group g"),
+            (
+                Consumer(world, "b", '{"t":1}'),
+                {"session_ms": 5999},
+                ErrorCode.INVALID_SESSION_TIMEOUT,
+                "6000",
+            ),
+            (Consumer(world, "b", '{"t":1}', group="a/b"), {}, ErrorCode.INVALID_GROUP_ID, "a/b"),
+            (
+                Consumer(world, "b", '{"t":1}', group="coordinator"),
+                {},
+                ErrorCode.INVALID_GROUP_ID,
+                "reserved",
+            ),
+            (Consumer(world, "", '{"t":1}'), {}, ErrorCode.INVALID_REQUEST, "consumer id"),
+            (
+                Consumer(world, "b", '{"t":1}'),
+                {"reset": "x"},
+                ErrorCode.INVALID_REQUEST,
+                "smallest or largest",
+            ),
+            (Consumer(world, "b", "{}"), {}, ErrorCode.INVALID_REQUEST, "streams by topic"),
+            (Consumer(world, "b", '{"t":0}'), {}, ErrorCode.INVALID_REQUEST, "1 to 1000"),
+            (Consumer(world, "b", '{"/":1}'), {}, ErrorCode.INVALID_TOPIC_EXCEPTION, "can't be a topic"),
+            (Consumer(world, "b", "*1*("), {}, ErrorCode.INVALID_REGULAR_EXPRESSION, "RE2"),
+            (
+                Consumer(world, "b", '{"t":1}', group="zk"),
+                {},
+                ErrorCode.NON_EMPTY_GROUP,
+                "coordinate in ZooKeeper",
+            ),
+            (
+                Consumer(world, "b", '{"t":1}', group="classic"),
+                {},
+                ErrorCode.NON_EMPTY_GROUP,
+                "classic protocol",
+            ),
+            (Consumer(world, "b", '{"secret":1}'), {}, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "secret"),
+            (
+                Consumer(world, "b", '{"t":1}', group="hidden"),
+                {},
+                ErrorCode.GROUP_AUTHORIZATION_FAILED,
+                "hidden",
+            ),
+        ):
+            found, text = await refused(consumer, **options)
+            assert (found, words in text) == (code, True), text
+        await world.consumer("b")
+        assert (await refused(Consumer(world, "c", '{"t":1}')))[0] is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+@run
+async def test_malformed_nodes_do_not_stop_the_group() -> None:
+    async with World() as world:
+        await world.topic("t", 3)
+        await world.topic("bad", 1)
+        world.store.nodes["/brokers/topics/bad"] = b"{"
+        for path, data in (("owners/t/0", b"\xff"), ("owners/t/x", b"a-0"), ("offsets/t/1", b"nine")):
+            await world.store.create(f"/consumers/g/{path}", data, parents=True)
+        a = await world.consumer("a", '{"t":1,"bad":1}')
+        await world.pass_time(SESSION + 2)
+        # The partition whose offset can't be read waits for someone to correct it.
+        assert a.reading == {("t", 0), ("t", 2)}
+        await world.store.set("/consumers/g/offsets/t/1", b"9")
+        await world.consumer("b", '{"t":1,"bad":1}')
+        await world.pass_time(2)
+        assert len(world.readers()) == 3
+
+
+@run
+async def test_a_new_coordinator_waits_for_the_consumers_of_the_last_one() -> None:
+    async with World() as world:
+        await world.topic("t", 2)
+        a = await world.consumer("a")
+        b = await world.consumer("b")
+        await world.pass_time(1)
+        await world.fail_over()
+        await a.register()
+        await world.pass_time(2)
+        assert not a.reading
+        await b.register()
+        await world.pass_time(1)
+        assert len(world.readers()) == 2
+        await world.fail_over()
+        await a.register()
+        await world.pass_time(SESSION + 1)
+        assert a.reading == {("t", 0), ("t", 1)}
+
+
+Action = tuple[str, int]
+_actions = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["join", "join", "leave", "freeze", "thaw", "deaf", "grow", "fail over", "read", "wait", "store"]
+        ),
+        st.integers(0, 4),
+    ),
+    min_size=1,
+    max_size=10,
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(_actions)
+@run
+async def test_no_partition_has_two_readers_and_in_the_end_each_has_one(actions: list[Action]) -> None:
+    async with World(max_retries=1) as world:
+        await world.topic("t", 3)
+        sizes = {"t": 3}
+        for action, number in actions:
+            consumer = world.consumers.get(f"c{number}")
+            if action == "join" and (consumer is None or not consumer.connected):
+                topics = '{"t":1,"u":2}' if number % 2 else "*1*.*"
+                await world.consumer(f"c{number}", topics)
+            elif action == "grow":
+                name = "tu"[number % 2]
+                sizes[name] = sizes.get(name, 0) + 1
+                await world.topic(name, sizes[name])
+            elif action == "fail over":
+                await world.fail_over()
+            elif action == "wait":
+                await world.pass_time(number * 1.5)
+            elif action == "store":
+                world.store.failing = not world.store.failing
+            elif consumer is not None:
+                _do(consumer, action)
+            await world.pass_time(0.5)
+        world.store.failing = False
+        for consumer in world.consumers.values():
+            consumer.ignores = set()
+            if consumer.frozen:
+                consumer.thaw()
+        await world.pass_time(SESSION * 2)
+        for consumer in world.consumers.values():
+            if not consumer.connected:
+                await consumer.register()
+        await world.pass_time(SESSION * 2)
+        if world.consumers:
+            expected = {(topic, number) for topic, count in sizes.items() for number in range(count)}
+            assert world.readers().keys() == expected
+            assert {
+                each: owner.rpartition("-")[0] for each, owner in world.owners().items()
+            } == world.readers()
+        for consumer in world.consumers.values():
+            consumer.leave()
+        await world.pass_time(5)
+        assert not world.coordinator.groups
+        assert not world.owners()
+
+
+def _do(consumer: Consumer, action: str) -> None:
+    if action == "leave":
+        consumer.leave()
+    elif action == "freeze":
+        consumer.frozen = True
+    elif action == "thaw" and consumer.frozen:
+        consumer.thaw()
+    elif action == "deaf":
+        consumer.ignores = {StopFetcherRequest}
+    elif action == "read":
+        consumer.read(1)
+
+
+_names = st.lists(st.text("ab0-", min_size=1, max_size=3), unique=True, max_size=4)
+
+
+@given(st.dictionaries(st.sampled_from("xyz"), st.integers(0, 9)), _names)
+def test_streams_share_a_topic_fairly(sizes: dict[str, int], names: list[str]) -> None:
+    partitions = {topic: range(size) for topic, size in sizes.items()}
+    assigned = assign(partitions, dict.fromkeys(sizes, names))
+    for topic, size in sizes.items():
+        shares = [sum(owner == name for (of, _), owner in assigned.items() if of == topic) for name in names]
+        assert sum(shares) == (size if names else 0)
+        assert not shares or max(shares) - min(shares) <= 1
+
+
+def test_the_tests_of_need() -> None:
+    wanted = {("t", 0): "a-0", ("t", 1): "b-0"}
+    assert rebalance_need(wanted, {}, True) is Need.NO_OWNERSHIP
+    assert rebalance_need(wanted, {("t", 0): "a-0"}, True) is Need.NOT_OWNED
+    assert rebalance_need(wanted, {**wanted, ("t", 1): None}, True) is Need.NOT_OWNED
+    assert rebalance_need(wanted, {**wanted, ("t", 2): "a-0"}, True) is Need.GONE
+    assert rebalance_need(wanted, {**wanted, ("t", 1): "a-0"}, True) is Need.OTHER_OWNERS
+    assert rebalance_need(wanted, wanted, False) is Need.NOT_STARTED
+    assert rebalance_need(wanted, wanted, True) is None
+    assert rebalance_need({}, {}, True) is None
+
+
+def test_every_state_of_a_group_can_end_and_is_reached() -> None:
+    assert set(NEXT) == set(GroupState)
+    assert set().union(*NEXT.values()) == set(GroupState)
+    assert all(GroupState.IDLE in following for following in NEXT.values())
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "{", "*x*a", "*0*a", '{"t":true}', '{"t":"1"}', "[" * 30_000])
+def test_a_subscription_is_streams_by_topic_or_a_pattern(text: str) -> None:
+    with pytest.raises(KafkaError):
+        parse_topic_count(text)

@@ -1,0 +1,168 @@
+"""``coordinator.listener``: connections that lie about sizes, idle, or are too many."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from tests.support.clock import FakeClock
+from tests.support.waiting import until
+
+from ottla_broker.network.push import REQUEST_SECONDS, PushConnection, PushListener
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.push import (
+    MAX_REGISTRATION,
+    Broker,
+    ClusterMetadataRequest,
+    ClusterMetadataResponse,
+    PingRequest,
+    PingResponse,
+    RegisterConsumerRequest,
+    RegisterConsumerResponse,
+    StartFetcherResponse,
+    StopFetcherResponse,
+)
+
+METADATA = ClusterMetadataResponse(0, 1, (Broker(1, "127.0.0.1", 9094),))
+REGISTRATION = RegisterConsumerRequest("g", "c", '{"t":1}', True, "smallest", 6000).encode()
+
+
+class Service:
+    """Registers all consumers but those of the group ``no``; pings each as soon as it has registered."""
+
+    def __init__(self) -> None:
+        self.handled: list[object] = []
+        self.gone = 0
+
+    def cluster_metadata(self) -> ClusterMetadataResponse:
+        return METADATA
+
+    async def register(self, channel: PushConnection, request: RegisterConsumerRequest) -> None:
+        await asyncio.sleep(0)
+        if request.group_id == "no":
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "group no is held by others")
+
+    def registered(self, channel: PushConnection) -> None:
+        channel.send(PingRequest("c").encode())
+
+    def handle(
+        self, channel: PushConnection, response: PingResponse | StopFetcherResponse | StartFetcherResponse
+    ) -> None:
+        self.handled.append(response)
+
+    def disconnected(self, channel: PushConnection) -> None:
+        self.gone += 1
+
+
+class World:
+    def __init__(self, most: int) -> None:
+        self.clock = FakeClock()
+        self.service = Service()
+        self.listener = PushListener(self.clock, self.service, most)
+        self.port = 0
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def connect(self, data: bytes = b"") -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self._writers.append(writer)
+        writer.write(data)
+        self.writer = writer
+        return reader
+
+    async def close(self) -> None:
+        await self.listener.close()
+        for writer in self._writers:
+            writer.transport.abort()
+
+
+@asynccontextmanager
+async def listening(most: int = 10) -> AsyncIterator[World]:
+    world = World(most)
+    sock = socket.create_server(("127.0.0.1", 0))
+    sock.setblocking(False)
+    world.port = sock.getsockname()[1]
+    await world.listener.start(sock)
+    try:
+        yield world
+    finally:
+        await world.close()
+
+
+async def answer(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(60):
+        (size,) = struct.unpack(">i", await reader.readexactly(4))
+        return await reader.readexactly(size)
+
+
+async def closed(reader: asyncio.StreamReader) -> None:
+    async with asyncio.timeout(60):
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+
+
+async def test_questions_registration_and_pushes_share_a_connection() -> None:
+    async with listening() as world:
+        reader = await world.connect(ClusterMetadataRequest().encode() + REGISTRATION)
+        assert ClusterMetadataResponse.decode(await answer(reader)) == METADATA
+        assert RegisterConsumerResponse.decode(await answer(reader)) == RegisterConsumerResponse(0)
+        assert await answer(reader) == PingRequest("c").encode()[4:]
+        world.writer.write(PingResponse(0, "c").encode())
+        await until(lambda: world.service.handled == [PingResponse(0, "c")])
+        # A registered consumer may be silent: the coordinator has deadlines of its own.
+        world.clock.advance(REQUEST_SECONDS * 2)
+        assert len(world.listener.connections) == 1
+        world.writer.close()
+        await until(lambda: not world.listener.connections)
+        assert world.service.gone == 1
+
+
+async def test_a_refusal_leaves_the_connection_open() -> None:
+    async with listening() as world:
+        refused = RegisterConsumerRequest("no", "c", '{"t":1}', True, "smallest", 6000)
+        reader = await world.connect(refused.encode())
+        found = RegisterConsumerResponse.decode(await answer(reader))
+        assert found == RegisterConsumerResponse(int(ErrorCode.NON_EMPTY_GROUP), "group no is held by others")
+        world.writer.write(REGISTRATION)
+        assert RegisterConsumerResponse.decode(await answer(reader)).error_code == 0
+
+
+async def test_messages_that_lie_close_the_connection() -> None:
+    async with listening() as world:
+        for data in (
+            struct.pack(">i", MAX_REGISTRATION + 1),
+            struct.pack(">i", -5),
+            struct.pack(">ih", 2, 1),
+            struct.pack(">ihh", 4, 6, 32767),
+            REGISTRATION[:-1].replace(b"\0\0\0\x20", b"\0\0\0\x1f", 1),
+            REGISTRATION + REGISTRATION,
+            b"GET / HTTP/1.1\r\n\r\n",
+        ):
+            reader = await world.connect(data)
+            async with asyncio.timeout(60):
+                with suppress(ConnectionResetError):
+                    await reader.read()
+        await until(lambda: not world.listener.connections)
+        await world.connect(REGISTRATION)
+        await until(lambda: world.listener.connections)
+
+
+async def test_a_connection_that_does_not_register_is_closed() -> None:
+    async with listening() as world:
+        reader = await world.connect(REGISTRATION[:-1])
+        await until(lambda: world.listener.connections)
+        world.clock.advance(REQUEST_SECONDS + 1)
+        await closed(reader)
+
+
+async def test_connections_beyond_the_limit_are_closed() -> None:
+    async with listening(most=1) as world:
+        first = await world.connect(ClusterMetadataRequest().encode())
+        await answer(first)
+        await closed(await world.connect())
+        world.listener.connections.copy().pop().close("to make room")
+        await closed(first)
+        third = await world.connect(ClusterMetadataRequest().encode())
+        await answer(third)
