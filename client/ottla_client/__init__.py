@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .admin import PartialError as PartialError
     from .consumer import Consumer as Consumer
     from .consumer import RebalanceListener as RebalanceListener
+    from .coordinated_consumer import CoordinatedConsumer as CoordinatedConsumer
     from .errors import ClientError as ClientError
     from .errors import KafkaError as KafkaError
     from .producer import AppendedRange as AppendedRange
@@ -62,6 +63,7 @@ _HOME = {
         "PartialError",
     ),
     ".consumer": ("Consumer", "RebalanceListener"),
+    ".coordinated_consumer": ("CoordinatedConsumer",),
     ".errors": ("ClientError", "KafkaError"),
     ".producer": (
         "AppendedRange",

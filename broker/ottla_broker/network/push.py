@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from ottla_broker.events import get_logger
 from ottla_broker.network.service import ANONYMOUS, Principal
@@ -146,8 +146,8 @@ class PushConnection(asyncio.Protocol):
         self._reader.limit = limit
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are not asyncio's by class.
+        self._transport = cast(asyncio.Transport, transport)
         host, port = transport.get_extra_info("peername", ("?", 0))[:2]
         self.client_host = host
         self.peer = f"{host}:{port}"

@@ -12,6 +12,7 @@ Each object has an event loop in a background thread. Objects that are still ope
 
 from .admin import Admin as Admin
 from .consumer import Consumer as Consumer
+from .coordinated_consumer import CoordinatedConsumer as CoordinatedConsumer
 from .producer import BatchDelivery as BatchDelivery
 from .producer import Producer as Producer
 from .producer import Transaction as Transaction

@@ -23,7 +23,7 @@ _Record = ConsumerRecord[Any, Any]
 class Stream:
     """The records of the partitions that the group assigns to this stream; one thread at a time may take them."""
 
-    def __init__(self, owner: SyncClient[AsyncZookeeperConsumer], stream: AsyncStream) -> None:
+    def __init__(self, owner: SyncClient[Any], stream: AsyncStream) -> None:
         self._owner = owner
         self._stream = stream
 

@@ -110,6 +110,14 @@ class Subscription:
         }
         return json.dumps(node, separators=(",", ":")).encode()
 
+    def topic_count(self) -> str:
+        """The text of a registration with the coordinator designed in 2012, which is Kafka 0.7's ``TopicCount``."""
+        if self.filter is None:
+            return json.dumps(dict(self.streams), separators=(",", ":"))
+        mark = "*" if self.filter.kind == _WHITE_LIST else "!"
+        (count,) = self.streams.values()
+        return f"{mark}{count}{mark}{self.filter.regex}"
+
     @classmethod
     def decode(cls, path: str, data: bytes) -> Subscription:
         """Raises BadNodeError."""

@@ -10,13 +10,14 @@ import pytest
 PUBLIC = {
     "ottla_client": """
         Admin AlterConfig AlterOperation AppendedRange BatchDelivery BatchDeliveryError Blacklist ClientError
-        ConfigResource Consumer ConsumerGroupMetadata ConsumerRecord Delivery Fetched KafkaError NewPartitions NewTopic
-        Node OffsetAndMetadata OffsetAndTimestamp OffsetSpec PartialError PartitionMetadata Producer RebalanceListener
-        RecordMetadata SimpleConsumer Stream TimestampType TopicFilter TopicMetadata TopicPartition Transaction
-        Whitelist ZookeeperConsumer
+        ConfigResource Consumer ConsumerGroupMetadata ConsumerRecord CoordinatedConsumer Delivery Fetched KafkaError
+        NewPartitions NewTopic Node OffsetAndMetadata OffsetAndTimestamp OffsetSpec PartialError PartitionMetadata
+        Producer RebalanceListener RecordMetadata SimpleConsumer Stream TimestampType TopicFilter TopicMetadata
+        TopicPartition Transaction Whitelist ZookeeperConsumer
     """,
     "ottla_client.sync": """
-        Admin BatchDelivery Consumer Delivery Producer SimpleConsumer Stream Transaction ZookeeperConsumer
+        Admin BatchDelivery Consumer CoordinatedConsumer Delivery Producer SimpleConsumer Stream Transaction
+        ZookeeperConsumer
     """,
     "ottla_client.admin": """
         AclBinding AclEntry AclFilter AclOperation AclPermission AclResource Admin AlterConfig AlterOperation

@@ -44,7 +44,10 @@ def _no_thread_left() -> Any:
     assert not threads()
 
 
-@pytest.mark.parametrize("name", ["Producer", "Consumer", "Admin", "SimpleConsumer", "ZookeeperConsumer"])
+@pytest.mark.parametrize(
+    "name",
+    ["Producer", "Consumer", "Admin", "SimpleConsumer", "ZookeeperConsumer", "CoordinatedConsumer"],
+)
 def test_methods_and_signatures_are_those_of_the_async_class(name: str) -> None:
     ours, theirs = getattr(sync, name), getattr(ottla_client, name)
     methods = {

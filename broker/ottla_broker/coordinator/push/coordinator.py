@@ -295,11 +295,13 @@ class PushCoordinator:
                 group.offsets[topic, partition] = offset
 
     def _ping_answered(self, consumer: ConsumerRegistry, response: PingResponse) -> None:
-        asked = self._pings.waits_for(consumer) or self._pings.owes(consumer)
-        watcher = self._pings.answered(consumer)
         if response.error_code:
             self._failed(consumer, f"it answered a ping with error {response.error_code}")
-        elif watcher is not None or asked:
+            return
+        # A consumer without automatic commits sends offsets only to commit; others send a response too many.
+        commits = response.offsets is not None and not consumer.auto_commit
+        if not commits and self._pings.owes(consumer):
+            self._pings.answered(consumer)
             consumer.failed_pings = 0
         elif response.offsets is not None:
             self._tasks.start(self._confirm(consumer))
