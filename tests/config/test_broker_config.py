@@ -449,7 +449,7 @@ def test_consent_names_listeners() -> None:
         (other,) = names.keys() - {name}
         assert names[other] in str(error.value)
     for wrong in ("yes", "PLAINTEXT,false", "CLIENTS"):
-        with pytest.raises(ConfigError, match="is not true, metrics or the name of a listener"):
+        with pytest.raises(ConfigError, match="is not true, metrics, coordinator or the name of a listener"):
             BrokerConfig.from_properties({"allow.anonymous.network": wrong})
 
 

@@ -352,7 +352,9 @@ class BrokerConfig(
         wrong = exposure.unknown_name(self.endpoints, allowed)
         if wrong is not None:
             raise self._error(exposure.KEY, wrong)
-        for found in exposure.exposures(self.endpoints, self._authenticates, self.metrics_listener):
+        for found in exposure.exposures(
+            self.endpoints, self._authenticates, self.metrics_listener, self.coordinator_listener
+        ):
             if not exposure.is_allowed(found, allowed):
                 raise self._error(found.key, exposure.refusal(found))
             self.warnings.append(exposure.warning(found))

@@ -1,7 +1,7 @@
 """Finds listeners that other machines reach without a login, which need the operator's consent.
 
 ``allow.anonymous.network`` gives it: ``true`` for all listeners, or their names, with ``metrics`` for
-``metrics.listener``. Kafka has no such rule.
+``metrics.listener`` and ``coordinator`` for ``coordinator.listener``. Kafka has no such rule.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from ottla_broker.config.metrics_keys import parse_address
 KEY: Final = "allow.anonymous.network"
 METRICS: Final = "METRICS"
 """The name of ``metrics.listener`` in the value of the key."""
+COORDINATOR: Final = "COORDINATOR"
+"""The name of ``coordinator.listener``."""
 _LOCAL_NAMES: Final = ("localhost", "ip6-localhost", "ip6-loopback")
 
 
@@ -44,25 +46,32 @@ def is_loopback(host: str) -> bool:
 
 
 def exposures(
-    endpoints: Sequence[Endpoint], authenticates: Callable[[Endpoint], bool], metrics_listener: str
+    endpoints: Sequence[Endpoint],
+    authenticates: Callable[[Endpoint], bool],
+    metrics_listener: str,
+    coordinator_listener: str = "",
 ) -> Iterator[Exposure]:
-    """The listeners beyond loopback whose clients don't prove who they are, and the metrics listener there."""
+    """The listeners beyond loopback whose clients don't prove who they are, and those there that have no login."""
     for endpoint in endpoints:
         if not is_loopback(endpoint.host) and not authenticates(endpoint):
             advice = "give it SASL or client certificates, or bind it to 127.0.0.1"
             yield Exposure("listeners", endpoint.name, str(endpoint), advice)
-    address = parse_address(metrics_listener)
-    if address is not None and not is_loopback(address[0]):
-        yield Exposure("metrics.listener", METRICS, metrics_listener, "bind it to 127.0.0.1")
+    for key, name, listener in (
+        ("metrics.listener", METRICS, metrics_listener),
+        ("coordinator.listener", COORDINATOR, coordinator_listener),
+    ):
+        address = parse_address(listener)
+        if address is not None and not is_loopback(address[0]):
+            yield Exposure(key, name, listener, "bind it to 127.0.0.1")
 
 
 def unknown_name(endpoints: Sequence[Endpoint], allowed: Sequence[str]) -> str | None:
     """Say which entry of ``allowed`` names no listener; None if there is none."""
-    known = {"TRUE", METRICS, *(endpoint.name for endpoint in endpoints)}
+    known = {"TRUE", METRICS, COORDINATOR, *(endpoint.name for endpoint in endpoints)}
     if len(allowed) == 1:
         known.add("FALSE")
     wrong = next((name for name in allowed if name.upper() not in known), None)
-    return None if wrong is None else f"{wrong} is not true, metrics or the name of a listener"
+    return None if wrong is None else f"{wrong} is not true, metrics, coordinator or the name of a listener"
 
 
 def is_allowed(found: Exposure, allowed: Sequence[str]) -> bool:

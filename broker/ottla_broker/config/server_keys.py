@@ -80,8 +80,8 @@ class NetworkKeys:
     allow_anonymous_network: Key[tuple[str, ...]] = Key(
         LIST,
         (),
-        "The listeners that other machines may reach without a login: their names, metrics for metrics.listener, or"
-        " true for all.",
+        "The listeners that other machines may reach without a login: their names, metrics for metrics.listener,"
+        " coordinator for coordinator.listener, or true for all.",
         note="Kafka has no such key. Without it, the broker refuses to start with such a listener.",
     )
     listener_security_protocol_map = string(
