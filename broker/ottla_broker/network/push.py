@@ -200,7 +200,7 @@ class PushConnection(asyncio.Protocol):
             await registration
         except KafkaError as error:
             _log.info("a consumer was not registered", address=self.peer, reason=error.message)
-            self.send(RegisterConsumerResponse(int(error.code), error.message).encode())
+            self.send(RegisterConsumerResponse(int(error.code), error.message or "").encode())
             return
         finally:
             self._registering = False
