@@ -1,4 +1,7 @@
-"""The command ``ottla`` as a user runs it, in its own process."""
+"""The command ``ottla`` as a user runs it, on pipes.
+
+It runs in a process of its own, or in this one, which takes a tenth of the time.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,15 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+from ottla_client.cli import main
 
 _PATIENCE = 60.0  # seconds, far more than any of the commands takes
 
@@ -54,8 +62,42 @@ def finish(process: subprocess.Popen[bytes], data: bytes | None = None) -> Outco
 
 
 def ottla(bootstrap: str, *args: str, data: bytes = b"", env: Mapping[str, str] | None = None) -> Outcome:
-    """Run a command to its end."""
-    return finish(spawn(bootstrap, *args, env=env), data)
+    """Run a command to its end, in this process; ``spawn`` is for one that is ended, or whose ends are no pipes."""
+    found: list[bytes] = [b"", b""]
+
+    def read(number: int, fd: int) -> None:
+        with open(fd, "rb") as file:
+            found[number] = file.read()
+
+    def write(fd: int) -> None:
+        with suppress(BrokenPipeError), open(fd, "wb") as file:
+            file.write(data)
+
+    pipes = [os.pipe() for _ in range(3)]
+    threads = [threading.Thread(target=write, args=(pipes[0][1],))]
+    threads += [threading.Thread(target=read, args=(number, pipes[number + 1][0])) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    modes = ("r", "w", "w")
+    streams = [
+        os.fdopen(fd, mode) for fd, mode in zip((pipes[0][0], pipes[1][1], pipes[2][1]), modes, strict=True)
+    ]
+    before = (sys.stdin, sys.stdout, sys.stderr)
+    sys.stdin, sys.stdout, sys.stderr = streams
+    try:
+        with patch.dict(os.environ, {"OTTLA_BOOTSTRAP_SERVER": bootstrap, **(env or {})}):
+            main(args, prog_name="ottla")
+        raise AssertionError("a command ends with an exit code")
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = before
+        for stream in streams:
+            stream.close()
+        for thread in threads:
+            thread.join(_PATIENCE)
+    assert not any(thread.is_alive() for thread in threads), "the command has left a stream open"
+    return Outcome(code, found[0], found[1].decode())
 
 
 class Shell:
