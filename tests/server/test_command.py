@@ -7,14 +7,17 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from harness.ports import free_port
+from tests.support.commands import Outcome, ottla
 from tests.support.processes import BrokerProcess
 from tests.support.wire import Wire
 
+from ottla_broker import events
 from ottla_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
 OTTLA = str(Path(sys.executable).with_name("ottla"))
@@ -30,11 +33,22 @@ def run(*arguments: str | Path, timeout: float = 60) -> subprocess.CompletedProc
 def refused(*arguments: str | Path) -> str:
     """Return its one-line error."""
     done = run(*arguments)
-    assert done.returncode == 1, done.stderr
-    assert done.stdout == ""
-    (line,) = done.stderr.splitlines()
+    return error_of(Outcome(done.returncode, done.stdout.encode(), done.stderr))
+
+
+def error_of(done: Outcome) -> str:
+    assert done.code == 1, done.err
+    assert done.out == b""
+    (line,) = done.err.splitlines()
     assert line.startswith("ottla broker: ")
     return line
+
+
+@pytest.fixture
+def here() -> Iterator[Callable[..., Outcome]]:
+    """Runs it in this process, for what ends before anything starts."""
+    yield partial(ottla, "", "broker")
+    events.configure()
 
 
 @pytest.fixture
@@ -99,21 +113,25 @@ class TextBroker(BrokerProcess):
         ("super.users=admin", ["super.users", "User:admin"]),
     ],
 )
-def test_wrong_settings_are_named(setting: str, words: list[str], tmp_path: Path) -> None:
+def test_wrong_settings_are_named(
+    setting: str, words: list[str], tmp_path: Path, here: Callable[..., Outcome]
+) -> None:
     arguments = ["--data-dir", str(tmp_path / "data"), "--set", setting]
     if not setting.startswith("listeners"):
         arguments += ["--listen", f"127.0.0.1:{free_port()}"]
-    line = refused(*arguments)
+    line = error_of(here(*arguments))
     for word in words:
         assert word in line
     assert not (tmp_path / "data").exists(), "nothing is made before the configuration holds"
 
 
 @pytest.mark.parametrize("arguments", [["--set", "nonsense"], ["--listen", "nowhere"], ["--no-such-option"]])
-def test_wrong_arguments_are_usage_errors(arguments: list[str], where: list[str]) -> None:
-    done = run(*where, *arguments)
-    assert done.returncode == 2
-    assert arguments[-1] in done.stderr
+def test_wrong_arguments_are_usage_errors(
+    arguments: list[str], where: list[str], here: Callable[..., Outcome]
+) -> None:
+    done = here(*where, *arguments)
+    assert done.code == 2
+    assert arguments[-1] in done.err
 
 
 @pytest.mark.parametrize(
@@ -124,10 +142,12 @@ def test_wrong_arguments_are_usage_errors(arguments: list[str], where: list[str]
         ("127.0.0.1:9092,127.0.0.1:9093", "takes one address; for several, --set listeners="),
     ],
 )
-def test_an_address_that_can_not_be_listened_on_is_explained(address: str, message: str) -> None:
-    done = run("--listen", address)
-    assert done.returncode == 2
-    assert message in " ".join(done.stderr.split())
+def test_an_address_that_can_not_be_listened_on_is_explained(
+    address: str, message: str, here: Callable[..., Outcome]
+) -> None:
+    done = here("--listen", address)
+    assert done.code == 2
+    assert message in " ".join(done.err.split())
 
 
 _ALLOWED = ("--set", "allow.anonymous.network=true")
