@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from ottla_broker.controller.acls import Acls, ReadMany
     from ottla_broker.controller.api import Controller
     from ottla_broker.controller.client_quotas import Configs
+    from ottla_broker.controller.delegation_tokens import DelegationTokens
     from ottla_broker.coordinator.transaction.markers import DeliverMarkers, Written
     from ottla_broker.handlers.oauth_listeners import OAuthListeners
     from ottla_broker.handlers.push_coordination import PushCoordination
@@ -105,6 +106,7 @@ class Broker:
         self.controller: Controller
         self.member: ClusterMember | None = None
         self.acls: Acls | None = None
+        self.tokens: DelegationTokens | None = None
         self.quotas = ClientQuotas(
             Windows(config.quota_window_num, config.quota_window_size_seconds * 1000),
             Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000),
@@ -246,6 +248,7 @@ class Broker:
         await self._load_acls(store)
         await self._load_quotas(store, LocalConfigs(store))
         await self.credentials.load()
+        await self._load_tokens(store)
         self.logs.claim(self.metadata.cluster_id, config.broker_id)
         await self.logs.load(self.metadata.log_config)
         self._loaded = True
@@ -275,6 +278,7 @@ class Broker:
             self.acls.start()
             self._stopping.append(self.acls.close)
         self.credentials = member.configs.credentials
+        await self._load_tokens(member.store)
         self.logs.claim(self.metadata.cluster_id, config.broker_id)
         await self.logs.load(lambda topic: member.in_force(member.configs.topic(topic)))
         self._loaded = True
@@ -298,6 +302,32 @@ class Broker:
 
             self.acls = Acls(store, self.clock, read_many)
             await self.acls.load()
+
+    async def _load_tokens(self, store: Store) -> None:
+        """Read the delegation tokens, if there may be any. Raises StoreError."""
+        config, member = self.config, self.member
+        secret = config.delegation_token_secret_key or config.delegation_token_master_key
+        if not secret:
+            return
+        from ottla_broker.controller.delegation_tokens import DelegationTokens, Lifetimes
+
+        lifetimes = Lifetimes(
+            config.delegation_token_max_lifetime_ms,
+            config.delegation_token_expiry_time_ms,
+            config.delegation_token_expiry_check_interval_ms,
+        )
+        self.tokens = DelegationTokens(
+            store,
+            secret,
+            lifetimes,
+            self.clock,
+            self.random,
+            notifies=member is not None,
+            removes=(lambda: True) if member is None else member.is_controller,
+        )
+        await self.tokens.load()
+        self.tokens.start()
+        self._stopping.append(self.tokens.close)
 
     async def _load_quotas(self, store: Store, configs: Configs) -> None:
         """Read the quotas of clients. Raises StoreError."""
@@ -559,6 +589,7 @@ class Broker:
             quotas=self.quotas,
             quota_admin=self.quota_admin,
             acls=self.acls,
+            tokens=self.tokens,
             cluster_member=member,
         )
 
@@ -629,6 +660,7 @@ class Broker:
             self.clock,
             self.random,
             None if self._oauth is None else self._oauth.validators.get(endpoint.name),
+            self.tokens,
         )
 
     def _accept(self) -> None:

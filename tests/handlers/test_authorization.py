@@ -40,6 +40,7 @@ from ottla_protocol.messages.alter_user_scram_credentials import (
 )
 from ottla_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla_protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from ottla_protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from ottla_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -51,6 +52,7 @@ from ottla_protocol.messages.delete_records import (
 )
 from ottla_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla_protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from ottla_protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from ottla_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
@@ -339,6 +341,9 @@ REQUESTS: list[tuple[Any, int, ErrorCode | None]] = [
         2,
         CLUSTER,
     ),
+    # Before any rule counts; tests/security tries the rules.
+    (CreateDelegationTokenRequest(), 3, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+    (DescribeDelegationTokenRequest(), 3, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
 ]
 
 

@@ -34,6 +34,7 @@ MAINS = {
         "acls": "kafka.admin.AclCommand",
         "client-metrics": f"{TOOLS}.ClientMetricsCommand",
         "configs": "kafka.admin.ConfigCommand",
+        "delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
         "api-versions": "kafka.admin.BrokerApiVersionsCommand",
         "cluster": f"{TOOLS}.ClusterTool",
         "delete-records": f"{TOOLS}.DeleteRecordsCommand",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 from collections.abc import Iterator
@@ -42,6 +43,7 @@ class Secured:
                 "listener.name.sasl.plain.sasl.jaas.config": f'{_LOGINS["PLAIN"]} required user_bob="bobs";',
                 "listener.name.sasl.scram-sha-256.connections.max.reauth.ms": 1500,
                 "listener.name.mutual.ssl.client.auth": "required",
+                "delegation.token.secret.key": "a secret",
                 "group.initial.rebalance.delay.ms": 0,
             },
         )
@@ -102,6 +104,21 @@ def test_java_clients_with_plain_and_with_certificates(secured: Secured, tools: 
         "ssl.keystore.location": secured.certificates.broker,
     }
     round_trip(tools, secured.mutual, secured.options("mutual", given), "mutual")
+
+
+def test_java_clients_log_in_with_delegation_tokens(secured: Secured, tools: Java) -> None:
+    """As kafka-delegation-tokens makes them."""
+    there = replace(tools, address=secured.sasl)
+    user = ("--command-config", secured.login("PLAIN", "bob", "bobs"))
+    made = there.tool("delegation-tokens", "--create", "--max-life-time-period", "-1", *user)
+    found = re.search(r"(\S{22})\s+(\S{86}==)\s+User:bob", made)
+    assert found is not None, made
+    token_id, hmac = found.groups()
+    module = f'{_LOGINS["SCRAM-SHA-256"]} required username="{token_id}" password="{hmac}" tokenauth="true";'
+    given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": module}
+    round_trip(tools, secured.sasl, secured.options("token", given), "by-token")
+    there.tool("delegation-tokens", "--expire", "--expiry-time-period", "-1", "--hmac", hmac, *user)
+    assert token_id not in there.tool("delegation-tokens", "--describe", *user)
 
 
 def test_java_clients_log_in_again(secured: Secured, tools: Java) -> None:

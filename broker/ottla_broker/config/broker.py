@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ottla_broker.config import exposure
 from ottla_broker.config.authorization_keys import AuthorizationKeys, parse_principals
 from ottla_broker.config.cluster_keys import ClusterKeys
+from ottla_broker.config.delegation_keys import DelegationTokenKeys
 from ottla_broker.config.environment import PREFIX, read_environment
 from ottla_broker.config.group_keys import GroupKeys, check_consumer_times
 from ottla_broker.config.listener_settings import PREFIX as LISTENER_PREFIX
@@ -70,6 +71,7 @@ class BrokerConfig(
     TlsKeys,
     SaslKeys,
     OAuthKeys,
+    DelegationTokenKeys,
     TopicDefaultKeys,
     LogKeys,
     GroupKeys,

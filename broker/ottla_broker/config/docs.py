@@ -9,6 +9,7 @@ from typing import Any
 from ottla_broker.config import (
     authorization_keys,
     cluster_keys,
+    delegation_keys,
     group_keys,
     log_keys,
     metrics_keys,
@@ -29,6 +30,7 @@ _SECTIONS: tuple[tuple[str, type], ...] = (
     ("TLS", security_keys.TlsKeys),
     ("SASL", security_keys.SaslKeys),
     ("OAUTHBEARER", oauth_keys.OAuthKeys),
+    ("Delegation tokens", delegation_keys.DelegationTokenKeys),
     ("Topic defaults", log_keys.TopicDefaultKeys),
     ("Log", log_keys.LogKeys),
     ("Groups and offsets", group_keys.GroupKeys),

@@ -93,10 +93,6 @@ MOVES: Final[tuple[Row, ...]] = (
 
 # Details of security.
 SECURITY: Final[tuple[Row, ...]] = (
-    ("delegation.token.expiry.check.interval.ms", LONG, 3600000,
-     "Time between two checks for expired delegation tokens."),
-    ("delegation.token.expiry.time.ms", LONG, 86400000, "The lifetime of a delegation token that isn't renewed."),
-    ("delegation.token.max.lifetime.ms", LONG, 604800000, "The longest lifetime of a delegation token."),
     ("password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding", "The cipher for dynamic passwords."),
     ("password.encoder.iterations", INT, 4096, "The iterations for dynamic passwords."),
     ("password.encoder.key.length", INT, 128, "The key length for dynamic passwords."),

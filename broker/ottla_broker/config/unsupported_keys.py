@@ -52,8 +52,6 @@ SECURITY: Final[tuple[Row, ...]] = (
      "The Java class that names a connection's user."),
     ("security.providers", STRING, None, "Java classes that provide security algorithms."),
     ("control.plane.listener.name", STRING, None, "The listener for requests of the controller."),
-    ("delegation.token.master.key", PASSWORD, None, "The older name of delegation.token.secret.key."),
-    ("delegation.token.secret.key", PASSWORD, None, "The secret that delegation tokens are signed with."),
     ("password.encoder.secret", PASSWORD, None, "The secret that dynamic passwords are encrypted with."),
     ("password.encoder.old.secret", PASSWORD, None,
      "The previous password.encoder.secret, while it is being replaced."),

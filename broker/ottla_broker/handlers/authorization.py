@@ -24,6 +24,8 @@ DENIED: Final[Mapping[AclResource, ErrorCode]] = {
     AclResource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     AclResource.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     AclResource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    AclResource.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    AclResource.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 """The error for an operation that isn't allowed."""
 
@@ -88,6 +90,13 @@ RULES: Final[Mapping[int, Rules]] = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: {_CLUSTER: _ALTER},
     ApiKey.DESCRIBE_LOG_DIRS: {_CLUSTER: _DESCRIBE},
     ApiKey.CREATE_PARTITIONS: {_TOPIC: _ALTER},
+    # For another user's token; everyone may have tokens of their own.
+    ApiKey.CREATE_DELEGATION_TOKEN: {AclResource.USER: AclOperation.CREATE_TOKENS},
+    # The token's owner and renewers decide.
+    ApiKey.RENEW_DELEGATION_TOKEN: {},
+    ApiKey.EXPIRE_DELEGATION_TOKEN: {},
+    # For tokens of others.
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: {AclResource.DELEGATION_TOKEN: _DESCRIBE},
     ApiKey.DELETE_GROUPS: {_GROUP: _DELETE},
     ApiKey.ELECT_LEADERS: {_CLUSTER: _ALTER},
     ApiKey.INCREMENTAL_ALTER_CONFIGS: {
@@ -128,6 +137,8 @@ ALSO: Final[Mapping[int, Collection[tuple[AclResource, AclOperation]]]] = {
     # WRITE on any topic is enough for an idempotent producer (KIP-679).
     ApiKey.INIT_PRODUCER_ID: {(_TOPIC, _WRITE)},
     ApiKey.WRITE_TXN_MARKERS: {(_CLUSTER, _ALTER)},
+    # DESCRIBE_TOKENS on the owner is enough.
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: {(AclResource.USER, AclOperation.DESCRIBE_TOKENS)},
 }
 """By API: other operations that its handler asks for."""
 

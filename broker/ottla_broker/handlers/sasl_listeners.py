@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ottla_broker.clock import Clock
     from ottla_broker.config import BrokerConfig
+    from ottla_broker.controller.delegation_tokens import DelegationTokens
     from ottla_broker.metadata.scram_credentials import ScramCredentials
     from ottla_broker.network.service import Service
 
@@ -31,10 +32,11 @@ def authenticating(
     clock: Clock,
     random: Random,
     validate: Callable[[str], Token] | None = None,
+    tokens: DelegationTokens | None = None,
 ) -> AuthenticatingService:
     """The service of a listener with SASL; ``inner`` serves clients that have authenticated.
 
-    ``validate`` checks the tokens of OAUTHBEARER.
+    ``validate`` checks the tokens of OAUTHBEARER; ``tokens`` are delegation tokens, which log in by SCRAM.
     """
     users = users_of(config, listener)
     # Makes the salts that unknown users get.
@@ -42,7 +44,10 @@ def authenticating(
 
     def scram(mechanism: str) -> SaslServer:
         nonce = f"{random.getrandbits(128):032x}"
-        return ScramServer(mechanism, partial(credentials.find, mechanism), nonce, secret)
+        find = partial(credentials.find, mechanism)
+        if tokens is None:
+            return ScramServer(mechanism, find, nonce, secret)
+        return ScramServer(mechanism, find, nonce, secret, partial(tokens.find, mechanism))
 
     def maker(mechanism: str) -> Callable[[], SaslServer]:
         if mechanism == PLAIN:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ottla_broker.controller.acls import Acls
     from ottla_broker.controller.api import BrokerRequests, Controller
     from ottla_broker.controller.client_quotas import QuotaAdmin
+    from ottla_broker.controller.delegation_tokens import DelegationTokens
     from ottla_broker.coordinator.group.coordinator import GroupCoordinator
     from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla_broker.coordinator.zookeeper_offsets import ZooKeeperOffsets
@@ -68,6 +69,7 @@ class Services:
         is_controller: whether this broker decides for its cluster now.
         conversions: between the formats of records, for old clients.
         quotas: of clients; ``quota_admin`` changes them.
+        tokens: delegation tokens; None without ``delegation.token.secret.key``.
         acls: the access control lists; None if nothing decides by them.
         cluster_member: None for a broker that stands alone, which doesn't serve the APIs that use it.
     """
@@ -93,6 +95,7 @@ class Services:
     transaction_verifier: TransactionVerifier | None = None
     joined: asyncio.Event | None = None
     acls: Acls | None = None
+    tokens: DelegationTokens | None = None
     cluster_member: Member | None = None
 
     @property

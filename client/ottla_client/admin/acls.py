@@ -21,7 +21,7 @@ from ottla_protocol.messages.describe_acls import DescribeAclsRequest
 
 from ..deadline import Deadline
 from ..errors import ClientError
-from ..requests.driver import Node, ToNodes
+from ..requests.driver import Node
 from ..requests.outcomes import error_of, outcome_of
 from .arguments import listed
 from .base import AdminBase
@@ -159,9 +159,6 @@ class AclCalls(AdminBase):
         wanted = listed(filters, AclFilter)
         found = await self._each("delete ACLs", wanted, self._any(), ask, self._deadline(timeout))
         return sorted({acl for some in found.values() for acl in some})
-
-    def _any(self) -> ToNodes[K]:
-        return ToNodes(self._cluster, lambda _: None)
 
 
 def _binding(

@@ -117,6 +117,10 @@ class AdminBase:
         outcomes = await drive(keys, route, ask, deadline, self._backoff)
         return results_or_raise(what, outcomes)
 
+    def _any(self) -> ToNodes[K]:
+        """The way to whichever broker is connected."""
+        return ToNodes(self._cluster, lambda _: None)
+
     async def _call(
         self, node: int | None, request: Message, deadline: Deadline, version: int | None = None
     ) -> Any:

@@ -9,6 +9,7 @@ from .groups import GroupCalls
 from .nodes import NodeCalls
 from .placement import PlacementCalls
 from .quotas import QuotaCalls
+from .tokens import TokenCalls
 from .topics import TopicCalls
 from .transactions import TransactionCalls
 from .zookeeper_offsets import ZooKeeperOffsetCalls
@@ -25,8 +26,9 @@ class Admin(
     TransactionCalls,
     AclCalls,
     QuotaCalls,
+    TokenCalls,
 ):
-    """Administers the topics, configs, groups, offsets, transactions, brokers, ACLs and quotas of a cluster.
+    """Administers the topics, configs, groups, offsets, transactions, brokers, ACLs, quotas and tokens of a cluster.
 
     ::
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from enum import IntEnum
@@ -319,3 +320,30 @@ class PartitionReassignment(NamedTuple):
     def target(self) -> tuple[int, ...]:
         """The replicas after the move."""
         return tuple(broker for broker in self.replicas if broker not in self.removing)
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationToken:
+    """A delegation token: its id and its HMAC in base64 are user and password of a login by SCRAM.
+
+    Principals are such as ``User:alice``; times are in milliseconds since the epoch. Without its HMAC in ``repr``.
+
+    Attributes:
+        requester: who made it, if that isn't the owner.
+        renewers: who may renew it as well as the owner.
+        expires_ms: its end unless it is renewed, which it can be until ``max_ms``.
+    """
+
+    id: str
+    hmac: bytes = field(repr=False)
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issued_ms: int
+    expires_ms: int
+    max_ms: int
+
+    @property
+    def password(self) -> str:
+        """The HMAC in base64, for ``sasl_plain_password``."""
+        return b64encode(self.hmac).decode()

@@ -65,4 +65,8 @@ class Admin(SyncClient[AsyncAdmin]):
     delete_acls = blocking(AsyncAdmin.delete_acls)
     describe_client_quotas = blocking(AsyncAdmin.describe_client_quotas)
     alter_client_quotas = blocking(AsyncAdmin.alter_client_quotas)
+    create_delegation_token = blocking(AsyncAdmin.create_delegation_token)
+    renew_delegation_token = blocking(AsyncAdmin.renew_delegation_token)
+    expire_delegation_token = blocking(AsyncAdmin.expire_delegation_token)
+    describe_delegation_tokens = blocking(AsyncAdmin.describe_delegation_tokens)
     list_partition_reassignments = blocking(AsyncAdmin.list_partition_reassignments)

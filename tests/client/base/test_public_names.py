@@ -21,8 +21,10 @@ PUBLIC = {
     """,
     "ottla_client.admin": """
         AclBinding AclEntry AclFilter AclOperation AclPermission AclResource Admin AlterConfig AlterOperation
-        ClientQuota ClusterDescription ConfigEntry ConfigResource ConfigSource ConfigSynonym CreatedTopic ElectionType
-        GroupDescription GroupListing HangingTransaction ListedOffset LogDir MemberDescription MemberToRemove
+        ClientQuota ClusterDescription ConfigEntry ConfigResource ConfigSource ConfigSynonym CreatedTopic
+        DelegationToken
+        ElectionType GroupDescription GroupListing HangingTransaction ListedOffset LogDir MemberDescription
+        MemberToRemove
         NewPartitions NewTopic OffsetSpec PartialError PartitionLag PartitionReassignment PatternType
         ProducerIdAndEpoch ProducerState ReplicaLog ResourcePattern ResourceType TimedOffset TransactionDescription
         TransactionListing VersionRange is_unknown_group

@@ -1,0 +1,281 @@
+"""Delegation tokens: kept in the store without their secrets, and in memory for logins.
+
+A token's secret is the HMAC of its id with ``delegation.token.secret.key``; it is the password of a login by SCRAM. Any
+broker changes tokens: it writes the node, then a notification, which makes the others read the node again. Kafka:
+``DelegationTokenManagerZk``, ``DelegationTokenCache``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla_broker.controller.bootstrap import ensure_paths
+from ottla_broker.events import get_logger
+from ottla_broker.store.api import EventKind, NoNodeError, Store, StoreError, StoreEvent, Watch
+from ottla_broker.store.keys import BadNodeError
+from ottla_broker.store.token_nodes import PATHS, TokenChangeNode, TokenInfo, TokenNode
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.sasl.scram import MIN_ITERATIONS, TokenCredential, credential, salt_password
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from ottla_broker.clock import Clock
+
+_log = get_logger()
+
+_DIGEST: Final = "sha512"
+_AGAIN_SECONDS: Final = 1.0
+_KEPT: Final = 500
+"""How many notifications to keep; a broker that missed an older one has begun a new session."""
+_SLICE: Final = 256
+
+
+class Lifetimes(NamedTuple):
+    """In milliseconds: the longest life, the time until a token must be renewed, and between removals."""
+
+    longest: int
+    renewal: int
+    check: int
+
+
+class DelegationTokens:
+    """Owned by the loop thread. :meth:`load` first, then :meth:`start`."""
+
+    def __init__(
+        self,
+        store: Store,
+        secret: str,
+        lifetimes: Lifetimes,
+        clock: Clock,
+        random: Random,
+        *,
+        notifies: bool,
+        removes: Callable[[], bool],
+    ) -> None:
+        """``notifies``: there are other brokers. ``removes``: whether this one removes expired tokens now."""
+        self._store = store
+        self._secret = secret.encode()
+        self._lifetimes = lifetimes
+        self._clock = clock
+        self._random = random
+        self._notifies = notifies
+        self._removes = removes
+        self._tokens: dict[str, TokenInfo] = {}
+        self._ids_by_hmac: dict[bytes, str] = {}
+        # Made at a token's first login, because hashing takes milliseconds.
+        self._credentials: dict[tuple[str, str], TokenCredential] = {}
+        self._seen = -1
+        self._all_again = False
+        self._wake = asyncio.Event()
+        self._watch: Watch | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._lock = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Read all tokens. Raises StoreError."""
+        await ensure_paths(self._store, PATHS)
+        self._seen = max(await self._changes(), default=-1)
+        found = await self._store.children(TokenNode.PARENT)
+        for gone in self._tokens.keys() - set(found):
+            self._forget(gone)
+        for done, token_id in enumerate(found, 1):
+            await self._reload(token_id)
+            if done % _SLICE == 0:
+                await asyncio.sleep(0)
+
+    def start(self) -> None:
+        """Remove expired tokens from time to time, and follow the changes that other brokers make."""
+        loop = asyncio.get_running_loop()
+        self._tasks.append(loop.create_task(self._remove_expired()))
+        if self._notifies:
+            self._watch = self._store.watch(TokenChangeNode.PARENT, self._on_event)
+            self._tasks.append(loop.create_task(self._follow()))
+            self._wake.set()
+
+    async def close(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def hmac_of(self, token_id: str) -> bytes:
+        """A token's secret."""
+        return hmac.digest(self._secret, token_id.encode(), _DIGEST)
+
+    def find(self, mechanism: str, token_id: str) -> TokenCredential | None:
+        """What a login by a token is checked against; None for an unknown or expired token."""
+        token = self._tokens.get(token_id)
+        if token is None or token.is_expired(self._clock.now_ms()):
+            return None
+        key = token_id, mechanism
+        found = self._credentials.get(key)
+        if found is None:
+            password = b64encode(self.hmac_of(token_id)).decode()
+            salt = hmac.digest(self._secret, f"{mechanism} {token_id}".encode(), _DIGEST)[:26]
+            salted = salt_password(mechanism, password, salt, MIN_ITERATIONS)
+            made = credential(mechanism, salted, salt, MIN_ITERATIONS)
+            found = self._credentials[key] = TokenCredential(made, token.owner.partition(":")[2], 0)
+        return found._replace(expires_ms=token.expires_ms)
+
+    def tokens(self) -> Iterable[TokenInfo]:
+        """All tokens, also expired ones that aren't removed yet."""
+        return self._tokens.values()
+
+    async def create(
+        self, owner: str, requester: str, renewers: Sequence[str], max_lifetime_ms: int
+    ) -> TokenInfo:
+        """A new token, once it is durable. Raises StoreError."""
+        token_id = urlsafe_b64encode(self._random.getrandbits(128).to_bytes(16, "big")).decode().rstrip("=")
+        now, limits = self._clock.now_ms(), self._lifetimes
+        end = now + (limits.longest if max_lifetime_ms <= 0 else min(max_lifetime_ms, limits.longest))
+        expires = min(end, now + limits.renewal)
+        token = TokenInfo(token_id, owner, requester, tuple(renewers), now, expires, end)
+        async with self._lock:
+            await self._write(token)
+        _log.info("delegation token created", token=token_id, owner=owner, requester=requester)
+        return token
+
+    async def renew(self, principal: str, secret: bytes, period_ms: int) -> int:
+        """Give a token more time; returns its end. Raises KafkaError, StoreError."""
+        async with self._lock:
+            token = self._allowed(principal, secret)
+            now = self._clock.now_ms()
+            self._check_end(token, now)
+            expires = min(token.max_ms, now + (self._lifetimes.renewal if period_ms < 0 else period_ms))
+            await self._write(token._replace(expires_ms=expires))
+        _log.info("delegation token renewed", token=token.token_id, owner=token.owner)
+        return expires
+
+    async def expire(self, principal: str, secret: bytes, period_ms: int) -> int:
+        """Give a token less time, none if it is negative; returns its end. Raises KafkaError, StoreError."""
+        async with self._lock:
+            token = self._allowed(principal, secret)
+            now = self._clock.now_ms()
+            if period_ms < 0:
+                await self._remove(token)
+                return now
+            self._check_end(token, now)
+            expires = min(token.max_ms, now + period_ms)
+            await self._write(token._replace(expires_ms=expires))
+        _log.info("delegation token shortened", token=token.token_id, owner=token.owner)
+        return expires
+
+    def _allowed(self, principal: str, secret: bytes) -> TokenInfo:
+        token = self._tokens.get(self._ids_by_hmac.get(secret, ""))
+        if token is None:
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+        if not token.belongs_to(principal):
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
+        return token
+
+    def _check_end(self, token: TokenInfo, now_ms: int) -> None:
+        if token.is_expired(now_ms):
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
+
+    async def _write(self, token: TokenInfo) -> None:
+        path, data = TokenNode.path(token.token_id), TokenNode.encode(token)
+        try:
+            await self._store.set(path, data)
+        except NoNodeError:
+            await self._store.create(path, data)
+        self._put(token)
+        await self._notify(token.token_id)
+
+    async def _remove(self, token: TokenInfo) -> None:
+        with suppress(NoNodeError):
+            await self._store.delete(TokenNode.path(token.token_id))
+        self._forget(token.token_id)
+        _log.info("delegation token removed", token=token.token_id, owner=token.owner)
+        await self._notify(token.token_id)
+
+    async def _notify(self, token_id: str) -> None:
+        if self._notifies:
+            await self._store.create(TokenChangeNode.PREFIX, token_id.encode(), sequence=True)
+
+    def _put(self, token: TokenInfo) -> None:
+        self._tokens[token.token_id] = token
+        self._ids_by_hmac[self.hmac_of(token.token_id)] = token.token_id
+
+    def _forget(self, token_id: str) -> None:
+        if self._tokens.pop(token_id, None) is not None:
+            self._ids_by_hmac.pop(self.hmac_of(token_id), None)
+            for key in [key for key in self._credentials if key[0] == token_id]:
+                del self._credentials[key]
+
+    async def _reload(self, token_id: str) -> None:
+        path = TokenNode.path(token_id)
+        try:
+            data, _ = await self._store.get(path)
+            self._put(TokenNode.decode(path, data))
+        except NoNodeError:
+            self._forget(token_id)
+        except BadNodeError as error:
+            _log.error("a delegation token can't be read", reason=str(error))
+            self._forget(token_id)
+
+    async def _remove_expired(self) -> None:
+        while True:
+            await self._clock.sleep(self._lifetimes.check / 1000)
+            if not self._removes():
+                continue
+            now = self._clock.now_ms()
+            try:
+                async with self._lock:
+                    for token in [each for each in self._tokens.values() if each.is_expired(now)]:
+                        await self._remove(token)
+            except StoreError as error:
+                _log.warning("expired delegation tokens can't be removed, trying again", reason=str(error))
+
+    def _on_event(self, event: StoreEvent) -> None:
+        # Nothing changes the data of this node: a new session says so, because anything may have changed meanwhile.
+        if event.kind is EventKind.CHANGED:
+            self._all_again = True
+        self._wake.set()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                async with self._lock:
+                    if self._all_again:
+                        await self.load()
+                        self._all_again = False
+                    else:
+                        await self._read_changes()
+            except StoreError as error:
+                _log.warning("changes of delegation tokens can't be read, trying again", reason=str(error))
+                await self._clock.sleep(_AGAIN_SECONDS)
+                self._wake.set()
+
+    async def _changes(self) -> dict[int, str]:
+        found = {}
+        for name in await self._store.children(TokenChangeNode.PARENT):
+            number = name.removeprefix(TokenChangeNode.NAME)
+            if number != name and number.isascii() and number.isdigit():
+                found[int(number)] = f"{TokenChangeNode.PARENT}/{name}"
+        return found
+
+    async def _read_changes(self) -> None:
+        changes = await self._changes()
+        for number in sorted(number for number in changes if number > self._seen):
+            try:
+                data, _ = await self._store.get(changes[number])
+            except NoNodeError:
+                data = b""
+            token_id = data.decode("utf-8", "replace")
+            if token_id and "/" not in token_id and token_id.isprintable():
+                await self._reload(token_id)
+            self._seen = number
+        for number in sorted(changes)[:-_KEPT]:
+            with suppress(NoNodeError):
+                await self._store.delete(changes[number])

@@ -1,0 +1,65 @@
+"""DescribeDelegationToken (key 41), versions 0-3: tokens with their secrets (KIP-48, KIP-373).
+
+Owners and renewers see their tokens. Others need DESCRIBE on the token, or DESCRIBE_TOKENS on its owner.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.token_requests import principal_of, tokens_of
+from ottla_broker.store.token_nodes import TokenInfo
+from ottla_protocol.acls import AclOperation, AclResource
+from ottla_protocol.errors import KafkaError
+from ottla_protocol.messages.describe_delegation_token import (
+    DescribedDelegationToken,
+    DescribedDelegationTokenRenewer,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+
+
+def handle(ctx: RequestContext, request: DescribeDelegationTokenRequest) -> DescribeDelegationTokenResponse:
+    try:
+        tokens = tokens_of(ctx)
+    except KafkaError as error:
+        return DescribeDelegationTokenResponse(error_code=error.code)
+    wanted = None
+    if request.owners is not None:
+        wanted = {f"{each.principal_type}:{each.principal_name}" for each in request.owners}
+    asker = principal_of(ctx)
+
+    def is_shown(token: TokenInfo) -> bool:
+        if wanted is not None and wanted.isdisjoint((token.owner, *token.renewers)):
+            return False
+        return (
+            token.belongs_to(asker)
+            or ctx.shows(AclResource.DELEGATION_TOKEN, token.token_id)
+            or ctx.may(AclOperation.DESCRIBE_TOKENS, AclResource.USER, token.owner)
+        )
+
+    return DescribeDelegationTokenResponse(
+        tokens=[
+            _described(token, tokens.hmac_of(token.token_id)) for token in tokens.tokens() if is_shown(token)
+        ]
+    )
+
+
+def _described(token: TokenInfo, secret: bytes) -> DescribedDelegationToken:
+    owner_type, _, owner = token.owner.partition(":")
+    requester_type, _, requester = token.requester.partition(":")
+    renewers = [each.partition(":") for each in token.renewers]
+    return DescribedDelegationToken(
+        principal_type=owner_type,
+        principal_name=owner,
+        token_requester_principal_type=requester_type,
+        token_requester_principal_name=requester,
+        issue_timestamp=token.issued_ms,
+        expiry_timestamp=token.expires_ms,
+        max_timestamp=token.max_ms,
+        token_id=token.token_id,
+        hmac=secret,
+        renewers=[
+            DescribedDelegationTokenRenewer(principal_type=kind, principal_name=name)
+            for kind, _, name in renewers
+        ],
+    )

@@ -1,0 +1,33 @@
+"""What the requests about delegation tokens have in common."""
+
+from __future__ import annotations
+
+from ottla_broker.controller.delegation_tokens import DelegationTokens
+from ottla_broker.handlers.authentication import Session
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.network.service import ANONYMOUS
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+
+def tokens_of(ctx: RequestContext) -> DelegationTokens:
+    """The tokens, for a client that may ask for them (``KafkaApis.allowTokenRequests``).
+
+    A client has to have proved who it is, and not by a token. Raises KafkaError:
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, DELEGATION_TOKEN_AUTH_DISABLED.
+    """
+    connection = ctx.connection
+    protocols = {endpoint.name: endpoint.protocol for endpoint in ctx.services.config.endpoints}
+    protocol = protocols.get(connection.listener, "PLAINTEXT")
+    session = connection.session
+    by_token = isinstance(session, Session) and session.token_authenticated
+    anonymous = protocol == "PLAINTEXT" or (protocol == "SSL" and connection.principal == ANONYMOUS)
+    if by_token or anonymous:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+    if ctx.services.tokens is None:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+    return ctx.services.tokens
+
+
+def principal_of(ctx: RequestContext) -> str:
+    """The client's principal, such as ``User:alice``."""
+    return str(ctx.connection.principal)
