@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from .login import Login
-from .pages import groups, messages, overview, topics
+from .pages import access, groups, messages, overview, topics, transactions
 from .settings import WebSettings
 from .site import Site
 
@@ -31,6 +31,8 @@ def build(settings: WebSettings) -> web.Application:
     app.cleanup_ctx.append(running)
     login = Login(site)
     changes = groups.GroupChanges(site)
+    endings = transactions.TransactionChanges(site)
+    lists = access.AccessChanges(site)
     app.add_routes(
         [
             web.get("/", site.page(overview.overview)),
@@ -46,6 +48,12 @@ def build(settings: WebSettings) -> web.Application:
             web.get("/group", site.page(groups.group)),
             web.post("/group/reset", site.form(changes.reset)),
             web.post("/group/delete", site.form(changes.delete)),
+            web.get("/transactions", site.page(transactions.transactions)),
+            web.post("/transactions/abort", site.form(endings.abort)),
+            web.get("/moves", site.page(transactions.moves)),
+            web.get("/access", site.page(access.access)),
+            web.post("/access/add", site.form(lists.add)),
+            web.post("/access/remove", site.form(lists.remove)),
             web.post("/confirm", site.form(site.confirm)),
             web.get("/login", login.form),
             web.post("/login", login.log_in),

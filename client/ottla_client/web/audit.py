@@ -24,7 +24,8 @@ class AuditLog:
     def write(self, event: str, *, user: str, address: str, **fields: object) -> None:
         """Raises OSError: a change that can't be written isn't made."""
         line = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "level": "info",
             "event": event,
             "user": user,
             "address": address,

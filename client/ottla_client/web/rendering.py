@@ -19,7 +19,11 @@ from ..commands.progress import amount_of_bytes
 from ..commands.timefmt import show_time
 
 PAGE_ROWS: Final = 50
-EXTRA_PAGES: Final[tuple[tuple[str, str, str], ...]] = ()
+EXTRA_PAGES: Final = (
+    ("/transactions", "Transactions", "x"),
+    ("/moves", "Reassignments", "r"),
+    ("/access", "Access", "a"),
+)
 """Pages behind the first four: path, name and key."""
 _SPARK_POINTS: Final = 60
 _NONE: Final = "\N{EN DASH}"

@@ -17,7 +17,7 @@ from ..types import OffsetSpec, TopicPartition
 from .cached import Cached
 
 if TYPE_CHECKING:
-    from ..admin import Admin, GroupListing, PartitionLag
+    from ..admin import Admin, GroupListing, PartitionLag, TransactionListing
 
 AT_ONCE: Final = 8
 _DEEP_SECONDS: Final = 60.0
@@ -57,6 +57,9 @@ class Watch:
         self._least = min(1.0, 0.8 * refresh)
         self.state: Cached[ClusterState] = Cached(lambda: look(admin), 0.8 * refresh)
         self.groups: Cached[dict[str, GroupListing]] = Cached(admin.list_groups, 0.8 * refresh)
+        self.transactions: Cached[dict[str, TransactionListing]] = Cached(
+            admin.list_transactions, 0.8 * refresh
+        )
         self.deep: Cached[Gathered] = Cached(self._gather, _DEEP_SECONDS)
         self.ends: dict[str, Ends] = {}
         self.histories: dict[str, History] = {}
@@ -156,11 +159,11 @@ class Watch:
 
     def forget(self) -> None:
         """Something was changed."""
-        for cached in (self.state, self.groups, self.deep):
+        for cached in (self.state, self.groups, self.transactions, self.deep):
             cached.forget()
 
     async def close(self) -> None:
-        for cached in (self.state, self.groups, self.deep):
+        for cached in (self.state, self.groups, self.transactions, self.deep):
             await cached.close()
 
 

@@ -104,3 +104,31 @@ async def test_a_session_ends(secured: tuple[BrokerProcess, str]) -> None:
     async with browsing(secured[1], LOGIN, session_minutes=1e-9) as browser:
         page = await browser.post("/login", user="alice", password="alice-secret", headers=None)
         assert "Log in" in page.text
+
+
+async def test_lists_are_explained_added_and_removed(
+    secured: tuple[BrokerProcess, str], browser: Browser
+) -> None:
+    broker, _ = secured
+    page = await browser.post("/login", user="alice", password="alice-secret")
+    csrf = page.hidden["csrf"]
+    question = "/access?who=bob&operation=read&resource=topic:wages"
+    assert "Denied" in (await browser.get(question)).text
+    assert "super user" in (await browser.get("/access?who=alice&operation=read&resource=topic:wages")).text
+    acl = {"who": "bob", "operation": "read", "resource": "topic:wages", "permission": "allow"}
+    proposed = await browser.post("/access/add", csrf=csrf, **acl)
+    assert "User:bob may read topic:wages" in proposed.text
+    assert "Denied" in (await browser.get(question)).text
+    assert (await browser.post("/confirm", **proposed.hidden)).status == 200
+    allowed = await browser.get(question)
+    assert "Allowed" in allowed.text
+    assert "User:bob may read topic:wages" in allowed.text
+    proposed = await browser.post("/access/remove", csrf=csrf, **acl)
+    assert (await browser.post("/confirm", **proposed.hidden)).status == 200
+    again = await browser.post("/access/remove", csrf=csrf, **acl)
+    assert (await browser.post("/confirm", **again.hidden)).status == 400
+    async with Admin(broker.bootstrap) as admin:
+        assert not await admin.describe_acls()
+    for wrong in ({"operation": "fly"}, {"resource": "cloud:nine"}, {"who": ""}, {"resource": "group:"}):
+        assert (await browser.post("/access/add", csrf=csrf, **{**acl, **wrong})).status == 400
+    assert (await browser.get("/access?who=bob&operation=fly&resource=topic:wages")).status == 400

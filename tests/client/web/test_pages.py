@@ -58,6 +58,10 @@ async def test_every_page_is_there(
         "/groups?state=Empty",
         f"/group?id={group}",
         "/brokers",
+        "/transactions",
+        "/transactions?state=Ongoing&q=a",
+        "/moves",
+        "/access",
         f"/brokers/{node}",
     ):
         page = await browser.get(path)
@@ -246,3 +250,18 @@ def test_options_that_contradict() -> None:
     assert WebSettings(host="0.0.0.0", client=login, tls_cert="cert.pem").logs_in
     assert not WebSettings(host="0.0.0.0", insecure=True).logs_in
     assert not WebSettings(client={**login, "sasl_plain_username": "alice"}).logs_in
+
+
+async def test_only_what_hangs_is_aborted(
+    browser: Browser, new_topic: Topic, admin: Admin, new_name: Name
+) -> None:
+    topic, group = new_topic(), new_name("group")
+    await admin.alter_group_offsets(group, {TopicPartition(topic, 0): 0})
+    csrf = (await browser.get(f"/group?id={group}")).hidden["csrf"]
+    for fields, text in (
+        ({"topic": topic, "partition": "0", "producer": "7"}, "no transaction of producer 7 hangs"),
+        ({"topic": topic, "partition": "x", "producer": "7"}, "a number"),
+        ({"topic": "nothing", "partition": "0", "producer": "7"}, "nothing"),
+    ):
+        page = await browser.post("/transactions/abort", csrf=csrf, **fields)
+        assert (page.status, text in page.text) == (400, True), page.text

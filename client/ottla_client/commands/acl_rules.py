@@ -1,0 +1,182 @@
+"""Access control lists in words, and the answer to "who may do this?", for `ottla acls` and the console."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from ottla_protocol.acls import (
+    CLUSTER_NAME,
+    SUPPORTED,
+    WILDCARD,
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    AclResource,
+    AclRules,
+    PatternType,
+    ResourcePattern,
+    Verdict,
+    parse_title,
+    title,
+)
+
+from ..errors import ClientError
+from ..suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from ..admin import Admin
+
+_TYPES: Final = {
+    "topic": AclResource.TOPIC,
+    "group": AclResource.GROUP,
+    "cluster": AclResource.CLUSTER,
+    "transactional-id": AclResource.TRANSACTIONAL_ID,
+    "delegation-token": AclResource.DELEGATION_TOKEN,
+    "user": AclResource.USER,
+}
+_SETTINGS: Final = ("authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found")
+
+
+def principal_in(text: str) -> str:
+    principal = text if ":" in text else f"User:{text}"
+    if not all(principal.partition(":")):
+        raise click.BadParameter(
+            f"{text!r} is no principal such as alice or User:alice", param_hint="PRINCIPAL"
+        )
+    return principal
+
+
+def operation_in(text: str) -> AclOperation:
+    found = parse_title(AclOperation, text)
+    if found is None or found <= AclOperation.ANY:
+        names = [each.name.lower().replace("_", "-") for each in AclOperation if each > AclOperation.ANY]
+        raise click.BadParameter(
+            f"unknown operation {text!r}{did_you_mean(text, names)}", param_hint="OPERATION"
+        )
+    return found
+
+
+def resource_in(text: str) -> ResourcePattern:
+    kind, _, name = text.partition(":")
+    resource = _TYPES.get(kind.lower())
+    if resource is None:
+        raise click.BadParameter(
+            f"unknown type of resource {kind!r}{did_you_mean(kind, _TYPES)}", param_hint="RESOURCE"
+        )
+    if resource is AclResource.CLUSTER:
+        name = name or CLUSTER_NAME
+    if not name:
+        raise click.BadParameter(f"{text!r} names nothing: write {kind}:NAME", param_hint="RESOURCE")
+    if len(name) > 1 and name.endswith(WILDCARD):
+        return ResourcePattern(resource, name[:-1], PatternType.PREFIXED)
+    return ResourcePattern(resource, name)
+
+
+def binding_of(principal: str, operation: str, resource: str, host: str, deny: bool) -> AclBinding:
+    """The list that words describe. Raises click.BadParameter."""
+    pattern, wanted = resource_in(resource), operation_in(operation)
+    possible = SUPPORTED[pattern.resource]
+    if wanted is not AclOperation.ALL and wanted not in possible:
+        names = ", ".join(sorted(each.name.lower().replace("_", "-") for each in possible))
+        raise click.BadParameter(
+            f"{wanted.name.lower()} isn't an operation on this type of resource; these are: {names}",
+            param_hint="OPERATION",
+        )
+    permission = AclPermission.DENY if deny else AclPermission.ALLOW
+    return AclBinding(pattern, AclEntry(principal_in(principal), host, wanted, permission))
+
+
+def resource_text(pattern: ResourcePattern) -> str:
+    """A pattern as ``resource_in`` reads it."""
+    kind = next((name for name, each in _TYPES.items() if each is pattern.resource), title(pattern.resource))
+    if pattern.resource is AclResource.CLUSTER:
+        return kind
+    return f"{kind}:{pattern.name}{WILDCARD if pattern.pattern is PatternType.PREFIXED else ''}"
+
+
+def sentence(acl: AclBinding) -> str:
+    """``User:alice may read topic:orders``"""
+    entry = acl.entry
+    verb = "may" if entry.permission is AclPermission.ALLOW else "may not"
+    host = "" if entry.host == WILDCARD else f" from {entry.host}"
+    return f"{entry.principal} {verb} {operation_name(entry.operation)} {resource_text(acl.pattern)}{host}"
+
+
+def operation_name(operation: AclOperation) -> str:
+    return operation.name.lower().replace("_", "-")
+
+
+class Answer(NamedTuple):
+    """Whether an operation is allowed, why, and by which list."""
+
+    allowed: bool
+    why: str
+    rule: AclBinding | None
+
+    @property
+    def reason(self) -> str:
+        return self.why if self.rule is None else sentence(self.rule)
+
+
+async def explain(admin: Admin, pattern: ResourcePattern, entry: AclEntry) -> Answer:
+    """Decide as the broker does, by its lists and its settings. Raises ClientError, click.UsageError."""
+    if pattern.pattern is PatternType.PREFIXED or entry.operation is AclOperation.ALL:
+        raise click.UsageError("explain one operation on one resource, not all of them")
+    found = await admin.describe_acls(AclFilter(pattern.resource, pattern.name, PatternType.MATCH))
+    settings = await _settings(admin)
+    rules = AclRules()
+    for each, acl in found:
+        rules.put(each, rules.entries(each) | {acl})
+    return Answer(*_decide(rules, settings, pattern, entry))
+
+
+async def remove(admin: Admin, acl: AclBinding) -> list[AclBinding]:
+    """Remove exactly this list. Raises ClientError; click.ClickException if there is no such list."""
+    pattern, entry = acl
+    removed = await admin.delete_acls(
+        [
+            AclFilter(
+                pattern.resource,
+                pattern.name,
+                pattern.pattern,
+                entry.principal,
+                entry.host,
+                entry.operation,
+                entry.permission,
+            )
+        ]
+    )
+    if not removed:
+        raise click.ClickException("there is no such ACL; `ottla acls list` shows all")
+    return removed
+
+
+async def _settings(admin: Admin) -> Mapping[str, str]:
+    """The broker's settings that decide as well; none if they can't be read."""
+    from ..admin import ConfigResource
+
+    try:
+        broker = ConfigResource.broker((await admin.describe_cluster()).nodes[0].id)
+        found = (await admin.describe_configs([broker], keys=_SETTINGS))[broker]
+    except ClientError:
+        return {}
+    return {name: config.value for name, config in found.items() if config.value is not None}
+
+
+def _decide(
+    rules: AclRules, settings: Mapping[str, str], pattern: ResourcePattern, entry: AclEntry
+) -> tuple[bool, str, AclBinding | None]:
+    """Whether it is allowed, why, and by which ACL."""
+    supers = {each.strip() for each in settings.get("super.users", "").split(";")}
+    if entry.principal in supers:
+        return True, f"{entry.principal} is a super user (super.users)", None
+    decision = rules.decide(entry.principal, entry.host, entry.operation, pattern.resource, pattern.name)
+    verdict = decision.verdict
+    if verdict is Verdict.NO_RULES and settings.get("allow.everyone.if.no.acl.found") == "true":
+        return True, f"{verdict.value}, and allow.everyone.if.no.acl.found is true", None
+    return verdict is Verdict.ALLOWED, verdict.value, decision.rule

@@ -1,0 +1,107 @@
+"""Access: who may do what, which list decides, and changing the lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from ottla_protocol.acls import SUPPORTED, AclFilter, AclOperation
+
+from ...commands import acl_rules
+from ...errors import BrokerError
+from ..rendering import View, paged
+from ..sessions import Change, Session
+from ..site import Site, number_in
+
+OPERATIONS = tuple(
+    acl_rules.operation_name(each)
+    for each in AclOperation
+    if any(each in some for some in SUPPORTED.values())
+)
+_LONGEST = 300
+
+
+async def access(request: web.Request, session: Session) -> View:
+    """The lists, and the answer to a question about them."""
+    admin = session.admin
+    query = request.query
+    who, what, where = (query.get(name, "").strip()[:_LONGEST] for name in ("who", "operation", "resource"))
+    host = query.get("host", "").strip()[:_LONGEST]
+    answer = None
+    if who and what and where:
+        pattern, entry = acl_rules.binding_of(who, what, where, host, deny=False)
+        answer = await acl_rules.explain(admin, pattern, entry)
+    wanted = AclFilter(principal=acl_rules.principal_in(who)) if who and not where else AclFilter()
+    off = ""
+    try:
+        found = sorted(await admin.describe_acls(wanted), key=lambda acl: (acl.entry.principal, acl))
+    except BrokerError as error:
+        if error.code.name != "SECURITY_DISABLED":
+            raise
+        found, off = [], "This cluster has no access control: everyone may do everything."
+    part = paged(found, number_in(query, "page", 1, 1, 10**6), 100)
+    return View(
+        "access.html",
+        {
+            "part": part,
+            "rows": [_row(acl) for acl in part.rows],
+            "off": off,
+            "answer": answer,
+            "who": who,
+            "operation": what,
+            "resource": where,
+            "host": host,
+            "operations": OPERATIONS,
+        },
+    )
+
+
+def _row(acl: Any) -> dict[str, Any]:
+    pattern, entry = acl
+    return {
+        "principal": entry.principal,
+        "permission": entry.permission.name.lower(),
+        "operation": acl_rules.operation_name(entry.operation),
+        "resource": acl_rules.resource_text(pattern),
+        "host": entry.host,
+    }
+
+
+class AccessChanges:
+    """Proposals to add and remove lists."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    async def add(self, request: web.Request, session: Session) -> View:
+        return await self._change(request, session, adding=True)
+
+    async def remove(self, request: web.Request, session: Session) -> View:
+        return await self._change(request, session, adding=False)
+
+    async def _change(self, request: web.Request, session: Session, *, adding: bool) -> View:
+        form = await request.post()
+        who, what, where, host = (
+            str(form.get(name, "")).strip()[:_LONGEST] for name in ("who", "operation", "resource", "host")
+        )
+        acl = acl_rules.binding_of(
+            who, what, where, host or "*", deny=str(form.get("permission", "allow")) == "deny"
+        )
+        sentence = acl_rules.sentence(acl)
+        admin = session.admin
+
+        async def run() -> None:
+            if adding:
+                await admin.create_acls([acl])
+            else:
+                await acl_rules.remove(admin, acl)
+
+        change = Change(
+            f"{'Add' if adding else 'Remove'} this access control list",
+            [sentence],
+            run,
+            "/access",
+            {"action": "add-acl" if adding else "remove-acl", "acl": sentence},
+        )
+        return self._site.propose(session, change)
