@@ -31,6 +31,7 @@ from ottla_broker.coordinator.group.modern.settings import GroupTimes
 from ottla_broker.coordinator.group.modern.topics import CachedTopics
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
+from ottla_broker.coordinator.transaction.local_delivery import LocalDelivery
 from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.coordinator.transaction.producer_id_source import ProducerIdSource
 from ottla_broker.coordinator.transaction.settings import TransactionSettings
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
     from ottla_broker.controller.api import Controller
     from ottla_broker.controller.client_quotas import Configs
     from ottla_broker.controller.delegation_tokens import DelegationTokens
-    from ottla_broker.coordinator.transaction.markers import DeliverMarkers, Written
+    from ottla_broker.coordinator.transaction.markers import DeliverMarkers
     from ottla_broker.handlers.oauth_listeners import OAuthListeners
     from ottla_broker.handlers.push_coordination import PushCoordination
     from ottla_broker.log.cleaner.service import LogCleaner
@@ -81,7 +82,6 @@ if TYPE_CHECKING:
     from ottla_broker.network.service import Service
     from ottla_broker.network.tls_listeners import TlsListeners
     from ottla_broker.replica.transaction_verifier import Verification
-    from ottla_broker.replica.txn_markers import TxnMarker
     from ottla_broker.store.api import Store
 
 _log = get_logger()
@@ -481,9 +481,8 @@ class Broker:
         self.txn_markers = TxnMarkers(self.replicas, self.clock, self.groups.complete_transaction)
         producer_ids = ProducerIdSource(self.controller.next_producer_id)
         member = self.member
-        deliver: DeliverMarkers = (
-            self._write_markers_here if member is None else member.marker_transport(self.txn_markers)
-        )
+        here = LocalDelivery(self.clock, self.txn_markers.write)
+        deliver: DeliverMarkers = here if member is None else member.marker_transport(self.txn_markers)
         self.transactions = TransactionCoordinator(
             settings,
             self.clock,
@@ -491,6 +490,7 @@ class Broker:
             producer_ids,
             self._leader_of,
             deliver,
+            here.flush,
         )
         self.replicas.listeners.append(self.transactions)
         self.transactions.start()
@@ -509,9 +509,6 @@ class Broker:
 
         verify()
         on_broker_configs.append(verify)
-
-    def _write_markers_here(self, _: int, markers: Sequence[TxnMarker], written: Written) -> None:
-        self.txn_markers.write(markers, written)
 
     def _verify_transaction(self, asked: Verification) -> tuple[int, Collection[tuple[str, int]]]:
         producer = Producer(asked.producer_id, asked.producer_epoch)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ottla_protocol.records.batch import CorruptRecordError, read_header
 from ottla_protocol.records.control import (
@@ -15,7 +17,7 @@ from ottla_protocol.records.control import (
     decode_control,
     encode_transaction_marker,
 )
-from ottla_protocol.records.record import Record, decode_records
+from ottla_protocol.records.record import Record, decode_records, encode_batch
 
 
 def control(key: bytes | None, value: bytes | None) -> Record:
@@ -35,6 +37,36 @@ def test_markers_are_read_as_they_were_written(commit: bool) -> None:
     decoded = decode_control(record)
     assert decoded == ControlRecord(COMMIT if commit else ABORT, 5)
     assert decoded.ends_transaction
+
+
+@given(
+    st.booleans(),
+    st.integers(-(2**31), 2**31 - 1),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 2**15 - 1),
+    st.integers(0, 2**62),
+)
+def test_markers_are_batches_like_others(
+    commit: bool, coordinator_epoch: int, producer_id: int, epoch: int, timestamp_ms: int
+) -> None:
+    key, value = struct.pack(">hh", 0, commit), struct.pack(">hi", 0, coordinator_epoch)
+    assert encode_transaction_marker(
+        commit=commit,
+        coordinator_epoch=coordinator_epoch,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        timestamp_ms=timestamp_ms,
+        base_offset=7,
+        leader_epoch=3,
+    ) == encode_batch(
+        [(timestamp_ms, key, value, ())],
+        base_offset=7,
+        leader_epoch=3,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        transactional=True,
+        control=True,
+    )
 
 
 def test_unknown_kinds_are_skipped() -> None:

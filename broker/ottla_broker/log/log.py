@@ -387,12 +387,13 @@ class Log:
         config = self.config
         next_offset = self.log_end_offset
         batches: list[BatchHeader] = []
+        markers: list[ControlRecord | None] = []
         position = 0
         if len(view) > config.segment_bytes:
             raise self._too_large(len(view))
         while position < len(view):
             header = check_batch(view, position, config, self.name)
-            self._check_producer(header, view[position : position + header.size])
+            markers.append(self._check_producer(header, view[position : position + header.size]))
             if config.log_append_time:
                 header = set_log_append_time(view, position, header, now_ms)
             assign_offset(view, position, next_offset, leader_epoch)
@@ -400,15 +401,18 @@ class Log:
             next_offset += header.last_offset_delta + 1
             position += header.size
         self._write_batches(view, batches, now_ms)
-        self._replay(view, batches)
+        self._replay(view, batches, markers)
         return self._stored(batches, now_ms if config.log_append_time else -1)
 
-    def _check_producer(self, header: BatchHeader, batch: memoryview) -> None:
-        """Check a coordinator's batch, which may be a marker. Raises KafkaError."""
+    def _check_producer(self, header: BatchHeader, batch: memoryview) -> ControlRecord | None:
+        """Check a coordinator's batch, and return its marker if it is one. Raises KafkaError."""
         if not header.is_control:
             self.producers.check(header, header.last_sequence, from_client=False)
-        elif (marker := self._read_marker(header, batch)) is not None:
+            return None
+        marker = self._read_marker(header, batch)
+        if marker is not None:
             self.producers.check_marker(header, marker)
+        return marker
 
     def _read_marker(self, header: BatchHeader, batch: memoryview) -> ControlRecord | None:
         try:
@@ -480,12 +484,15 @@ class Log:
             position += size
             at = until
 
-    def _replay(self, view: memoryview, headers: list[BatchHeader]) -> None:
-        """Update the producers' state from batches that were written."""
+    def _replay(
+        self, view: memoryview, headers: list[BatchHeader], markers: Sequence[ControlRecord | None] = ()
+    ) -> None:
+        """Update the producers' state from batches that were written; ``markers``: those that have been read."""
         position = 0
         try:
-            for header in headers:
-                ended = self.producers.replay(header, view[position : position + header.size])
+            for number, header in enumerate(headers):
+                marker = markers[number] if markers else None
+                ended = self.producers.replay(header, view[position : position + header.size], marker)
                 if ended is not None and ended.aborted:
                     self.reader.add_aborted(self.active, self.producers.aborted_entry(ended))
                 position += header.size

@@ -372,12 +372,20 @@ class ProducerStates:
             if self.verifications:
                 self.verifications.end(producer_id)
 
-    def replay(self, header: BatchHeader, batch: memoryview) -> EndedTransaction | None:
-        """Record a batch of the log or a leader. Raises CorruptRecordError for a marker that can't be read."""
+    def replay(
+        self, header: BatchHeader, batch: memoryview, marker: ControlRecord | None = None
+    ) -> EndedTransaction | None:
+        """Record a batch of the log or a leader; ``marker`` is a control batch's record, if it has been read.
+
+        Raises CorruptRecordError for a marker that can't be read.
+        """
         ended = None
         if header.producer_id >= 0:
             if header.is_control:
-                ended = self._replay_marker(header, batch)
+                if marker is None:
+                    marker = read_marker(header, batch)
+                if marker is not None:
+                    ended = self.end_transaction(header, marker, header.base_offset)
             else:
                 last_sequence = header.last_sequence
                 self.update(
@@ -385,10 +393,6 @@ class ProducerStates:
                 )
         self.end_offset = header.last_offset + 1
         return ended
-
-    def _replay_marker(self, header: BatchHeader, batch: memoryview) -> EndedTransaction | None:
-        marker = read_marker(header, batch)
-        return None if marker is None else self.end_transaction(header, marker, header.base_offset)
 
     def end_transaction(
         self, header: BatchHeader, marker: ControlRecord, marker_offset: int

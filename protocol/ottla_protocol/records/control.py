@@ -10,14 +10,32 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from ottla_protocol.records.batch import NO_LEADER_EPOCH, CorruptRecordError
-from ottla_protocol.records.record import Record, encode_batch
+from ottla_protocol.records.batch import (
+    CONTROL,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    NO_SEQUENCE,
+    TRANSACTIONAL,
+    BatchHeader,
+    CorruptRecordError,
+    write_crc,
+    write_header,
+)
+from ottla_protocol.records.record import Record
 
 # The key:    version int16 (0), type int16.
 # The value of an end-of-transaction marker: version int16 (0), coordinator_epoch int32.
 # Later versions only add fields, so the known part of a longer one is read.
 _KEY = Struct(">hh")
 _END_OF_TRANSACTION = Struct(">hi")
+# The body of a marker, one record of fixed size. Lengths are zigzag: 32, 8 and 12 stand for 16, 4 and 6 bytes.
+#
+#   length 16, attributes 0, timestamp delta 0, offset delta 0, key's length 4, key, value's length 6, value, no headers
+_MARKER = Struct(">BBBBBhhBhiB")
+_KEY_SIZE, _VALUE_SIZE = 8, 12
+_RECORD_SIZE = 32
 
 ABORT = 0
 COMMIT = 1
@@ -80,19 +98,26 @@ def encode_transaction_marker(
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytearray:
     """Encode the control batch that commits or aborts a producer's transaction on one partition."""
-    return encode_batch(
-        [
-            (
-                timestamp_ms,
-                _KEY.pack(0, COMMIT if commit else ABORT),
-                _END_OF_TRANSACTION.pack(0, coordinator_epoch),
-                (),
-            )
-        ],
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        transactional=True,
-        control=True,
+    batch = bytearray(HEADER_SIZE + _MARKER.size)
+    kind = COMMIT if commit else ABORT
+    _MARKER.pack_into(
+        batch, HEADER_SIZE, _RECORD_SIZE, 0, 0, 0, _KEY_SIZE, 0, kind, _VALUE_SIZE, 0, coordinator_epoch, 0
     )
+    header = BatchHeader(
+        base_offset,
+        len(batch) - LOG_OVERHEAD,
+        leader_epoch,
+        MAGIC,
+        0,
+        TRANSACTIONAL | CONTROL,
+        0,
+        timestamp_ms,
+        timestamp_ms,
+        producer_id,
+        producer_epoch,
+        NO_SEQUENCE,
+        1,
+    )
+    write_header(batch, 0, header)
+    write_crc(batch, 0, len(batch))
+    return batch

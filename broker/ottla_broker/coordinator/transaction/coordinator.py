@@ -91,7 +91,9 @@ class TransactionCoordinator:
         draw: DrawProducerId,
         leader_of: LeaderOf,
         deliver: DeliverMarkers,
+        catch_up: Callable[[], None] = lambda: None,
     ) -> None:
+        """``catch_up`` has markers written that wait; it is called before each request."""
         self._settings = settings
         self._clock = clock
         self._draw = draw
@@ -103,6 +105,7 @@ class TransactionCoordinator:
         self.on_leader = self._host.on_leader
         self.on_stop = self._host.on_stop
         self.partition_for = self._host.partition_for
+        self._catch_up = catch_up
         self._active = False
         self._timers: dict[str, TimerHandle] = {}
         self._sweeps: set[TimeSlicedTask] = set()
@@ -167,6 +170,7 @@ class TransactionCoordinator:
             return codes.INVALID_REQUEST, None, None
         if not self._active:
             return codes.COORDINATOR_NOT_AVAILABLE, None, None
+        self._catch_up()
         error, found = self._host.find(transactional_id)
         if found is None:
             return error, None, None
