@@ -145,6 +145,16 @@ class PushConnection(asyncio.Protocol):
     def limit(self, limit: int) -> None:
         self._reader.limit = limit
 
+    def begin_long(self) -> None:
+        """See :meth:`.ClientConnection.begin_long`."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def end_long(self) -> None:
+        """See :meth:`.ClientConnection.end_long`."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not asyncio's by class.
         self._transport = cast(asyncio.Transport, transport)
