@@ -11,7 +11,7 @@ import sys
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -200,6 +200,11 @@ class Ottla(Broker):
         return command
 
 
+def new_id() -> str:
+    """An id as Kafka writes those of clusters and folders."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode().replace("-", "A")
+
+
 class Kafka(Broker):
     """Apache Kafka from Maven Central: one KRaft node that is broker and controller, with stock JVM options.
 
@@ -207,6 +212,7 @@ class Kafka(Broker):
     """
 
     name = "kafka"
+    jvm: Sequence[str] = _JVM
 
     def __init__(
         self,
@@ -229,22 +235,26 @@ class Kafka(Broker):
         """The part of the configuration that callers don't choose."""
         return _KRAFT.format(host=HOST, port=self.port, controller_port=free_port(), data=self.data)
 
-    def _main(self, *arguments: str, jvm: list[str]) -> list[str]:
+    def _main(self, *arguments: str, jvm: Sequence[str]) -> list[str]:
         key = "log4j.configuration" if self._old_log4j else "log4j2.configurationFile"
         log4j = f"-D{key}=file:{self._log4j}"
         return [self._java, *jvm, log4j, "-cp", f"{self._libs}/*", *arguments]
 
     def spawn(self) -> None:
         if not (self.data / "meta.properties").exists():
-            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode().replace("-", "A")
-            arguments = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._config)]
-            done = subprocess.run(self._main(*arguments, jvm=["-Xmx256M"]), capture_output=True, text=True)
-            if done.returncode:
-                raise BrokerFailed(f"kafka could not format its folder: {done.stdout}{done.stderr}")
+            self.format()
         super().spawn()
 
+    def format(self) -> None:
+        """Make the folder's first files, with an id for a new cluster."""
+        arguments = ["kafka.tools.StorageTool", "format", "-t", new_id(), "-c", str(self._config)]
+        jvm = ["-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        done = subprocess.run(self._main(*arguments, jvm=jvm), capture_output=True, text=True)
+        if done.returncode:
+            raise BrokerFailed(f"kafka could not format its folder: {done.stdout}{done.stderr}")
+
     def command(self) -> list[str]:
-        return self._main("kafka.Kafka", str(self._config), jvm=_JVM)
+        return self._main("kafka.Kafka", str(self._config), jvm=self.jvm)
 
 
 class KafkaOnZooKeeper(Kafka):

@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from harness import maven
-from harness.brokers import Kafka
+from harness.brokers import Kafka, new_id
 from harness.java import find_java
 from harness.ports import free_port
 
@@ -22,6 +24,38 @@ _ONE_BROKER = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
 }
+
+
+# Tests start many brokers on two cores: they take little memory and compile little.
+_QUICK = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
+
+
+class _QuickKafka(Kafka):
+    """Kafka formats a folder of each version once, which takes a JVM of its own; the others are copies."""
+
+    jvm = ("-Xmx768m", *_QUICK)
+    _formatted: ClassVar[dict[Path, dict[Path, bytes]]] = {}
+
+    def format(self) -> None:
+        if {"log.dirs", "node.id"} & self.settings.keys():
+            super().format()
+            return
+        made = self._formatted.get(self._libs)
+        if made is None:
+            super().format()
+            files = (each for each in self.data.rglob("*") if each.is_file())
+            self._formatted[self._libs] = {each.relative_to(self.data): each.read_bytes() for each in files}
+            return
+        for name, content in made.items():
+            file = self.data / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if name.name == "meta.properties":
+                content = re.sub(rb"(?m)^(cluster|directory)[.]id=.*", _with_new_id, content)
+            file.write_bytes(content)
+
+
+def _with_new_id(line: re.Match[bytes]) -> bytes:
+    return line[1] + b".id=" + new_id().encode()
 
 
 class KafkaProcess:
@@ -42,7 +76,7 @@ class KafkaProcess:
             key: str(value).lower() if isinstance(value, bool) else str(value)
             for key, value in self.settings.items()
         }
-        self._broker = Kafka(folder, {**_ONE_BROKER, **given}, port or free_port(), version)
+        self._broker = _QuickKafka(folder, {**_ONE_BROKER, **given}, port or free_port(), version)
         self.port = self._broker.port
 
     @property
@@ -87,9 +121,7 @@ log4j.additivity.kafka.controller=false
 log4j.logger.state.change.logger=TRACE, state
 log4j.additivity.state.change.logger=false
 """
-# A test's brokers share two cores, so use little memory and compile little.
-_JVM = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
-
+_JVM = ["-Xmx384m", *_QUICK]
 
 _STARTED = "started (kafka.server.KafkaServer)"
 # Kafka exits when its start takes longer than its ZooKeeper session, or while a killed broker's node still exists.
