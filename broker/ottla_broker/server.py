@@ -63,6 +63,7 @@ from ottla_broker.store.embedded import EmbeddedStore
 from ottla_broker.store.keys import BadNodeError
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.sasl.mechanism import OAUTHBEARER
+from ottla_protocol.sasl.scram import DIGESTS
 
 if TYPE_CHECKING:
     import socket
@@ -130,6 +131,7 @@ class Broker:
         )
         self._tls: TlsListeners | None = None
         self._oauth: OAuthListeners | None = None
+        self._login_secret = b""
         # Undo the steps of the start, last first.
         self._stopping: list[Callable[[], Awaitable[None] | None]] = []
         self._loaded = False
@@ -249,6 +251,7 @@ class Broker:
         await self._load_quotas(store, LocalConfigs(store))
         await self.credentials.load()
         await self._load_tokens(store)
+        await self._load_login_secret(store)
         self.logs.claim(self.metadata.cluster_id, config.broker_id)
         await self.logs.load(self.metadata.log_config)
         self._loaded = True
@@ -279,6 +282,7 @@ class Broker:
             self._stopping.append(self.acls.close)
         self.credentials = member.configs.credentials
         await self._load_tokens(member.store)
+        await self._load_login_secret(member.store)
         self.logs.claim(self.metadata.cluster_id, config.broker_id)
         await self.logs.load(lambda topic: member.in_force(member.configs.topic(topic)))
         self._loaded = True
@@ -328,6 +332,26 @@ class Broker:
         await self.tokens.load()
         self.tokens.start()
         self._stopping.append(self.tokens.close)
+
+    async def _load_login_secret(self, store: Store) -> None:
+        """Find the secret for the salts of unknown users, if there are logins by SCRAM. Raises StoreError."""
+        config = self.config
+        offered = {
+            mechanism
+            for endpoint in config.endpoints
+            if endpoint.uses_sasl
+            for mechanism in config.of_listener(endpoint.name, SaslKeys.sasl_enabled_mechanisms)
+        }
+        if offered.isdisjoint(DIGESTS):
+            return
+        from ottla_broker.config.sasl import broker_login
+        from ottla_broker.metadata.login_secret import login_secret
+
+        shared = config.delegation_token_secret_key or config.delegation_token_master_key
+        in_cluster = self.member is not None
+        if in_cluster and not shared and (login := broker_login(config)) is not None:
+            shared = login.options.get("password")
+        self._login_secret = await login_secret(store, self.random, shared=shared, in_cluster=in_cluster)
 
     async def _load_quotas(self, store: Store, configs: Configs) -> None:
         """Read the quotas of clients. Raises StoreError."""
@@ -656,6 +680,7 @@ class Broker:
             self.credentials,
             self.clock,
             self.random,
+            self._login_secret,
             None if self._oauth is None else self._oauth.validators.get(endpoint.name),
             self.tokens,
         )

@@ -118,7 +118,6 @@ def test_java_clients_log_in_with_delegation_tokens(secured: Secured, tools: Jav
     given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": module}
     round_trip(tools, secured.sasl, secured.options("token", given), "by-token")
     there.tool("delegation-tokens", "--expire", "--expiry-time-period", "-1", "--hmac", hmac, *user)
-    assert token_id not in there.tool("delegation-tokens", "--describe", *user)
 
 
 def test_java_clients_log_in_again(secured: Secured, tools: Java) -> None:

@@ -303,6 +303,21 @@ def test_wrong_logins_are_refused_alike(broker: SaslBroker, mechanism: str, user
     wait_for(lambda: f"authentication failed: {expected}" in broker.reasons(), "the line in the log")
 
 
+def test_an_unknown_user_has_the_same_salt_after_a_restart(broker: SaslBroker) -> None:
+    def first_answer() -> str:
+        with Wire(broker.port) as wire:
+            assert choose(wire, "SCRAM-SHA-256").error_code == 0
+            message = ScramClient("SCRAM-SHA-256", "eve", "x", os.urandom(12).hex()).first()
+            answer = wire.call(SaslAuthenticateRequest(auth_bytes=message), 2).auth_bytes.decode()
+            return str(answer.partition(",")[2])
+
+    before = first_answer()
+    assert before.startswith("s=")
+    broker.process.stop()
+    broker.process.start()
+    assert first_answer() == before
+
+
 def test_names_and_passwords_beyond_ascii(broker: SaslBroker) -> None:
     with Wire(broker.port) as wire:
         assert log_in(wire, "ünï=,", "päss").error_code == 0

@@ -31,16 +31,16 @@ def authenticating(
     credentials: ScramCredentials,
     clock: Clock,
     random: Random,
+    secret: bytes,
     validate: Callable[[str], Token] | None = None,
     tokens: DelegationTokens | None = None,
 ) -> AuthenticatingService:
     """The service of a listener with SASL; ``inner`` serves clients that have authenticated.
 
-    ``validate`` checks the tokens of OAUTHBEARER; ``tokens`` are delegation tokens, which log in by SCRAM.
+    ``secret`` makes the salts that unknown users get. ``validate`` checks the tokens of
+    OAUTHBEARER; ``tokens`` are delegation tokens, which log in by SCRAM.
     """
     users = users_of(config, listener)
-    # Makes the salts that unknown users get.
-    secret = random.getrandbits(256).to_bytes(32, "big")
 
     def scram(mechanism: str) -> SaslServer:
         nonce = f"{random.getrandbits(128):032x}"

@@ -509,6 +509,15 @@ class LastEpochNode:
         return _read_number(LastEpochNode.path(topic), data)
 
 
+class LoginSecretNode:
+    """``/ottla/login_secret``: 32 random bytes, which make the salts of SCRAM users that don't exist.
+
+    Kafka doesn't have it. A broker with a listener for SCRAM makes it once.
+    """
+
+    PATH: Final = "/ottla/login_secret"
+
+
 class AdoptedNode:
     """``/ottla/adopted``: the end of Kafka's metadata log that ``ottla log adopt`` made the store from.
 
