@@ -79,12 +79,12 @@ async def look(admin: Admin) -> ClusterState:
     folders = await log_dirs(admin, remarks)
     description = await admin.describe_cluster()
     topics = await admin.list_topics(include_internal=True)
-    minimums = await _minimums(admin, topics, remarks)
-    moving = await _moving(admin, remarks)
+    minimums = await minimums_of(admin, topics, remarks)
+    moving = await moves_of(admin, remarks)
     return ClusterState(description, topics, minimums, folders, moving, tuple(remarks))
 
 
-async def _minimums(admin: Admin, topics: Collection[str], remarks: list[str]) -> dict[str, int]:
+async def minimums_of(admin: Admin, topics: Collection[str], remarks: list[str]) -> dict[str, int]:
     """min.insync.replicas by topic; empty, with a remark, if this user may not see it."""
     from ..admin import ConfigResource
 
@@ -116,7 +116,8 @@ async def log_dirs(
         return error.results if isinstance(error, PartialError) else {}
 
 
-async def _moving(admin: Admin, remarks: list[str]) -> Mapping[TopicPartition, PartitionReassignment] | None:
+async def moves_of(admin: Admin, remarks: list[str]) -> Mapping[TopicPartition, PartitionReassignment] | None:
+    """The moving partitions; None where brokers don't support reassignment, or don't say, which is a remark."""
     try:
         return await admin.list_partition_reassignments()
     except UnsupportedApiError:

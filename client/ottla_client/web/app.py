@@ -26,10 +26,12 @@ def build(settings: WebSettings) -> web.Application:
             yield
         finally:
             await site.sessions.close()
+            await site.schemas.close()
             site.audit.close()
 
     app.cleanup_ctx.append(running)
     login = Login(site)
+    reading = messages.Messages(site.schemas)
     changes = groups.GroupChanges(site)
     endings = transactions.TransactionChanges(site)
     lists = access.AccessChanges(site)
@@ -40,9 +42,9 @@ def build(settings: WebSettings) -> web.Application:
             web.get(r"/brokers/{broker:\d{1,9}}", site.page(overview.broker)),
             web.get("/topics", site.page(topics.topics)),
             web.get("/topics/{topic}", site.page(topics.topic)),
-            web.get("/topics/{topic}/messages", site.page(messages.messages)),
-            web.get("/topics/{topic}/found", site.stream(messages.found)),
-            web.get("/topics/{topic}/{partition}/{offset}", site.page(messages.message)),
+            web.get("/topics/{topic}/messages", site.page(reading.messages)),
+            web.get("/topics/{topic}/found", site.stream(reading.found)),
+            web.get("/topics/{topic}/{partition}/{offset}", site.page(reading.message)),
             web.get("/topics/{topic}/{partition}/{offset}/value", site.page(messages.download)),
             web.get("/groups", site.page(groups.groups)),
             web.get("/group", site.page(groups.group)),

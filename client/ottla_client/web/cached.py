@@ -9,20 +9,25 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-_SHARE: Final = 20
-"""A call that took a second is repeated after that many, so that open pages cost a slow cluster little."""
-_MOST: Final = 60.0
+SHARE: Final = 200
+"""A call that took a second is repeated after that many, so that open pages cost brokers at most 0.5 %."""
 
 
 class Cached(Generic[T]):
-    """Keeps a result for ``least`` seconds, and longer if it took long. Failures aren't kept.
+    """Keeps a result for ``least`` seconds, and up to ``most`` if it took long. Failures aren't kept.
+
+    ``idle`` seconds of a call cost brokers nothing.
 
     It belongs to one event loop. A caller that is cancelled doesn't cancel the call, which others may wait for.
     """
 
-    def __init__(self, call: Callable[[], Awaitable[T]], least: float) -> None:
+    def __init__(
+        self, call: Callable[[], Awaitable[T]], least: float, most: float, idle: float = 0.0
+    ) -> None:
         self._call = call
         self._least = least
+        self._most = most
+        self._idle = idle
         self._task: asyncio.Task[T] | None = None
         self._until = 0.0
         self._value: T | None = None
@@ -62,7 +67,7 @@ class Cached(Generic[T]):
         started = loop.time()
         value = await self._call()
         self.at = loop.time()
-        self._until = self.at + min(max(self._least, _SHARE * (self.at - started)), max(_MOST, self._least))
+        self._until = self.at + pause_after(self.at - started - self._idle, self._least, self._most)
         self._value, self._has = value, True
         return value
 
@@ -75,3 +80,8 @@ class Cached(Generic[T]):
             self._task.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await self._task
+
+
+def pause_after(took: float, least: float, most: float) -> float:
+    """How long to wait after a call that took so many seconds."""
+    return max(least, min(SHARE * took, most))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ..commands import Console, options
+from ..commands.client_options import pair
 from ..errors import ConfigurationError
 
 
@@ -53,6 +54,18 @@ from ..errors import ConfigurationError
     metavar="FILE",
     help="Append logins and changes to this file; by default they go to standard error.",
 )
+@click.option(
+    "--schema-registry",
+    metavar="URL",
+    help="Decode Avro values with schemas from this Confluent-compatible registry.",
+)
+@click.option(
+    "--schema",
+    "schemas",
+    multiple=True,
+    metavar="TOPIC=FILE",
+    help="Decode a topic's values with the Avro schema in a file. Repeat it for several topics.",
+)
 @options
 async def console(
     console: Console,
@@ -65,6 +78,8 @@ async def console(
     refresh: float,
     session_minutes: float,
     audit_log: str | None,
+    schema_registry: str | None,
+    schemas: tuple[str, ...],
 ) -> None:
     """Serve a page for the browser that shows what is wrong first: brokers, topics, messages, groups.
 
@@ -105,6 +120,8 @@ async def console(
             refresh=refresh,
             session_minutes=session_minutes,
             audit_log=audit_log,
+            registry=schema_registry,
+            schemas=dict(pair(text, "--schema") for text in schemas),
         )
         async with serving(settings) as address:
             console.print(f"the console is at {address}")

@@ -1,15 +1,14 @@
-"""Values as people read them: text, JSON, Avro, Protobuf, or bytes. Bounded, whatever the bytes are."""
+"""Values as people read them: text, JSON or bytes; ``schemas`` has Avro. Bounded, whatever the bytes are."""
 
 from __future__ import annotations
 
 import json
 from typing import Final, NamedTuple
 
-FORMATS: Final = ("auto", "text", "json", "hex")
+FORMATS: Final = ("auto", "text", "json", "avro", "hex")
 SHOWN_BYTES: Final = 64 << 10
 PREVIEW: Final = 300
 _HEX_BYTES: Final = 4 << 10
-_FRAME: Final = 5
 
 
 class Shown(NamedTuple):
@@ -29,14 +28,14 @@ def show(data: bytes | None, how: str = "auto", most: int = SHOWN_BYTES) -> Show
     if how == "hex":
         return _hex(cut, note)
     if how == "text":
-        return Shown(_clean(cut.decode(errors="replace")), "text", note)
+        return Shown(clean(cut.decode(errors="replace")), "text", note)
     if how == "json" or (how == "auto" and cut[:1] in (b"{", b"[")):
         shown = _json(data, most)
         if shown is not None:
             return shown
         if how == "json":
             why = "it is cut" if note else "it isn't JSON"
-            return Shown(_clean(cut.decode(errors="replace")), "text", note or f"shown as text: {why}")
+            return Shown(clean(cut.decode(errors="replace")), "text", note or f"shown as text: {why}")
     try:
         # A cut may be in the middle of a character.
         text = cut.decode() if not note else cut.decode(errors="ignore")
@@ -44,7 +43,7 @@ def show(data: bytes | None, how: str = "auto", most: int = SHOWN_BYTES) -> Show
         return _hex(cut, note)
     if not note and sum(not each.isprintable() and each not in "\r\n\t" for each in text) > len(text) // 10:
         return _hex(cut, note)
-    return Shown(_clean(text), "text", note)
+    return Shown(clean(text), "text", note)
 
 
 def _json(data: bytes, most: int) -> Shown | None:
@@ -58,7 +57,7 @@ def _json(data: bytes, most: int) -> Shown | None:
     # Indentation of something that is nested deeply may be much longer than the value.
     if len(text) > 4 * most:
         text = data.decode(errors="replace")
-    return Shown(_clean(text), "JSON")
+    return Shown(clean(text), "JSON")
 
 
 def _hex(data: bytes, note: str) -> Shown:
@@ -73,7 +72,7 @@ def _hex(data: bytes, note: str) -> Shown:
     return Shown("\n".join(lines), "bytes", note)
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Without characters that a browser doesn't show or that reverse what follows."""
     return "".join(each if each.isprintable() or each in "\n\t" else _visible(each) for each in text)
 

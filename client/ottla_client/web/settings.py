@@ -24,6 +24,8 @@ class WebSettings:
         refresh: seconds between two looks at the cluster while a page is open.
         session_minutes: how long a session lasts without a request.
         audit_log: a file for changes; None writes them to standard error.
+        registry: the URL of a schema registry.
+        schemas: files with Avro schemas, by topic.
     """
 
     client: Mapping[str, Any] = field(default_factory=dict)
@@ -38,6 +40,8 @@ class WebSettings:
     refresh: float = 5.0
     session_minutes: float = 60.0
     audit_log: str | None = None
+    registry: str | None = None
+    schemas: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.tls_key is not None and self.tls_cert is None:

@@ -17,6 +17,7 @@ from ..errors import ClientError
 from .audit import AuditLog
 from .failures import Failure, failure_of
 from .rendering import View, assets, link, render, render_live
+from .schemas import Schemas
 from .sessions import Change, Session, Sessions
 from .settings import LOOPBACK_NAMES, WebSettings, is_address
 
@@ -53,6 +54,7 @@ class Site:
 
     def __init__(self, settings: WebSettings) -> None:
         self.settings = settings
+        self.schemas = Schemas(settings.registry, settings.schemas)
         self.audit = AuditLog(settings.audit_log)
         self.sessions = Sessions(
             settings.client,

@@ -5,27 +5,44 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..commands.cluster_state import ClusterState, look
+from ..commands.cluster_state import ClusterState, log_dirs, minimums_of, moves_of
 from ..commands.doctor import gather
 from ..commands.doctor_checks import Finding, Gathered, findings_of
 from ..commands.group_lag import History, Look
 from ..commands.timefmt import now_ms
 from ..errors import ClientError
 from ..types import OffsetSpec, TopicPartition
-from .cached import Cached
+from .cached import Cached, pause_after
 
 if TYPE_CHECKING:
-    from ..admin import Admin, GroupListing, PartitionLag, TransactionListing
+    from ..admin import Admin, GroupListing, LogDir, PartitionLag, TransactionListing
 
 AT_ONCE: Final = 8
 _DEEP_SECONDS: Final = 60.0
+_BETWEEN_SECONDS: Final = 5.0
+"""Between the two looks at groups of a check."""
+_SIZES_SECONDS: Final = 120.0
+_MOST_SECONDS: Final = 30.0
+"""The longest that brokers, partitions and lags are left as they were, however long it takes to ask for them."""
+_MOST_SLOW_SECONDS: Final = 900.0
 _CHECKED_GROUPS: Final = 200
 """So many groups are checked for the overview; `ottla cluster doctor` checks them all."""
 _HISTORIES: Final = 2_000
 _RATE_SECONDS: Final = 60.0
 _NO_MEMBERS: Final = ("Empty", "Dead")
+
+
+Lags = Mapping[TopicPartition, "PartitionLag"]
+
+
+class Sizes(NamedTuple):
+    """Data folders by broker, min.insync.replicas by topic, and what couldn't be found out."""
+
+    folders: Mapping[int, tuple[LogDir, ...]]
+    minimums: Mapping[str, int]
+    remarks: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -54,15 +71,34 @@ class Watch:
 
     def __init__(self, admin: Admin, refresh: float) -> None:
         self.admin = admin
-        self._least = min(1.0, 0.8 * refresh)
-        self.state: Cached[ClusterState] = Cached(lambda: look(admin), 0.8 * refresh)
-        self.groups: Cached[dict[str, GroupListing]] = Cached(admin.list_groups, 0.8 * refresh)
+        self.sizes: Cached[Sizes] = Cached(self._look_slowly, _SIZES_SECONDS, _MOST_SLOW_SECONDS)
+        self.state: Cached[ClusterState] = Cached(self._look, 0.8 * refresh, _MOST_SECONDS)
+        self.groups: Cached[dict[str, GroupListing]] = Cached(admin.list_groups, 0.8 * refresh, _MOST_SECONDS)
         self.transactions: Cached[dict[str, TransactionListing]] = Cached(
-            admin.list_transactions, 0.8 * refresh
+            admin.list_transactions, 0.8 * refresh, _MOST_SECONDS
         )
-        self.deep: Cached[Gathered] = Cached(self._gather, _DEEP_SECONDS)
+        self.deep: Cached[Gathered] = Cached(
+            self._gather, _DEEP_SECONDS, _MOST_SLOW_SECONDS, _BETWEEN_SECONDS
+        )
         self.ends: dict[str, Ends] = {}
         self.histories: dict[str, History] = {}
+        self._refresh = 0.8 * refresh
+        self._lags: dict[str, tuple[float, Lags | ClientError]] = {}
+
+    async def _look_slowly(self) -> Sizes:
+        """What takes brokers longest, and changes least."""
+        remarks: list[str] = []
+        folders = await log_dirs(self.admin, remarks)
+        topics = await self.admin.list_topics(include_internal=True)
+        return Sizes(folders, await minimums_of(self.admin, topics, remarks), tuple(remarks))
+
+    async def _look(self) -> ClusterState:
+        sizes = await self.sizes.get()
+        remarks = list(sizes.remarks)
+        description = await self.admin.describe_cluster()
+        topics = await self.admin.list_topics(include_internal=True)
+        moving = await moves_of(self.admin, remarks)
+        return ClusterState(description, topics, sizes.minimums, sizes.folders, moving, tuple(remarks))
 
     async def _gather(self) -> Gathered:
         listed = await self.groups.get()
@@ -70,7 +106,7 @@ class Watch:
         without = [name for name in listed if name not in set(with_members)]
         names = (with_members + without)[:_CHECKED_GROUPS]
         # A name that no group has, rather than none: none would mean all.
-        seen = await gather(self.admin, 5.0 if with_members else 0.0, names or [""])
+        seen = await gather(self.admin, _BETWEEN_SECONDS if with_members else 0.0, names or [""])
         if len(listed) > len(names):
             seen.unchecked.append(
                 f"{len(names):,} of {len(listed):,} groups were checked; ottla cluster doctor checks them all"
@@ -120,7 +156,7 @@ class Watch:
         now = asyncio.get_running_loop().time()
         for name in topics:
             its = self.ends.get(name)
-            if its is None or now - its.looks[-1][0] >= self._least:
+            if its is None or now - its.looks[-1][0] >= self._refresh:
                 break
         else:
             return {name: self.ends[name] for name in topics}
@@ -134,36 +170,47 @@ class Watch:
         _bound(self.ends, by_topic)
         return {name: self.ends[name] for name in topics}
 
-    async def lags_of(
-        self, names: Collection[str]
-    ) -> dict[str, Mapping[TopicPartition, PartitionLag] | ClientError]:
-        """The lags of some groups, which their histories get as well."""
-        free = asyncio.Semaphore(AT_ONCE)
+    async def lags_of(self, names: Collection[str]) -> dict[str, Lags | ClientError]:
+        """The lags of some groups, which their histories get as well.
 
-        async def one(name: str) -> Mapping[TopicPartition, PartitionLag] | ClientError:
+        They are kept for a while that grows with what
+        it took to ask for them.
+        """
+        free = asyncio.Semaphore(AT_ONCE)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        old = [name for name in names if name not in self._lags or self._lags[name][0] <= started]
+
+        async def one(name: str) -> Lags | ClientError:
             async with free:
                 try:
                     return await self.admin.group_lag(name)
                 except ClientError as error:
                     return error
 
-        found = dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
-        now = asyncio.get_running_loop().time()
+        found = dict(zip(old, await asyncio.gather(*map(one, old)), strict=True))
+        now = loop.time()
+        until = now + pause_after(now - started, self._refresh, _MOST_SECONDS)
         for name, lags in found.items():
+            self._lags[name] = (until, lags)
             if not isinstance(lags, ClientError) and lags:
                 behind = [each.seconds for each in lags.values() if each.seconds is not None]
                 records = sum(each.records or 0 for each in lags.values())
                 self.histories.setdefault(name, History()).add(Look(now, records, max(behind, default=None)))
-        _bound(self.histories, found)
-        return found
+        _bound(self.histories, names)
+        lags_now = {name: self._lags[name][1] for name in names}
+        while len(self._lags) > _HISTORIES:
+            del self._lags[next(iter(self._lags))]
+        return lags_now
 
     def forget(self) -> None:
         """Something was changed."""
+        self._lags.clear()
         for cached in (self.state, self.groups, self.transactions, self.deep):
             cached.forget()
 
     async def close(self) -> None:
-        for cached in (self.state, self.groups, self.transactions, self.deep):
+        for cached in (self.sizes, self.state, self.groups, self.transactions, self.deep):
             await cached.close()
 
 

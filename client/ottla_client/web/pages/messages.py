@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import aclosing
 from typing import Any
 
@@ -9,8 +10,9 @@ import click
 from aiohttp import web
 
 from ...commands.timefmt import show_time
-from ..decoding import FORMATS, Shown, preview, show
+from ..decoding import FORMATS, PREVIEW, Shown, preview, show
 from ..rendering import View, environment, link, segment
+from ..schemas import Schemas
 from ..search import (
     MOST_HITS,
     STARTS,
@@ -76,56 +78,115 @@ def _row(found: Found, how: str) -> dict[str, Any]:
     }
 
 
-async def messages(request: web.Request, session: Session) -> View:
-    """The form, and without a filter the records as well; with one, the page asks for ``found``."""
-    query, how = query_in(request), format_in(request)
-    check(query)
-    topic = (await session.admin.describe_topics([query.topic]))[query.topic]
-    rows: list[dict[str, Any]] = []
-    progress = Progress()
-    if not query.filters:
-        found, progress = await newest(session, query)
-        rows = [_row(each, how) for each in found]
-    last = {row["partition"]: row["offset"] for row in rows}
-    following = None
-    if rows and query.start != "latest" and len(last) == 1:
-        (partition,) = last
-        following = link(
-            f"/topics/{segment(query.topic)}/messages",
-            **{"from": "offset"},
-            offset=str(max(row["offset"] for row in rows) + 1),
-            partition=str(partition),
-            format=None if how == "auto" else how,
+class Messages:
+    """The pages that show records, with the schemas that the console knows."""
+
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
+
+    async def _rows(self, records: Iterable[Found], how: str) -> list[dict[str, Any]]:
+        """Messages in a list."""
+        rows = []
+        for each in records:
+            row = _row(each, how)
+            shown = (
+                await self._schemas.show(each.topic, each.value, asked=False)
+                if how in ("auto", "avro")
+                else None
+            )
+            if shown is not None and shown.form:
+                text = " ".join(shown.text.split())
+                row["value"] = shown._replace(text=text if len(text) <= PREVIEW else text[:PREVIEW] + "…")
+            rows.append(row)
+        return rows
+
+    async def messages(self, request: web.Request, session: Session) -> View:
+        """The form, and without a filter the records as well; with one, the page asks for ``found``."""
+        query, how = query_in(request), format_in(request)
+        check(query)
+        topic = (await session.admin.describe_topics([query.topic]))[query.topic]
+        rows: list[dict[str, Any]] = []
+        progress = Progress()
+        if not query.filters:
+            found, progress = await newest(session, query)
+            rows = await self._rows(found, how)
+        last = {row["partition"]: row["offset"] for row in rows}
+        following = None
+        if rows and query.start != "latest" and len(last) == 1:
+            (partition,) = last
+            following = link(
+                f"/topics/{segment(query.topic)}/messages",
+                **{"from": "offset"},
+                offset=str(max(row["offset"] for row in rows) + 1),
+                partition=str(partition),
+                format=None if how == "auto" else how,
+            )
+        return View(
+            "messages.html",
+            {
+                "name": query.topic,
+                "partitions": sorted(topic.partitions),
+                "asked": query,
+                "time_text": request.query.get("time", ""),
+                "zone": zone(),
+                "how": how,
+                "formats": FORMATS,
+                "rows": rows,
+                "progress": progress,
+                "following": following,
+                "stream": link(f"/topics/{segment(query.topic)}/found", **dict(request.query)),
+            },
         )
-    return View(
-        "messages.html",
-        {
-            "name": query.topic,
-            "partitions": sorted(topic.partitions),
-            "asked": query,
-            "time_text": request.query.get("time", ""),
-            "zone": zone(),
+
+    async def found(self, request: web.Request, session: Session, response: web.StreamResponse) -> None:
+        """The hits of a filter as events, as they are found. It ends when the browser goes away."""
+        query, how = query_in(request), format_in(request)
+        rows = environment().get_template("rows.html")
+        async with aclosing(search(session, query)) as results:
+            async for hits, progress in results:
+                html = rows.render(rows=await self._rows(hits, how)) if hits else ""
+                await send_event(response, "hits", {"html": html, "text": _progress(progress)})
+                if request.transport is None or request.transport.is_closing():
+                    return
+        await send_event(response, "done", _ended(progress))
+
+    async def message(self, request: web.Request, session: Session) -> View:
+        """One record, with a link that can be shared."""
+        how = format_in(request)
+        topic, partition, offset = _place(request)
+        record = await read_one(session, topic, partition, offset)
+        values: dict[str, Any] = {
+            "name": topic,
+            "partition": partition,
+            "offset": offset,
+            "record": record,
             "how": how,
             "formats": FORMATS,
-            "rows": rows,
-            "progress": progress,
-            "following": following,
-            "stream": link(f"/topics/{segment(query.topic)}/found", **dict(request.query)),
-        },
-    )
+        }
+        if record is not None:
+            headers: list[tuple[str, Shown]] = [
+                (name, show(value, "auto", 4096)) for name, value in record.headers[:200]
+            ]
+            values |= {
+                "key": show(record.key, "auto"),
+                "value": await self._value(topic, record.value, how),
+                "headers": headers,
+                "more_headers": len(record.headers) - len(headers),
+                "value_size": 0 if record.value is None else len(record.value),
+            }
+        return View("message.html", values, status=200 if record is not None else 404)
 
-
-async def found(request: web.Request, session: Session, response: web.StreamResponse) -> None:
-    """The hits of a filter as events, as they are found. It ends when the browser goes away."""
-    query, how = query_in(request), format_in(request)
-    rows = environment().get_template("rows.html")
-    async with aclosing(search(session, query)) as results:
-        async for hits, progress in results:
-            html = rows.render(rows=[_row(each, how) for each in hits]) if hits else ""
-            await send_event(response, "hits", {"html": html, "text": _progress(progress)})
-            if request.transport is None or request.transport.is_closing():
-                return
-    await send_event(response, "done", _ended(progress))
+    async def _value(self, topic: str, value: bytes | None, how: str) -> Shown:
+        """The value of one record, and why it isn't shown by its schema."""
+        shown = None
+        if how in ("auto", "avro"):
+            shown = await self._schemas.show(topic, value, asked=how == "avro")
+        if shown is not None and shown.form:
+            return shown
+        plain = show(value, "auto" if how == "avro" else how)
+        if shown is None:
+            return plain
+        return plain._replace(note=". ".join(each for each in (shown.note, plain.note) if each))
 
 
 def _progress(progress: Progress) -> str:
@@ -139,33 +200,6 @@ def _ended(progress: Progress) -> str:
         if progress.why and progress.left
         else f"{text}, all searched"
     )
-
-
-async def message(request: web.Request, session: Session) -> View:
-    """One record, with a link that can be shared."""
-    how = format_in(request)
-    topic, partition, offset = _place(request)
-    record = await read_one(session, topic, partition, offset)
-    values: dict[str, Any] = {
-        "name": topic,
-        "partition": partition,
-        "offset": offset,
-        "record": record,
-        "how": how,
-        "formats": FORMATS,
-    }
-    if record is not None:
-        headers: list[tuple[str, Shown]] = [
-            (name, show(value, "auto", 4096)) for name, value in record.headers[:200]
-        ]
-        values |= {
-            "key": show(record.key, "auto"),
-            "value": show(record.value, how),
-            "headers": headers,
-            "more_headers": len(record.headers) - len(headers),
-            "value_size": 0 if record.value is None else len(record.value),
-        }
-    return View("message.html", values, status=200 if record is not None else 404)
 
 
 async def download(request: web.Request, session: Session) -> web.StreamResponse:
