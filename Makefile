@@ -41,6 +41,7 @@ cluster: $(VENV)/.dev  ## run ZooKeeper and three brokers on 127.0.0.1:9092 to 9
 
 faults: $(VENV)/.dev  ## break a broker, a cluster and landing jobs for longer than the tests do (MINUTES=30 OTTLA_FAULT_ROUNDS=… OTTLA_FAULT_SEED=…)
 	@OTTLA_FAULT_ROUNDS=$${OTTLA_FAULT_ROUNDS:-30} OTTLA_FAULT_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/crash tests/faults tests/pipeline/faults -s $(ARGS)
+	@OTTLA_HOSTILE=100 $(BIN)/python -m pytest tests/badinput/test_hostile_requests.py $(ARGS)
 	@OTTLA_BAD_INPUTS=$${OTTLA_BAD_INPUTS:-1000000} $(BIN)/python -m pytest $$(grep -rlw --include='test_*.py' inputs tests/protocol tests/records tests/log) $(ARGS)
 	@OTTLA_EXAMPLES=$${OTTLA_EXAMPLES:-20} $(BIN)/python -m pytest $$(grep -rl --include='test_*.py' hypothesis tests) $(ARGS)
 	@OTTLA_POWER_RUNS=$${OTTLA_POWER_RUNS:-100} $(BIN)/python -m pytest tests/log/test_power_loss.py tests/store/test_power_loss.py $(ARGS)

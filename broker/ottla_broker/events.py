@@ -72,7 +72,7 @@ def load() -> None:
     render: list[Any] = (
         [tracebacks, structlog.processors.JSONRenderer(default=str)]
         if as_json
-        else [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+        else [_printable, structlog.dev.ConsoleRenderer(colors=stream.isatty())]
     )
     _settings.logger = structlog.wrap_logger(
         structlog.WriteLogger(stream),
@@ -84,6 +84,16 @@ def load() -> None:
 def _in_order(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Put time, level and event first."""
     return {"timestamp": event["timestamp"], "level": event["level"], "event": event["event"], **event}
+
+
+def _printable(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Show control characters, which a client's name may have, as escapes: a terminal would obey them."""
+    for name, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            event[name] = "".join(
+                each if each.isprintable() else each.encode("unicode_escape").decode() for each in value
+            )
+    return event
 
 
 def release() -> None:

@@ -80,3 +80,11 @@ def test_an_exception_has_its_traceback(stream: io.StringIO) -> None:
     except ValueError:
         events.get_logger().exception("it failed")
     assert "what happened" in json.dumps(lines(stream))
+
+
+def test_a_terminal_never_gets_control_characters_of_clients(stream: io.StringIO) -> None:
+    events.configure("info", stream, json=False)
+    events.get_logger().warning("connection closed", client_id="a\x1b[2Jb", listener="é")
+    assert "client_id=a\\x1b[2Jb" in stream.getvalue()
+    assert "listener=é" in stream.getvalue()
+    assert "\x1b[2J" not in stream.getvalue()

@@ -46,6 +46,9 @@ _SEND_SECONDS: Final = 1.0
 _SHOWN: Final = 64
 """Characters of a stranger's text in logs."""
 
+_MEMORY: Final = 4096
+"""Bytes that the elements of a stranger's request may take; there are none but unknown tagged fields."""
+
 _API_KEY: Final = Struct(">h")
 _SIZE: Final = Struct(">i")
 _HEADER: Final = Struct(">ii")
@@ -144,9 +147,9 @@ class AuthenticatingService:
             )
         try:
             if key == ApiKey.SASL_HANDSHAKE:
-                handshake = SaslHandshakeRequest.decode(frame, version, position)
+                handshake = SaslHandshakeRequest.decode_counted(frame, version, position, _MEMORY)
                 return self._choose(connection, session, header, handshake.mechanism)
-            message = SaslAuthenticateRequest.decode(frame, version, position).auth_bytes
+            message = SaslAuthenticateRequest.decode_counted(frame, version, position, _MEMORY).auth_bytes
         except ProtocolError as error:
             raise CloseConnection(f"{_name(key)} version {version} can't be read: {error}") from error
         return self._authenticate(connection, session, header, message)

@@ -6,7 +6,7 @@ Kafka: ``doNewMemberJoinGroup``, ``doCurrentMemberJoinGroup``, ``updateStaticMem
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.group import Group, join_error, sync_error
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _log = get_logger()
 
 DEFAULT_REASON = "not provided"
+_LONGEST_PREFIX: Final = 255
+"""Characters of a client's name in the ids that the broker makes: with all that a name may have, an id could not be
+encoded, and two thousand ids would take 60 MiB."""
 
 
 class JoinRequest(NamedTuple):
@@ -110,7 +113,8 @@ class Membership:
 
     def _join_new(self, group: Group, request: JoinRequest, reply: JoinReply) -> None:
         instance_id = request.instance_id
-        member_id = f"{request.client_id if instance_id is None else instance_id}-{random_uuid(self._random)}"
+        prefix = request.client_id if instance_id is None else instance_id
+        member_id = f"{prefix[:_LONGEST_PREFIX]}-{random_uuid(self._random)}"
         if instance_id is not None:
             current = group.static_members.get(instance_id)
             if current is not None:
