@@ -16,10 +16,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then command -v $$p; break; fi; done)
 
-.PHONY: help run test demo pipeline cluster faults check format bench docs interop compose-test clean
+.PHONY: help run test demo pipeline cluster secure-cluster faults check format bench docs interop compose-test clean
 
 help:  ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.broker  ## run a broker on 127.0.0.1:9092 in the foreground (DATA=folder LISTEN=host:port ARGS=…)
 	@exec $(BIN)/ottla broker --data-dir $(DATA) --listen $(LISTEN) $(ARGS)
@@ -38,6 +38,9 @@ pipeline: $(VENV)/.dev  ## land topics in Delta tables with a Spark job that is 
 
 cluster: $(VENV)/.dev  ## run ZooKeeper and three brokers on 127.0.0.1:9092 to 9094 (ARGS="--data folder --port 9092 …")
 	@exec $(BIN)/python -m bench.local $(ARGS)
+
+secure-cluster: $(VENV)/.dev  ## run the same with TLS, SCRAM and ACLs, and certificates of its own (ARGS="--data folder --port 9092 …")
+	@exec $(BIN)/python -m bench.local --secure --data ottla-secure-cluster $(ARGS)
 
 faults: $(VENV)/.dev  ## break a broker, a cluster and landing jobs for longer than the tests do (MINUTES=30 OTTLA_FAULT_ROUNDS=… OTTLA_FAULT_SEED=…)
 	@OTTLA_FAULT_ROUNDS=$${OTTLA_FAULT_ROUNDS:-30} OTTLA_FAULT_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/crash tests/faults tests/pipeline/faults -s $(ARGS)

@@ -1,4 +1,4 @@
-"""``make cluster``: runs ZooKeeper and three brokers on this machine, in the foreground, until Ctrl-C.
+"""``make cluster`` and ``make secure-cluster``: run ZooKeeper and three brokers here, in the foreground, until Ctrl-C.
 
 ZooKeeper's jars come with pyspark; Java 17 or later runs them. One folder holds all data, logs and broker properties,
 so the next start continues with the same cluster. A process that dies restarts after a while, so that you can watch
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from harness.children import ending_with_parent
 from harness.java import Unavailable
@@ -26,14 +26,17 @@ from harness.zookeeper import HOST, ZooKeeper
 from ottla_client.errors import ClientError
 from ottla_client.sync import Admin
 
+if TYPE_CHECKING:
+    from bench.secure import SecureFiles
+
 _START_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 30.0
 # The delay before a dead process restarts.
 _AWAY_SECONDS: Final = 10.0
 
+_OPEN: Final = "listeners=PLAINTEXT://{host}:{port}\n"
 _BROKER: Final = """broker.id={number}
-listeners=PLAINTEXT://{host}:{port}
-zookeeper.connect={host}:{zookeeper}
+{listeners}zookeeper.connect={host}:{zookeeper}
 log.dirs={folder}
 default.replication.factor={copies}
 min.insync.replicas={least}
@@ -52,6 +55,17 @@ the cluster serves at {bootstrap}
 
 data and logs are in {folder}; Ctrl-C stops everything
 """
+
+
+_SECURE_USAGE: Final = """
+the cluster serves at {bootstrap}: mutual TLS between brokers, SCRAM over TLS for clients, ACLs
+
+  ottla cluster --command-config {folder}/secure/admin.properties
+  ottla security check --command-config {folder}/secure/admin.properties
+
+docs/security.md goes on from here; data, logs and certificates are in {folder}; Ctrl-C stops everything
+"""
+_INSIDE_PORT: Final = 9192
 
 
 class Stopped(Exception):
@@ -136,11 +150,22 @@ class Member:
 class LocalCluster:
     """ZooKeeper, and brokers 1, 2, 3, … on successive ports."""
 
-    def __init__(self, folder: Path, brokers: int, port: int, zookeeper_port: int) -> None:
+    def __init__(
+        self, folder: Path, brokers: int, port: int, zookeeper_port: int, inside_port: int | None = None
+    ) -> None:
+        """With ``inside_port``, brokers have listeners for each other from there on, and everyone logs in."""
         self.folder = folder
         ports = [port + number for number in range(brokers)]
+        inside = [] if inside_port is None else [inside_port + number for number in range(brokers)]
         self.bootstrap = ",".join(f"{HOST}:{each}" for each in ports)
-        for each in (zookeeper_port, *ports):
+        self._inside = ",".join(f"{HOST}:{each}" for each in inside)
+        self._files: SecureFiles | None = None
+        if inside:
+            # Imported here, because it needs the package cryptography.
+            from bench.secure import SecureFiles
+
+            self._files = SecureFiles(folder / "secure", self.bootstrap)
+        for each in (zookeeper_port, *ports, *inside):
             _check_free(each)
         server = ZooKeeper(
             folder / "zookeeper.properties",
@@ -149,6 +174,8 @@ class LocalCluster:
             zookeeper_port,
         )
         server.write_config()
+        if self._files is not None:
+            self._files.make()
         self.zookeeper = Member("ZooKeeper", server.command, server.log, server.serves)
         copies = min(3, brokers)
         self.brokers = []
@@ -158,7 +185,7 @@ class LocalCluster:
                 _BROKER.format(
                     number=number,
                     host=HOST,
-                    port=each,
+                    listeners=self._listeners(number - 1, each),
                     zookeeper=zookeeper_port,
                     folder=folder / f"broker-{number}",
                     copies=copies,
@@ -167,6 +194,14 @@ class LocalCluster:
                 encoding="utf-8",
             )
             self.brokers.append(_broker(number, config, folder / f"broker-{number}.log", each))
+
+    def _listeners(self, place: int, port: int) -> str:
+        if self._files is None:
+            return _OPEN.format(host=HOST, port=port)
+        from bench.secure import BROKER
+
+        inside = self._inside.split(",")[place].rpartition(":")[2]
+        return BROKER.format(host=HOST, port=port, inside=inside, folder=self._files.folder)
 
     def start(self) -> None:
         """Start all processes. Raises Unavailable."""
@@ -179,18 +214,23 @@ class LocalCluster:
         for broker in self.brokers:
             broker.wait_until_serving()
         self._wait_until_complete()
+        if self._files is not None:
+            self._files.create_admin(self._inside)
         say(f"{len(self.brokers)} brokers serve, {time.monotonic() - began:.1f} s after ZooKeeper")
 
     def _wait_until_complete(self) -> None:
         """Wait until the brokers know each other and a controller."""
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
-            with suppress(ClientError), Admin(self.bootstrap) as admin:
+            with suppress(ClientError), self._admin() as admin:
                 found = admin.describe_cluster(timeout=5)
                 if len(found.nodes) == len(self.brokers) and found.controller_id is not None:
                     return
             time.sleep(0.05)
         raise Unavailable(f"the brokers did not form a cluster within {_START_SECONDS:.0f} s")
+
+    def _admin(self) -> Admin:
+        return Admin(self.bootstrap) if self._files is None else Admin(self._inside, **self._files.tls())
 
     def supervise(self) -> None:
         for member in self.members():
@@ -263,6 +303,17 @@ def main() -> int:
         help="give the first broker this port, and the others the next ones (9092)",
     )
     parser.add_argument("--zookeeper-port", type=int, default=2181, help="give ZooKeeper this port (2181)")
+    parser.add_argument(
+        "--secure",
+        action="store_true",
+        help="use TLS, logins and ACLs, with certificates made at the first start",
+    )
+    parser.add_argument(
+        "--inside-port",
+        type=int,
+        default=_INSIDE_PORT,
+        help=f"with --secure, give the first broker's listener for other brokers this port ({_INSIDE_PORT})",
+    )
     options = parser.parse_args()
     if not 1 <= options.brokers <= 100:
         parser.error(f"--brokers is from 1 to 100, not {options.brokers}")
@@ -270,11 +321,17 @@ def main() -> int:
         signal.signal(number, _stopped)
     cluster = None
     try:
-        cluster = LocalCluster(options.data.absolute(), options.brokers, options.port, options.zookeeper_port)
+        cluster = LocalCluster(
+            options.data.absolute(),
+            options.brokers,
+            options.port,
+            options.zookeeper_port,
+            options.inside_port if options.secure else None,
+        )
         cluster.start()
         pid = cluster.brokers[-1].pid
         say(
-            _USAGE.format(
+            (_SECURE_USAGE if options.secure else _USAGE).format(
                 bootstrap=cluster.bootstrap,
                 pid=pid,
                 blank=" " * (33 - len(str(pid))),
