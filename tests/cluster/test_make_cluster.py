@@ -90,7 +90,7 @@ def test_a_local_cluster(start: Start, end: signal.Signals) -> None:
 
 
 def alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
 
 
 def test_a_missing_requirement_is_a_one_line_error(start: Start, tmp_path: Path) -> None:
