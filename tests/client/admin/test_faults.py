@@ -233,7 +233,7 @@ async def test_cancelled_anywhere_it_leaves_nothing_behind(fake: FakeBroker, wai
     with pytest.raises(asyncio.CancelledError):
         await task
     await asyncio.sleep(0)
-    left = [t for t in asyncio.all_tasks() - before if "FakeBroker" not in repr(t.get_coro())]
+    left = [t for t in asyncio.all_tasks() - before if "Listener" not in repr(t.get_coro())]
     assert not left
 
 
