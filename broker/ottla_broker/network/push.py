@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _log = get_logger()
 
-REQUEST_SECONDS: Final = 10.0
+REQUEST_SECONDS: Final = 30.0
 """How long a connection may take until its consumer has registered, or between two questions before that."""
 MORE_CONNECTIONS: Final = 100
 """Connections beyond coordinator.max.consumers, for consumers that ask which broker is the coordinator."""

@@ -61,7 +61,7 @@ async def take(consumer: CoordinatedConsumer, count: int) -> list[bytes | None]:
 def consumer_of(
     broker: CoordinatorBroker, *topics: str, group: str, **options: object
 ) -> CoordinatedConsumer:
-    given: dict[str, object] = {"auto_offset_reset": "smallest", "session_timeout_ms": 6000, **options}
+    given: dict[str, object] = {"auto_offset_reset": "smallest", "session_timeout_ms": 20_000, **options}
     return CoordinatedConsumer(
         *topics,
         coordinator_servers=broker.coordinator,

@@ -196,6 +196,7 @@ class PushCoordinator:
             channel,
         )
         group.members[consumer.consumer_id] = consumer
+        group.joined_at = self._clock.monotonic()
         self._consumers[channel] = consumer
         # 1. Add the ping request task for this consumer to the scheduler.
         self._plan_ping(consumer)

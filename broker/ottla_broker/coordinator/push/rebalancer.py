@@ -48,6 +48,12 @@ _PIECE: Final = 100
 """How many consumers are handled before other callbacks get their turn."""
 
 
+_QUIET_FOR_EACH: Final = 0.000_5
+_MOST_QUIET: Final = 1.0
+"""Seconds without a registration for each consumer of a group, and at most, before the group is rebalanced."""
+_MOST_JOINING: Final = 5.0
+
+
 @dataclass(frozen=True, slots=True)
 class RebalanceSettings:
     """``coordinator.rebalance.…``."""
@@ -155,6 +161,9 @@ class Rebalancer:
         if not group.members:
             group.move(GroupState.IDLE)
             return await self._retire(group)
+        joining = self._more_may_join(group)
+        if joining > 0:
+            return joining
         changes = group.changes
         group.move(GroupState.COMPUTING)
         try:
@@ -224,6 +233,20 @@ class Rebalancer:
 
     def _owes(self, consumer: ConsumerRegistry) -> bool:
         return self._stops.owes(consumer) or self._starts.owes(consumer)
+
+    def _more_may_join(self, group: GroupRegistry) -> float:
+        """Seconds to wait before a rebalance, because consumers register one after another.
+
+        A rebalance stops everyone, so a large group waits until none has registered for a moment.
+        """
+        now = self._clock.monotonic()
+        if group.joining_since is None:
+            group.joining_since = now
+        quiet_at = group.joined_at + min(_MOST_QUIET, len(group.members) * _QUIET_FOR_EACH)
+        left = min(quiet_at, group.joining_since + _MOST_JOINING) - now
+        if left <= 0:
+            group.joining_since = None
+        return left
 
     async def _waits_for_members(self, group: GroupRegistry) -> float | None:
         """Seconds to wait for consumers of an earlier coordinator to register again; None: there are none."""

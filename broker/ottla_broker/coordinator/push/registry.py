@@ -94,6 +94,10 @@ class GroupRegistry:
     retries: int = 0
     changes: int = 0
     """Counts consumers that failed, so that a rebalance knows that its failure came from one."""
+    joined_at: float = 0.0
+    """When the last consumer registered."""
+    joining_since: float | None = None
+    """Since when the next rebalance has waited for more consumers."""
     awaited: set[str] | None = None
     """Consumers of an earlier coordinator that are waited for; None before the store was asked."""
     awaited_until: float = 0.0
