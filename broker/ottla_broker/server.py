@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ottla_broker import events
 from ottla_broker.background import Background
 from ottla_broker.clock import Clock
-from ottla_broker.config.group_configs import group_times, sets_heartbeat_interval
+from ottla_broker.config.group_configs import group_times, sets_heartbeat_interval, share_configs
 from ottla_broker.config.quota_keys import QuotaKeys
 from ottla_broker.config.security_keys import SaslKeys
 from ottla_broker.config.server_keys import NetworkKeys
@@ -30,6 +30,12 @@ from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.modern.settings import GroupTimes
 from ottla_broker.coordinator.group.modern.topics import CachedTopics
 from ottla_broker.coordinator.group.settings import GroupSettings
+from ottla_broker.coordinator.group.share.groups import ShareGroups
+from ottla_broker.coordinator.share.persister import Persister
+from ottla_broker.coordinator.share.sessions import ShareSessions
+from ottla_broker.coordinator.share.settings import ShareSettings
+from ottla_broker.coordinator.share.share_partitions import SharePartitions
+from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator, StateSettings
 from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla_broker.coordinator.transaction.local_delivery import LocalDelivery
 from ottla_broker.coordinator.transaction.metadata import Producer
@@ -41,12 +47,13 @@ from ottla_broker.handlers import served_apis
 from ottla_broker.handlers.authorization import Authorizer
 from ottla_broker.handlers.dispatch import Dispatcher
 from ottla_broker.handlers.services import Services
+from ottla_broker.handlers.share_services import ShareServices
 from ottla_broker.log.folder import LogDirError
 from ottla_broker.log.maintenance import Intervals
 from ottla_broker.log.manager import LogManager
 from ottla_broker.metadata.cache import NO_LEADER, MetadataCache
 from ottla_broker.metadata.client_quotas import ClientQuotas, Windows
-from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla_broker.metadata.scram_credentials import ScramCredentials
 from ottla_broker.network.acceptor import Acceptor, ListenError, open_listener
 from ottla_broker.network.connection_quotas import ConnectionQuotas
@@ -116,6 +123,7 @@ class Broker:
         self.metrics: MetricsService | None = None
         self.push: PushCoordination | None = None
         self._store: Store
+        self.shares: ShareServices | None = None
         self._cleaner: LogCleaner | None = None
         self.replicas: ReplicaManager
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock, random)
@@ -471,6 +479,7 @@ class Broker:
         on_broker_configs: list[Callable[[], None]],
     ) -> None:
         """Start the group coordinator. The lists take callbacks for deleted topics and changed broker configs."""
+        shares = self._share_groups()
         settings = GroupSettings.from_config(self.config)
         partitions = partial(self._partitions_of, OFFSETS_TOPIC, settings.topic_partitions)
         self.groups = GroupCoordinator(
@@ -480,6 +489,7 @@ class Broker:
             partitions,
             CachedTopics(self.metadata),
             self._group_times,
+            shares,
         )
         self.replicas.listeners.append(self.groups)
         on_topic_deleted.append(self.groups.on_partitions_deleted)
@@ -493,6 +503,52 @@ class Broker:
         settings = self.metadata.group_configs.get(group_id, {})
         session, heartbeat = group_times(self.config, settings)
         return GroupTimes(session, heartbeat, not sets_heartbeat_interval(self.config, settings))
+
+    def _share_groups(self) -> ShareGroups | None:
+        """Start the share coordinator, and what leaders and the group coordinator need for share groups."""
+        config, clock, metadata = self.config, self.clock, self.metadata
+        if not config.group_share_enable or self.member is not None:
+            return None
+
+        def settings_of(group_id: str) -> ShareSettings:
+            found = share_configs(config, metadata.group_configs.get(group_id, {}))
+            return ShareSettings(
+                lock_ms=found.lock_ms,
+                most_deliveries=found.most_deliveries,
+                most_locks=found.most_locks,
+                offset_reset=found.reset,
+                read_committed=found.read_committed,
+            )
+
+        def times_of(group_id: str) -> GroupTimes:
+            found = share_configs(config, metadata.group_configs.get(group_id, {}))
+            return GroupTimes(found.session_timeout_ms, found.heartbeat_interval_ms)
+
+        def delete_records(index: int, offset: int) -> None:
+            partition = self.replicas.partition(SHARE_STATE_TOPIC, index)
+            if partition is not None and offset <= partition.high_watermark:
+                partition.delete_records(offset)
+
+        settings = StateSettings.from_config(config)
+        coordinator = ShareStateCoordinator(
+            settings,
+            clock,
+            partial(self._partitions_of, SHARE_STATE_TOPIC, settings.topic_partitions),
+            delete_records,
+        )
+        persister = Persister(coordinator, partial(self.controller.ensure_topic, SHARE_STATE_TOPIC), clock)
+        partitions = SharePartitions(persister, settings_of, clock)
+        self.shares = ShareServices(
+            partitions, ShareSessions(lambda: config.group_share_max_share_sessions), coordinator, persister
+        )
+        self.replicas.listeners += (coordinator, partitions)
+        coordinator.start()
+        self._stopping.append(persister.close)
+        self._stopping.append(coordinator.stop)
+        self._stopping.append(partitions.close)
+        return ShareGroups(
+            persister, times_of, CachedTopics(metadata), lambda: config.group_share_max_size, clock
+        )
 
     def _partitions_of(self, topic: str, configured: int) -> int:
         """The number of partitions that an internal topic has or will have."""
@@ -592,6 +648,7 @@ class Broker:
             served=served_apis(
                 in_cluster=member is not None,
                 consumer_protocol="consumer" in self.config.group_coordinator_rebalance_protocols,
+                share_groups=self.shares is not None,
             ),
             authorizer=self._authorizer(),
             metadata=self.metadata,
@@ -612,6 +669,7 @@ class Broker:
             acls=self.acls,
             tokens=self.tokens,
             cluster_member=member,
+            shares=self.shares,
         )
 
     def _listen(self, sockets: list[socket.socket]) -> None:
@@ -766,6 +824,8 @@ class Broker:
             acceptor.stop_accepting()
         self.groups.stop()
         self.transactions.stop()
+        if self.shares is not None:
+            self.shares.partitions.close()
         self.replicas.answer_fetches()
         await asyncio.gather(*(acceptor.drain(DRAIN_SECONDS) for acceptor in self._acceptors))
 

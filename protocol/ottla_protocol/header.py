@@ -32,7 +32,8 @@ _FIRST_FLEXIBLE = (
     9, 12, 6, 9, 4, 2, 6, 3, 8, 6, 3, 6, 4, 4, 4, 5, 3, _NEVER, 3, 5,  # 0: Produce …
     4, 2, 2, 4, 3, 3, 3, 1, 3, 2, 2, 2, 4, 2, 2, 2, 2, 2, 2, 2,  # 20: DeleteTopics …
     2, 2, 2, 2, 1, 0, 0, _NEVER, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0,  # 40: ExpireDelegationToken …
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  # 60: DescribeCluster … 75: DescribeTopicPartitions
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  # 60: DescribeCluster …
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  # 80: AddRaftVoter … 92: DeleteShareGroupOffsets
 )  # fmt: skip
 """By API key: the first flexible version of the request, and so of its header."""
 
@@ -98,7 +99,7 @@ def parse_request_header(data: Buffer) -> tuple[RequestHeader, int]:
             raise ProtocolError("request header: the client id is not UTF-8") from None
     elif length != -1:
         raise ProtocolError(f"request header: the length of the client id is {length}")
-    if 0 <= api_key <= 75 and version >= _FIRST_FLEXIBLE[api_key]:
+    if 0 <= api_key <= 92 and version >= _FIRST_FLEXIBLE[api_key]:
         if position < len(data) and not data[position]:
             position += 1
         else:

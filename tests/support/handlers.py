@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, cast
 
@@ -32,6 +32,7 @@ class Client:
     authenticated: bool = True
     session: Any = None
     busy: bool = False
+    on_close: dict[object, Callable[[], None]] = field(default_factory=dict)
 
     def stop_reading(self) -> None: ...
 

@@ -39,6 +39,7 @@ from ottla_broker.config.quota_keys import QuotaKeys
 from ottla_broker.config.sasl import check_sasl
 from ottla_broker.config.security_keys import SaslKeys, TlsKeys
 from ottla_broker.config.server_keys import NetworkKeys, ServerKeys
+from ottla_broker.config.share_keys import ShareKeys, check_share_times
 from ottla_broker.config.transaction_keys import TransactionKeys
 from ottla_protocol.sasl.mechanism import OAUTHBEARER
 
@@ -75,6 +76,7 @@ class BrokerConfig(
     TopicDefaultKeys,
     LogKeys,
     GroupKeys,
+    ShareKeys,
     TransactionKeys,
     AuthorizationKeys,
     QuotaKeys,
@@ -431,7 +433,7 @@ class BrokerConfig(
                 "group.min.session.timeout.ms",
                 f"must not be more than group.max.session.timeout.ms ({self.group_max_session_timeout_ms})",
             )
-        wrong = check_consumer_times(self)
+        wrong = check_consumer_times(self) or check_share_times(self)
         if wrong is not None:
             raise self._error(*wrong)
         try:

@@ -145,7 +145,7 @@ def describe_group(
         entries.append(
             ConfigEntry(
                 name,
-                overrides.get(name, config.text(f"group.{name}")),
+                overrides.get(name, _group_default(config, name)),
                 synonyms[0].source if synonyms else DEFAULT_CONFIG,
                 type=_TYPES[GROUP_KEYS[name].kind],
                 documentation=GROUP_KEYS[name].documentation,
@@ -153,6 +153,14 @@ def describe_group(
             )
         )
     return entries
+
+
+def _group_default(config: BrokerConfig, name: str) -> str | None:
+    """The broker's key of this name, or the default of a config that the broker has no key for."""
+    if f"group.{name}" in all_keys():
+        return config.text(f"group.{name}")
+    key = GROUP_KEYS[name]
+    return format_value(key.kind, key.default)
 
 
 def describe_broker(config: BrokerConfig, names: Iterable[str] | None = None) -> list[ConfigEntry]:

@@ -18,6 +18,7 @@ from ottla_broker.config import (
     quota_keys,
     security_keys,
     server_keys,
+    share_keys,
     transaction_keys,
 )
 from ottla_broker.config.model import IGNORED, READ_ONLY, UNSUPPORTED, Key, format_value, keys_of
@@ -34,6 +35,7 @@ _SECTIONS: tuple[tuple[str, type], ...] = (
     ("Topic defaults", log_keys.TopicDefaultKeys),
     ("Log", log_keys.LogKeys),
     ("Groups and offsets", group_keys.GroupKeys),
+    ("Share groups", share_keys.ShareKeys),
     ("Transactions", transaction_keys.TransactionKeys),
     ("Access control", authorization_keys.AuthorizationKeys),
     ("Quotas of clients", quota_keys.QuotaKeys),

@@ -114,21 +114,9 @@ GROUPS: Final[tuple[Row, ...]] = (
     ("group.coordinator.threads", INT, 1, "Threads of Kafka's rewritten coordinator."),
 )
 
-# Details of share groups (KIP-932).
+# Share groups (KIP-932).
 SHARE_GROUPS: Final[tuple[Row, ...]] = (
-    ("group.share.delivery.count.limit", INT, 5, "The most deliveries of a record to a share group."),
-    ("group.share.heartbeat.interval.ms", INT, 5000, "The heartbeat interval of a share group's members."),
     ("group.share.max.groups", SHORT, 10, "The most share groups."),
-    ("group.share.max.heartbeat.interval.ms", INT, 15000, "The longest heartbeat interval of a share group."),
-    ("group.share.max.record.lock.duration.ms", INT, 60000, "The longest lock on a share group's record."),
-    ("group.share.max.session.timeout.ms", INT, 60000, "The longest session timeout of a share group."),
-    ("group.share.max.size", SHORT, 200, "The most members of a share group."),
-    ("group.share.min.heartbeat.interval.ms", INT, 5000, "The shortest heartbeat interval of a share group."),
-    ("group.share.min.record.lock.duration.ms", INT, 15000, "The shortest lock on a share group's record."),
-    ("group.share.min.session.timeout.ms", INT, 45000, "The shortest session timeout of a share group."),
-    ("group.share.partition.max.record.locks", INT, 200, "The most records of a partition that a share group locks."),
-    ("group.share.record.lock.duration.ms", INT, 30000, "The default lock on a share group's record."),
-    ("group.share.session.timeout.ms", INT, 45000, "The session timeout of a share group's members."),
 )
 
 # Metrics, quotas and rates.

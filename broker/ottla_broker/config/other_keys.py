@@ -41,7 +41,6 @@ _REFUSED = (
     ),
     (unsupported_keys.PLUGINS, "This broker can't load Java classes."),
     (unsupported_keys.REMOTE, "Tiered storage is not built yet."),
-    (unsupported_keys.GROUPS, "Share groups are not built yet."),
 )
 
 _UNUSED = (
@@ -58,7 +57,7 @@ _UNUSED = (
         ignored_keys.GROUPS,
         "one group coordinator serves both group protocols here, on the broker's one thread.",
     ),
-    (ignored_keys.SHARE_GROUPS, "share groups are not built yet."),
+    (ignored_keys.SHARE_GROUPS, "as in Kafka since 4.1, the number of share groups has no limit."),
     (
         ignored_keys.FORMATS,
         "logs have format 2, as in Kafka with inter.broker.protocol.version 3.0 or later.",

@@ -93,8 +93,3 @@ REMOTE: Final[tuple[Row, ...]] = (
     ("log.local.retention.bytes", LONG, -2, "Bytes of a tiered partition to keep on local disk."),
     ("log.local.retention.ms", LONG, -2, "Time to keep a tiered partition's segments on local disk."),
 )
-
-# The newest group protocol.
-GROUPS: Final[tuple[Row, ...]] = (
-    ("group.share.enable", BOOLEAN, False, "Serve share groups (KIP-932)."),
-)

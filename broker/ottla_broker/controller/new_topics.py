@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ottla_broker.controller.api import NewTopic
 from ottla_broker.controller.config_admin import check_topic
 from ottla_broker.controller.validation import check_topic_name
-from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla_broker.store.keys import encode_uuid
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -35,7 +35,8 @@ def new_topic_on_first_use(config: BrokerConfig, name: str) -> NewTopic:
     """What a topic is created with when it is first used.
 
     The internal topics have their own settings (``GroupCoordinator.groupMetadataTopicConfigs``,
-    ``TransactionStateManager.transactionTopicConfigs``); other topics get the broker's defaults.
+    ``TransactionStateManager.transactionTopicConfigs``,
+    ``ShareCoordinatorService.shareGroupStateTopicConfigs``); other topics get the broker's defaults.
 
     Raises KafkaError: INVALID_TOPIC_EXCEPTION.
     """
@@ -51,6 +52,21 @@ def new_topic_on_first_use(config: BrokerConfig, name: str) -> NewTopic:
                 "cleanup.policy": "compact",
                 "min.insync.replicas": str(config.transaction_state_log_min_isr),
                 "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            },
+        )
+    if name == SHARE_STATE_TOPIC:
+        return NewTopic(
+            name,
+            config.share_coordinator_state_topic_num_partitions,
+            config.share_coordinator_state_topic_replication_factor,
+            configs={
+                # Updates of one key add up, so the log is never compacted; the coordinator deletes its start.
+                "cleanup.policy": "delete",
+                "retention.ms": "-1",
+                "retention.bytes": "-1",
+                "compression.type": "producer",
+                "min.insync.replicas": str(config.share_coordinator_state_topic_min_isr),
+                "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
             },
         )
     if name != OFFSETS_TOPIC:

@@ -73,6 +73,10 @@ SERVED: dict[int, Served] = {
     69: Served("consumer_group_describe", 0, 1),
     74: Served("list_client_metrics_resources", 0, 0),
     75: Served("describe_topic_partitions", 0, 0),
+    76: Served("share_group_heartbeat", 1, 1),
+    77: Served("share_group_describe", 1, 1),
+    78: Served("share_fetch", 1, 2),
+    79: Served("share_acknowledge", 1, 2),
 }
 
 IN_CLUSTERS: dict[int, Served] = {
@@ -90,9 +94,18 @@ CONSUMER_PROTOCOL = frozenset({68, 69})
 """The APIs of groups of the consumer protocol, which ``group.coordinator.rebalance.protocols`` can leave out."""
 
 
-def served_apis(*, in_cluster: bool, consumer_protocol: bool = True) -> dict[int, Served]:
+SHARE_GROUPS = frozenset({76, 77, 78, 79})
+"""The APIs of share groups, which ``group.share.enable`` can leave out. Only a broker that stands alone has them."""
+
+
+def served_apis(
+    *, in_cluster: bool, consumer_protocol: bool = True, share_groups: bool = True
+) -> dict[int, Served]:
     """The APIs of a broker that stands alone or is in a cluster."""
     served = {**SERVED, **IN_CLUSTERS} if in_cluster else SERVED
-    if consumer_protocol:
-        return served
-    return {key: each for key, each in served.items() if key not in CONSUMER_PROTOCOL}
+    left_out: frozenset[int] = frozenset()
+    if not consumer_protocol:
+        left_out |= CONSUMER_PROTOCOL
+    if in_cluster or not share_groups:
+        left_out |= SHARE_GROUPS
+    return {key: each for key, each in served.items() if key not in left_out}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ottla_broker.coordinator.zookeeper_offsets import ZooKeeperOffsets
     from ottla_broker.handlers import Served
     from ottla_broker.handlers.authorization import Authorizer
+    from ottla_broker.handlers.share_services import ShareServices
     from ottla_broker.log.manager import LogManager
     from ottla_broker.metadata.cache import MetadataCache
     from ottla_broker.metadata.client_quotas import ClientQuotas
@@ -71,6 +72,7 @@ class Services:
         quotas: of clients; ``quota_admin`` changes them.
         tokens: delegation tokens; None without ``delegation.token.secret.key``.
         acls: the access control lists; None if nothing decides by them.
+        shares: of share groups' records; None: they aren't served.
         cluster_member: None for a broker that stands alone, which doesn't serve the APIs that use it.
     """
 
@@ -97,6 +99,7 @@ class Services:
     acls: Acls | None = None
     tokens: DelegationTokens | None = None
     cluster_member: Member | None = None
+    shares: ShareServices | None = None
 
     @property
     def knows_cluster(self) -> bool:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -153,6 +154,7 @@ class Connection:
         "id",
         "last_active",
         "listener",
+        "on_close",
         "principal",
         "processor",
         "session",
@@ -173,6 +175,7 @@ class Connection:
         self.authenticated = not processor.authenticates
         # The service's own: how far the client has authenticated.
         self.session: Any = None
+        self.on_close: dict[object, Callable[[], None]] = {}
         self.closed = False
         self.connected_at = self.last_active = processor.clock.monotonic()
         self._pending: deque[PendingResponse] = deque()
@@ -679,6 +682,9 @@ class Connection:
         for response in pending:
             if response.abandon is not None:
                 response.abandon()
+        on_close, self.on_close = self.on_close, {}
+        for callback in on_close.values():
+            callback()
         self.processor.forget(self)
         if reason is not None:
             _log.warning(

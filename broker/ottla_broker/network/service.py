@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 from ottla_broker.network.pending_response import PendingResponse
@@ -32,12 +33,14 @@ class ClientConnection(Protocol):
         listener: the name of the listener that accepted it.
         authenticated: whether requests are served; false until the client of a listener with SASL has logged in.
         session: what the service keeps of the login.
+        on_close: called when the connection has closed; by key, so that one can be replaced.
     """
 
     client_id: str | None
     principal: Principal
     authenticated: bool
     session: Any
+    on_close: dict[object, Callable[[], None]]
 
     @property
     def id(self) -> str: ...

@@ -29,6 +29,15 @@ from ottla_broker.coordinator.group.modern.topics import NoTopics, TopicsView
 from ottla_broker.coordinator.group.offsets import TopicPartition
 from ottla_broker.coordinator.group.rebalance import Rebalancer
 from ottla_broker.coordinator.group.settings import GroupSettings
+from ottla_broker.coordinator.group.share.group import SHARE_TYPE, ShareGroup
+from ottla_broker.coordinator.group.share.groups import Reply as ShareReply
+from ottla_broker.coordinator.group.share.groups import (
+    ShareGroupLoader,
+    ShareGroups,
+    ShareHeartbeat,
+    ShareHeartbeatAnswer,
+    check,
+)
 from ottla_broker.coordinator.group.states import GroupState
 from ottla_broker.coordinator.shard import Shard, ShardHost
 from ottla_broker.coordinator.time_sliced_task import TimeSlicedTask
@@ -72,8 +81,9 @@ class GroupCoordinator:
 
     A listener of the replica manager (``on_leader``, ``on_stop``). ``partitions()`` is the number of partitions
     of ``__consumer_offsets``: the topic's, or the configured one if there is no topic. ``topics`` are those that groups
-    of the consumer protocol can read, ``times_of(group_id)`` the timeouts of such a group. Before :meth:`start` and
-    after :meth:`stop` requests get COORDINATOR_NOT_AVAILABLE.
+    of the consumer protocol can read, ``times_of(group_id)`` the timeouts of such a group. ``shares`` has the share
+    groups; None: they aren't served. Before :meth:`start` and after :meth:`stop` requests get
+    COORDINATOR_NOT_AVAILABLE.
 
     Each reply is called exactly once, before the method returns or later.
     """
@@ -86,7 +96,9 @@ class GroupCoordinator:
         partitions: Callable[[], int],
         topics: TopicsView | None = None,
         times_of: TimesOf | None = None,
+        shares: ShareGroups | None = None,
     ) -> None:
+        self.shares = shares
         self._settings = settings
         self._clock = clock
         self._random = random
@@ -139,6 +151,8 @@ class GroupCoordinator:
         self._shards.clear()
         self._rebalancer.deadlines.close()
         self._modern.close()
+        if self.shares is not None:
+            self.shares.close()
 
     def on_partitions_deleted(self, topic: str, partitions: Sequence[int]) -> None:
         """Partitions of a topic are deleted: remove the offsets committed for them."""
@@ -158,7 +172,10 @@ class GroupCoordinator:
                 shard.end_transaction(producer_id, committed)
 
     def _make_shard(self, shard: Shard) -> GroupShard:
-        made = self._shards[shard.index] = GroupShard(shard, self._groups, self._clock.now_ms, self._life)
+        shares = None if self.shares is None else ShareGroupLoader(shard, self.shares)
+        made = self._shards[shard.index] = GroupShard(
+            shard, self._groups, self._clock.now_ms, self._life, shares
+        )
         return made
 
     def _adopt(self, group: AnyGroup) -> None:
@@ -198,7 +215,10 @@ class GroupCoordinator:
         """The group and its shard; or the error code for a group that cannot be served here.
 
         No one can join the group with the empty id, but old simple consumers commit to it (``may_be_unnamed``).
+        A share group is no group to all that don't ask for one.
         """
+        if self.share_group(group_id) is not None:
+            return codes.GROUP_ID_NOT_FOUND, None, None
         group = self._groups.get(group_id)
         if group is not None and (group_id or may_be_unnamed):
             return codes.NONE, group, self._shards[group.shard.index]
@@ -216,7 +236,9 @@ class GroupCoordinator:
     def join(self, group_id: str, request: JoinRequest, reply: JoinReply) -> None:
         """JoinGroup: answered when the next generation begins, or at once if there is no need to wait."""
         error, group, shard = self._find(group_id)
-        if shard is None:
+        if self.share_group(group_id) is not None:
+            reply(join_error(request.member_id, codes.INCONSISTENT_GROUP_PROTOCOL))
+        elif shard is None:
             reply(join_error(request.member_id, error))
         elif not (
             self._settings.min_session_timeout_ms
@@ -309,6 +331,43 @@ class GroupCoordinator:
             reply(HeartbeatAnswer(request.member_id, request.epoch, error=failure))
         else:
             self._modern.heartbeat(group_id, group, shard.shard, request, reply)
+
+    # Share groups
+
+    def share_group(self, group_id: str) -> ShareGroup | None:
+        """The share group of this id, if there is one."""
+        return None if self.shares is None else self.shares.groups.get(group_id)
+
+    def share_heartbeat(self, group_id: str, request: ShareHeartbeat, reply: ShareReply) -> None:
+        """ShareGroupHeartbeat: answered when what it changes is in the log."""
+        assert self.shares is not None
+        try:
+            check(group_id, request)
+            found = self.share_group(group_id)
+            if found is not None:
+                shard = found.shard
+            else:
+                error, group, group_shard = self._find(group_id)
+                if group_shard is None:
+                    raise KafkaError(ErrorCode(error))
+                if group is not None:
+                    raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+                shard = group_shard.shard
+        except KafkaError as refused:
+            reply(ShareHeartbeatAnswer(request.member_id, request.epoch, error=refused))
+        else:
+            self.shares.heartbeat(group_id, shard, request, reply)
+
+    def describe_share_group(self, group_id: str) -> ShareGroup:
+        """ShareGroupDescribe for one group. Raises KafkaError."""
+        found = self.share_group(group_id)
+        if found is not None:
+            return found
+        error, group, shard = self._find(group_id)
+        if shard is None:
+            raise KafkaError(ErrorCode(error))
+        why = "not found" if group is None else "is not a share group"
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {why}.")
 
     # Offsets
 
@@ -468,7 +527,8 @@ class GroupCoordinator:
         error = codes.COORDINATOR_LOAD_IN_PROGRESS if self._host.loading else codes.NONE
         wanted = {name.lower() for name in states}
         kinds = {name.lower() for name in types}
-        listed = map(_listing, self._groups.values())
+        shares = () if self.shares is None else self.shares.groups.values()
+        listed = [*map(_listing, self._groups.values()), *map(_share_listing, shares)]
         return error, [
             group
             for group in listed
@@ -489,7 +549,14 @@ class GroupCoordinator:
         """DeleteGroups: remove empty groups with their offsets; ``reply`` gets one error code per group."""
         answers: dict[str, int] = {}
         doomed: list[AnyGroup] = []
+        doomed_shares: list[ShareGroup] = []
         for group_id in dict.fromkeys(group_ids):
+            share = self.share_group(group_id)
+            if share is not None:
+                answers[group_id] = codes.NONE if share.is_empty else codes.NON_EMPTY_GROUP
+                if share.is_empty:
+                    doomed_shares.append(share)
+                continue
             error, group, shard = self._find(group_id, may_be_unnamed=True)
             if shard is None:
                 answers[group_id] = error
@@ -500,7 +567,7 @@ class GroupCoordinator:
             else:
                 answers[group_id] = codes.NONE
                 doomed.append(group)
-        waiting = len(doomed)
+        waiting = len(doomed) + len(doomed_shares)
         if not waiting:
             reply(answers)
 
@@ -511,6 +578,10 @@ class GroupCoordinator:
             if not waiting:
                 reply(answers)
 
+        for share in doomed_shares:
+            assert self.shares is not None
+            _log.info("group deleted", group=share.group_id, protocol=SHARE_TYPE)
+            self.shares.delete(share, partial(removed, share.group_id))
         for group in doomed:
             _log.info("group deleted", group=group.group_id, offsets=len(group.offsets))
             keys = {
@@ -538,6 +609,10 @@ class GroupCoordinator:
 
         sweep = TimeSlicedTask(self._clock, steps, finished)
         self._sweeps.add(sweep)
+
+
+def _share_listing(group: ShareGroup) -> GroupListing:
+    return GroupListing(group.group_id, SHARE_TYPE, group.state, SHARE_TYPE)
 
 
 def _listing(group: AnyGroup) -> GroupListing:

@@ -12,6 +12,8 @@ from ottla_broker.coordinator.group.modern import records as modern_records
 from ottla_broker.coordinator.group.modern.consumer_group import ConsumerGroup
 from ottla_broker.coordinator.group.modern.membership import Membership
 from ottla_broker.coordinator.group.offsets import OffsetTable
+from ottla_broker.coordinator.group.share.groups import ShareGroupLoader
+from ottla_broker.coordinator.group.share.records import is_of_share_group
 from ottla_broker.coordinator.shard import Shard, ShardState
 from ottla_protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue
 from ottla_protocol.records.batch import BatchHeader
@@ -33,7 +35,7 @@ class GroupShard:
     """Loads groups and offsets, and unloads them. Owned by the loop thread.
 
     ``all_groups`` is the coordinator's index of the groups of all its active shards. A group is in it exactly while it
-    is in ``groups`` here and the shard is active.
+    is in ``groups`` here and the shard is active. ``shares`` loads share groups; None: they aren't served, and skipped.
     """
 
     __slots__ = (
@@ -45,14 +47,21 @@ class GroupShard:
         "_now_ms",
         "_offsets",
         "_producers",
+        "_shares",
         "groups",
         "shard",
     )
 
     def __init__(
-        self, shard: Shard, all_groups: dict[str, AnyGroup], now_ms: Callable[[], int], life: GroupLife
+        self,
+        shard: Shard,
+        all_groups: dict[str, AnyGroup],
+        now_ms: Callable[[], int],
+        life: GroupLife,
+        shares: ShareGroupLoader | None = None,
     ) -> None:
         self.shard = shard
+        self._shares = shares
         self.groups: dict[str, AnyGroup] = {}
         self._all_groups = all_groups
         self._now_ms = now_ms
@@ -83,6 +92,10 @@ class GroupShard:
         if record.key is not None and modern_records.is_modern(record.key):
             change = modern_records.decode(record.key, record.value)
             self._modern.setdefault(change[0].group_id, Membership()).apply(change)
+            return
+        if record.key is not None and is_of_share_group(record.key):
+            if self._shares is not None:
+                self._shares.replay(record)
             return
         key = records.read_key(record.key)
         if isinstance(key, GroupMetadataKey):
@@ -152,6 +165,8 @@ class GroupShard:
                 # Only simple consumers commit to it, so there is no metadata in the log.
                 loaded.append(Group(group_id, self.shard, self._now_ms(), offsets=table))
                 yield
+        if self._shares is not None:
+            yield from self._shares.publish()
         self._metadata, self._modern, self._offsets = {}, {}, {}
         for group in loaded:
             self.adopt(group)
@@ -162,6 +177,8 @@ class GroupShard:
 
     def unload(self) -> None:
         """Send everyone who waits to the new coordinator."""
+        if self._shares is not None:
+            self._shares.unload()
         groups, self.groups = list(self.groups.values()), {}
         for group in groups:
             del self._all_groups[group.group_id]

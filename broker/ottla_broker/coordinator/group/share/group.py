@@ -1,0 +1,87 @@
+"""A share group, as the coordinator holds it. Kafka: ``ShareGroup``, ``ShareGroupMember``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ottla_broker.coordinator.deadlines import Deadline
+from ottla_broker.coordinator.shard import Shard
+
+SHARE_TYPE = "share"
+"""The type of these groups in ListGroups, and their protocol type."""
+
+EMPTY, STABLE, DEAD = "Empty", "Stable", "Dead"
+
+Partitions = Mapping[bytes, frozenset[int]]
+"""Indexes by topic id."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMember:
+    """One member. It has its part of the target at once: no member has to give up a partition for another."""
+
+    member_id: str
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: tuple[str, ...] = ()
+    epoch: int = 0
+    previous_epoch: int = 0
+    assigned: Partitions = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class SessionTimer(Deadline):
+    """The session of one member."""
+
+    group_id: str
+    member_id: str
+
+
+class InitializedTopic(NamedTuple):
+    """A topic of which the share coordinator has state, or may have."""
+
+    name: str
+    partitions: frozenset[int]
+
+
+class ShareGroup:
+    """Owned by the loop thread.
+
+    Attributes:
+        members: by id, in the order of their joining.
+        target: who should have which partitions; ``assignment_epoch`` is the group's epoch when it was computed.
+        topics_hash: of the subscribed topics when the target was computed.
+        initialized: topics with state, by id.
+        end_offset: the end of the log after the group's last record: answers wait until it is committed.
+        is_initializing: the share coordinator is making state for new partitions.
+    """
+
+    def __init__(self, group_id: str, shard: Shard) -> None:
+        self.group_id = group_id
+        self.shard = shard
+        self.epoch = 0
+        self.topics_hash = 0
+        self.assignment_epoch = 0
+        self.members: dict[str, ShareMember] = {}
+        self.target: dict[str, Partitions] = {}
+        self.initialized: dict[bytes, InitializedTopic] = {}
+        self.end_offset = 0
+        self.is_dead = False
+        self.is_initializing = False
+        self.timers: dict[str, SessionTimer] = {}
+
+    @property
+    def state(self) -> str:
+        if self.is_dead:
+            return DEAD
+        return STABLE if self.members else EMPTY
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def subscribed(self) -> list[str]:
+        return sorted({name for member in self.members.values() for name in member.topics})

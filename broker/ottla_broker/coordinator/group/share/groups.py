@@ -1,0 +1,498 @@
+"""The requests of share groups: ShareGroupHeartbeat, ShareGroupDescribe, deletion. Kafka: ``GroupMetadataManager``.
+
+A heartbeat that finds partitions without state has the share coordinator initialize it, and is answered afterwards:
+members get only partitions that have state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Final, NamedTuple, Protocol
+
+from ottla_broker.clock import Clock
+from ottla_broker.coordinator import codes
+from ottla_broker.coordinator.deadlines import Deadline, Deadlines
+from ottla_broker.coordinator.group.errors import store_error
+from ottla_broker.coordinator.group.modern.settings import GroupTimes, TimesOf
+from ottla_broker.coordinator.group.modern.topics import TopicsView
+from ottla_broker.coordinator.group.share import records
+from ottla_broker.coordinator.group.share.assignor import Topic, assign
+from ottla_broker.coordinator.group.share.group import (
+    InitializedTopic,
+    Partitions,
+    SessionTimer,
+    ShareGroup,
+    ShareMember,
+)
+from ottla_broker.coordinator.group.share.records import Row
+from ottla_broker.coordinator.shard import Shard
+from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareKey
+from ottla_broker.coordinator.share.state_coordinator import Settled
+from ottla_broker.events import get_logger
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.records.record import Record
+
+_log = get_logger()
+
+JOIN_EPOCH, LEAVE_EPOCH = 0, -1
+_EPOCH_ZERO_SECONDS: Final = 1_577_836_800
+"""2020-01-01: state epochs count seconds from here, so that a group made again fences leaders of the deleted one."""
+
+
+class ShareHeartbeat(NamedTuple):
+    """A ShareGroupHeartbeat request without its group. ``topics`` None: as before."""
+
+    member_id: str
+    epoch: int
+    rack_id: str | None = None
+    topics: Sequence[str] | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+
+class ShareHeartbeatAnswer(NamedTuple):
+    """``assignment`` None: as before."""
+
+    member_id: str
+    epoch: int
+    interval_ms: int = 0
+    assignment: Partitions | None = None
+    error: KafkaError | None = None
+
+
+Reply = Callable[[ShareHeartbeatAnswer], None]
+
+
+class StateKeeper(Protocol):
+    """The part of the persister that groups use."""
+
+    def initialize(self, key: ShareKey, epoch: int, start: int, settled: Settled) -> None: ...
+    def delete(self, key: ShareKey, settled: Settled) -> None: ...
+
+
+def check(group_id: str, request: ShareHeartbeat) -> None:
+    """Check what needs no group. Raises KafkaError, with Kafka's messages."""
+    if not group_id.strip():
+        raise _invalid("GroupId can't be empty.")
+    if not request.member_id.strip():
+        raise _invalid("MemberId can't be empty.")
+    if request.rack_id is not None and not request.rack_id.strip():
+        raise _invalid("RackId can't be empty.")
+    if request.epoch == JOIN_EPOCH:
+        if not request.topics:
+            raise _invalid("SubscribedTopicNames must be set in first request.")
+    elif request.epoch < LEAVE_EPOCH:
+        raise _invalid(f"MemberEpoch is invalid: {request.epoch}.")
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+class ShareGroups:
+    """Owned by the loop thread. ``find_shard`` finds the active shard of a group id, or an error code."""
+
+    def __init__(
+        self,
+        keeper: StateKeeper,
+        times_of: TimesOf,
+        topics: TopicsView,
+        most_members: Callable[[], int],
+        clock: Clock,
+    ) -> None:
+        self.groups: dict[str, ShareGroup] = {}
+        self._keeper = keeper
+        self._times_of = times_of
+        self._topics = topics
+        self._most_members = most_members
+        self._clock = clock
+        self._timers = Deadlines(clock, self._missed)
+
+    @property
+    def topics(self) -> TopicsView:
+        return self._topics
+
+    def close(self) -> None:
+        self._timers.close()
+
+    # Loading
+
+    def resume(self, group: ShareGroup) -> None:
+        self.groups[group.group_id] = group
+        for member_id in group.members:
+            self._touch(group, member_id)
+
+    def unload(self, shard: Shard) -> None:
+        for group in [each for each in self.groups.values() if each.shard is shard]:
+            self._drop(group)
+
+    def _drop(self, group: ShareGroup) -> None:
+        group.is_dead = True
+        for timer in group.timers.values():
+            self._timers.clear(timer)
+        group.timers.clear()
+        self.groups.pop(group.group_id, None)
+
+    # ShareGroupHeartbeat
+
+    def heartbeat(self, group_id: str, shard: Shard, request: ShareHeartbeat, reply: Reply) -> None:
+        """Serve a heartbeat: answered when the log has what it changed."""
+
+        def refuse(error: KafkaError) -> None:
+            reply(ShareHeartbeatAnswer(request.member_id, request.epoch, error=error))
+
+        try:
+            group = self.groups.get(group_id)
+            if request.epoch == LEAVE_EPOCH:
+                self._leave(group_id, group, request.member_id)
+                assert group is not None
+                self._answer(group, ShareHeartbeatAnswer(request.member_id, LEAVE_EPOCH), reply)
+                return
+            if group is None:
+                if request.epoch != JOIN_EPOCH:
+                    raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+                group = ShareGroup(group_id, shard)
+            self._accept(group, request)
+        except KafkaError as error:
+            refuse(error)
+            return
+
+        def proceed() -> None:
+            try:
+                self._answer(group, self._assigned(group, request), reply)
+            except KafkaError as error:
+                refuse(error)
+
+        missing = self._without_state(group)
+        if missing and not group.is_initializing:
+            self._initialize(group, missing, proceed)
+        else:
+            proceed()
+
+    def _accept(self, group: ShareGroup, request: ShareHeartbeat) -> None:
+        """Check the member's epoch and take what it states. Raises KafkaError; then nothing has changed."""
+        known = group.members.get(request.member_id)
+        if known is None:
+            if request.epoch != JOIN_EPOCH:
+                raise unknown_member(group.group_id, request.member_id)
+            most = self._most_members()
+            if len(group.members) >= most:
+                raise KafkaError(
+                    ErrorCode.GROUP_MAX_SIZE_REACHED,
+                    f"The share group has reached its maximum capacity of {most} members.",
+                )
+            _log.info("member joins", group=group.group_id, member=request.member_id, protocol="share")
+            known = ShareMember(request.member_id)
+        elif request.epoch > known.epoch:
+            raise _fenced("greater", request.epoch, known.epoch)
+        elif request.epoch not in (JOIN_EPOCH, known.epoch, known.previous_epoch):
+            raise _fenced("smaller", request.epoch, known.epoch)
+        updated = replace(
+            known,
+            rack_id=known.rack_id if request.rack_id is None else request.rack_id,
+            topics=known.topics if request.topics is None else tuple(sorted(set(request.topics))),
+            client_id=request.client_id,
+            client_host=request.client_host,
+        )
+        if updated == group.members.get(request.member_id):
+            return
+        changes_topics = request.member_id not in group.members or updated.topics != known.topics
+        epoch = group.epoch + 1 if changes_topics else group.epoch
+        # Written now: another heartbeat may be served before state is initialized.
+        self._write(
+            group,
+            [
+                records.member(group.group_id, updated),
+                records.epoch(group.group_id, epoch, group.topics_hash),
+            ],
+        )
+        group.epoch = epoch
+        group.members[request.member_id] = updated
+        self.groups.setdefault(group.group_id, group)
+        self._touch(group, request.member_id)
+
+    def _assigned(self, group: ShareGroup, request: ShareHeartbeat) -> ShareHeartbeatAnswer:
+        """Bring the target and the member up to date. Raises KafkaError."""
+        if group.is_dead:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if request.member_id not in group.members:
+            raise unknown_member(group.group_id, request.member_id)
+        rows = self._retarget(group)
+        member = group.members[request.member_id]
+        assigned = group.target.get(member.member_id, {})
+        changed = dict(assigned) != dict(member.assigned)
+        if changed or member.epoch != group.assignment_epoch:
+            member = replace(
+                member, epoch=group.assignment_epoch, previous_epoch=member.epoch, assigned=assigned
+            )
+            group.members[member.member_id] = member
+            rows.append(records.current(group.group_id, member))
+        if rows:
+            self._write(group, rows)
+        interval = self._touch(group, member.member_id)
+        shows = changed or request.epoch == JOIN_EPOCH or request.epoch != member.epoch
+        return ShareHeartbeatAnswer(
+            member.member_id, member.epoch, interval, member.assigned if shows else None
+        )
+
+    def _retarget(self, group: ShareGroup) -> list[Row]:
+        """Compute the target again if members or topics have changed; returns the records."""
+        rows: list[Row] = []
+        topics = self._assignable(group)
+        topics_hash = _hash(topics)
+        if topics_hash != group.topics_hash:
+            group.topics_hash = topics_hash
+            group.epoch += 1
+            rows.append(records.epoch(group.group_id, group.epoch, topics_hash))
+        if group.assignment_epoch >= group.epoch:
+            return rows
+        target = assign(group.members, topics)
+        for member_id, partitions in target.items():
+            if dict(group.target.get(member_id, {})) != dict(partitions):
+                rows.append(records.target(group.group_id, member_id, partitions))
+        group.target = dict(target)
+        group.assignment_epoch = group.epoch
+        rows.append(records.target_epoch(group.group_id, group.epoch))
+        return rows
+
+    def _assignable(self, group: ShareGroup) -> list[Topic]:
+        found = []
+        for name in group.subscribed():
+            topic = self._topics.find(name)
+            if topic is None:
+                continue
+            known = group.initialized.get(topic.topic_id)
+            ready = known.partitions if known is not None else frozenset()
+            partitions = tuple(index for index in range(topic.partitions) if index in ready)
+            subscribers = tuple(
+                member.member_id for member in group.members.values() if name in member.topics
+            )
+            found.append(Topic(topic.topic_id, partitions, subscribers))
+        return found
+
+    # State of partitions
+
+    def _without_state(self, group: ShareGroup) -> list[tuple[bytes, str, int]]:
+        missing = []
+        for name in group.subscribed():
+            topic = self._topics.find(name)
+            if topic is None:
+                continue
+            known = group.initialized.get(topic.topic_id)
+            ready = known.partitions if known is not None else frozenset()
+            if len(ready) < topic.partitions:
+                missing += [
+                    (topic.topic_id, name, index) for index in range(topic.partitions) if index not in ready
+                ]
+        return missing
+
+    def _initialize(
+        self, group: ShareGroup, missing: Sequence[tuple[bytes, str, int]], done: Callable[[], None]
+    ) -> None:
+        """Have the share coordinator initialize partitions, note those for which it did, and then go on."""
+        group.is_initializing = True
+        waiting = len(missing)
+        made: dict[bytes, tuple[str, set[int]]] = {}
+        epoch = max(1, self._clock.now_ms() // 1000 - _EPOCH_ZERO_SECONDS)
+
+        def settled(topic_id: bytes, name: str, index: int, error: KafkaError | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if error is None:
+                made.setdefault(topic_id, (name, set()))[1].add(index)
+            else:
+                _log.warning(
+                    "state of a share partition not initialized",
+                    group=group.group_id,
+                    topic=name,
+                    partition=index,
+                    error=error.code.name,
+                )
+            if waiting:
+                return
+            group.is_initializing = False
+            if made and not group.is_dead:
+                for each, (topic_name, indexes) in made.items():
+                    before = group.initialized.get(each)
+                    earlier = before.partitions if before is not None else frozenset()
+                    group.initialized[each] = InitializedTopic(topic_name, earlier | indexes)
+                try:
+                    self._write(group, [records.initialized(group.group_id, group.initialized)])
+                except KafkaError as refused:
+                    _log.warning("share group not written", group=group.group_id, error=refused.code.name)
+            done()
+
+        for topic_id, name, index in missing:
+
+            def each_settled(
+                error: KafkaError | None, topic_id: bytes = topic_id, name: str = name, index: int = index
+            ) -> None:
+                settled(topic_id, name, index, error)
+
+            key = ShareKey(group.group_id, topic_id, index)
+            self._keeper.initialize(key, epoch, UNINITIALIZED, each_settled)
+
+    # Leaving, and timeouts
+
+    def _leave(self, group_id: str, group: ShareGroup | None, member_id: str) -> None:
+        """Raises KafkaError."""
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        if member_id not in group.members:
+            raise unknown_member(group_id, member_id)
+        _log.info("member leaves", group=group_id, member=member_id, protocol="share")
+        self._remove(group, member_id)
+
+    def _remove(self, group: ShareGroup, member_id: str) -> None:
+        """Raises KafkaError; then the member stays."""
+        rows = records.without_member(group.group_id, member_id)
+        rows.append(records.epoch(group.group_id, group.epoch + 1, group.topics_hash))
+        self._write(group, rows)
+        group.epoch += 1
+        del group.members[member_id]
+        group.target.pop(member_id, None)
+        timer = group.timers.pop(member_id, None)
+        if timer is not None:
+            self._timers.clear(timer)
+
+    def _touch(self, group: ShareGroup, member_id: str) -> int:
+        """Extend a member's session; returns the heartbeat interval."""
+        times: GroupTimes = self._times_of(group.group_id)
+        timer = group.timers.get(member_id)
+        if timer is None:
+            timer = group.timers[member_id] = SessionTimer(group.group_id, member_id)
+        self._timers.set(timer, times.session_timeout_ms / 1000)
+        return times.heartbeat_interval_ms
+
+    def _missed(self, timer: Deadline) -> None:
+        assert isinstance(timer, SessionTimer)
+        group = self.groups.get(timer.group_id)
+        if group is None or group.timers.get(timer.member_id) is not timer:
+            return
+        _log.info(
+            "member removed", group=group.group_id, member=timer.member_id, reason="the session timed out"
+        )
+        try:
+            self._remove(group, timer.member_id)
+        except KafkaError:
+            self._timers.set(
+                timer, 1.0
+            )  # The log refuses for now; a broker that leads no longer drops the group.
+
+    # Administration
+
+    def delete(self, group: ShareGroup, reply: Callable[[int], None]) -> None:
+        """Delete an empty group: first its state, then its records."""
+        keys = self.state_keys(group)
+        waiting = len(keys)
+        failure: KafkaError | None = None
+
+        def finish() -> None:
+            if failure is not None:
+                reply(int(failure.code))
+                return
+            if group.is_dead or group.members:
+                reply(codes.NOT_COORDINATOR if group.is_dead else codes.NON_EMPTY_GROUP)
+                return
+            try:
+                self._write(group, records.without_group(group.group_id))
+            except KafkaError as error:
+                reply(int(error.code))
+                return
+            end, shard = group.end_offset, group.shard
+            self._drop(group)
+            shard.when_committed(end, lambda code, _: reply(code))
+
+        def settled(error: KafkaError | None) -> None:
+            nonlocal waiting, failure
+            waiting -= 1
+            failure = failure or error
+            if not waiting:
+                finish()
+
+        if not keys:
+            finish()
+        for key in keys:
+            self._keeper.delete(key, settled)
+
+    @staticmethod
+    def state_keys(group: ShareGroup) -> list[ShareKey]:
+        return [
+            ShareKey(group.group_id, topic_id, index)
+            for topic_id, topic in group.initialized.items()
+            for index in sorted(topic.partitions)
+        ]
+
+    # The log
+
+    def _write(self, group: ShareGroup, rows: Sequence[Row]) -> None:
+        """Raises KafkaError, as clients get it."""
+        try:
+            group.end_offset = group.shard.write(rows)
+        except KafkaError as error:
+            raise _refused(group.group_id, int(error.code)) from error
+
+    def _answer(self, group: ShareGroup, answer: ShareHeartbeatAnswer, reply: Reply) -> None:
+        def committed(code: int, _: int) -> None:
+            if code == codes.NONE:
+                reply(answer)
+            else:
+                reply(answer._replace(error=_refused(group.group_id, code), assignment=None))
+
+        group.shard.when_committed(group.end_offset, committed)
+
+
+class ShareGroupLoader:
+    """Builds the share groups of a shard from its records. Owned by the loop thread."""
+
+    def __init__(self, shard: Shard, groups: ShareGroups) -> None:
+        self._shard = shard
+        self._groups = groups
+        self._found: dict[str, ShareGroup] = {}
+
+    def replay(self, record: Record) -> None:
+        """Raises ProtocolError."""
+        assert record.key is not None
+        key, value = records.decode(record.key, record.value)
+        group = self._found.get(key.group_id)
+        if group is None:
+            group = self._found[key.group_id] = ShareGroup(key.group_id, self._shard)
+        if not records.apply(group, key, value):
+            del self._found[key.group_id]
+
+    def publish(self) -> Iterator[None]:
+        found, self._found = self._found, {}
+        for group in found.values():
+            if group.epoch:
+                self._groups.resume(group)
+            yield
+
+    def unload(self) -> None:
+        self._found = {}
+        self._groups.unload(self._shard)
+
+
+def unknown_member(group_id: str, member_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}.")
+
+
+def _fenced(relation: str, received: int, known: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The share group member has a {relation} member epoch ({received}) than the one known by the group"
+        f" coordinator ({known}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _refused(group_id: str, code: int) -> KafkaError:
+    if code == ErrorCode.REQUEST_TIMED_OUT:
+        return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return KafkaError(ErrorCode(store_error(group_id, code)))
+
+
+def _hash(topics: Iterable[Topic]) -> int:
+    """Of the topics that members can get: a signed 64-bit number."""
+    text = "|".join(f"{topic.topic_id.hex()}:{topic.partitions}" for topic in topics)
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)

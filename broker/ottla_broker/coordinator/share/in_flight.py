@@ -1,0 +1,345 @@
+"""The records in flight of one share partition: a pure state machine, without clock, log or network.
+
+The offsets from ``start`` (the share-partition start offset, SPSO) to before ``end`` (SPEO) are kept as runs that
+follow each other without gaps: neighbours with the same state, delivery count and lock are one run. All below ``start``
+is done with; all from ``end`` on has not been delivered. ``start`` moves past each prefix of runs in a terminal state.
+
+::
+
+    start                                             end
+      | ACKNOWLEDGED | ACQUIRED by m1 | AVAILABLE, 1 | ...     (the first run would be dropped at once)
+
+Kafka: ``SharePartition``, ``InFlightBatch``, ``InFlightState``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from ottla_broker.coordinator.share.states import NEXT, OUTCOME, TERMINAL, Acknowledge, RecordState
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+
+class Lock(Protocol):
+    """Who has acquired records, and until when; compared by identity."""
+
+    @property
+    def member_id(self) -> str: ...
+
+
+L = TypeVar("L", bound=Lock)
+
+
+class Batch(NamedTuple):
+    """Offsets that share a state, first and last included: what is persisted and handed out."""
+
+    first: int
+    last: int
+    state: RecordState
+    count: int
+
+
+class Acknowledgement(NamedTuple):
+    """What a consumer says of the offsets from ``first`` to ``last``: one type for all of them, or one each."""
+
+    first: int
+    last: int
+    types: Sequence[int]
+
+
+class Run(Generic[L]):
+    """Offsets ``first`` to ``last`` with one state; ``lock`` while they are acquired."""
+
+    __slots__ = ("count", "first", "last", "lock", "state")
+
+    def __init__(self, first: int, last: int, state: RecordState, count: int, lock: L | None = None) -> None:
+        self.first = first
+        self.last = last
+        self.state = state
+        self.count = count
+        self.lock = lock
+
+    def __repr__(self) -> str:
+        return f"<{self.first}-{self.last} {self.state.name} {self.count}>"
+
+
+_first: Callable[[Run[L]], int] = attrgetter("first")
+
+
+def check_acknowledgements(batches: Sequence[Acknowledgement], *, renews: bool) -> None:
+    """Check what needs no state. Raises KafkaError: INVALID_REQUEST (``validateAcknowledgementBatches``).
+
+    ``renews``: the request may renew locks.
+    """
+    previous = -1
+    most = Acknowledge.RENEW if renews else Acknowledge.REJECT
+    for first, last, types in batches:
+        if first > last:
+            raise _invalid(
+                f"Invalid acknowledgement batch: its first offset {first} is after its last, {last}."
+            )
+        if first <= previous:
+            raise _invalid(f"Acknowledgement batches overlap, or are out of order, at offset {first}.")
+        if not types:
+            raise _invalid(f"The acknowledgement batch {first}-{last} has no acknowledge type.")
+        if len(types) not in (1, last - first + 1):
+            raise _invalid(
+                f"The acknowledgement batch {first}-{last} has {len(types)} acknowledge types: give one for all"
+                " offsets, or one for each."
+            )
+        wrong = next((each for each in types if not 0 <= each <= most), None)
+        if wrong is not None:
+            raise _invalid(f"The acknowledgement batch {first}-{last} has the invalid type {wrong}.")
+        previous = last
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+class InFlight(Generic[L]):
+    """The runs of one share partition. Owned by the loop thread.
+
+    Every method that changes what is persisted returns the changed batches; acquiring changes nothing of it.
+    """
+
+    __slots__ = ("_runs", "end", "start")
+
+    def __init__(self, start: int, batches: Iterable[Batch] = ()) -> None:
+        """From the persisted state; offsets between its batches are available, and were never delivered."""
+        self.start = self.end = start
+        self._runs: list[Run[L]] = []
+        for batch in batches:
+            if batch.last < self.end:
+                continue
+            first = max(batch.first, self.end)
+            if first > self.end:
+                self._runs.append(Run(self.end, first - 1, RecordState.AVAILABLE, 0))
+            self._runs.append(Run(first, batch.last, batch.state, batch.count))
+            self.end = batch.last + 1
+        self._advance()
+
+    def __iter__(self) -> Iterator[Run[L]]:
+        return iter(self._runs)
+
+    @property
+    def size(self) -> int:
+        """How many offsets are in flight: what the most locks of a partition are counted by."""
+        return self.end - self.start
+
+    def next_offset(self, most: int) -> int | None:
+        """The first offset that may be acquired; None while ``most`` are in flight and none of them is available."""
+        for run in self._runs:
+            if run.state is RecordState.AVAILABLE:
+                return run.first
+        return self.end if self.size < most else None
+
+    def available(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The ranges within ``first`` to ``last`` that may be acquired, including what was never delivered."""
+        found = []
+        if first < self.end:
+            at = bisect_right(self._runs, first, key=_first) - 1
+            for run in self._runs[max(at, 0) :]:
+                if run.first > last:
+                    break
+                if run.state is RecordState.AVAILABLE and run.last >= first:
+                    found.append((max(run.first, first), min(run.last, last)))
+        beyond = max(first, self.end)
+        if beyond <= last:
+            if found and found[-1][1] == beyond - 1:
+                found[-1] = (found[-1][0], last)
+            else:
+                found.append((beyond, last))
+        return found
+
+    def acquire(self, ranges: Iterable[tuple[int, int]], lock: L) -> list[Batch]:
+        """Acquire every available offset in ``ranges``, which rise; the batches have the new delivery counts.
+
+        Offsets between ``end`` and a range become available, with no delivery.
+        """
+        acquired: list[Batch] = []
+        for first, last in ranges:
+            self._grow(last)
+            for run in self._cut(first, last):
+                if run.state is RecordState.AVAILABLE:
+                    run.count += 1
+                    self._move(run, RecordState.ACQUIRED, lock)
+                    acquired.append(Batch(run.first, run.last, run.state, run.count))
+        self._merge()
+        return acquired
+
+    def _grow(self, last: int) -> None:
+        if last >= self.end:
+            self._runs.append(Run(self.end, last, RecordState.AVAILABLE, 0))
+            self.end = last + 1
+
+    def archive(self, first: int, last: int) -> list[Batch]:
+        """Archive every available offset from ``first`` to ``last``: no consumer may have it, as it was aborted."""
+        self._grow(last)
+        changed = []
+        for run in self._cut(first, last):
+            if run.state is RecordState.AVAILABLE:
+                self._move(run, RecordState.ARCHIVED)
+                changed.append(Batch(run.first, run.last, run.state, run.count))
+        self._settle()
+        return changed
+
+    def acknowledge(
+        self,
+        batches: Sequence[Acknowledgement],
+        member_id: str,
+        most_deliveries: int,
+        renewed: L | None = None,
+    ) -> list[Batch]:
+        """Apply a member's acknowledgements, all or none; offsets before ``start`` are done with and ignored.
+
+        ``renewed`` is the lock of the offsets whose type is RENEW. Raises KafkaError: INVALID_RECORD_STATE for an
+        offset that the member hasn't acquired, or no longer has.
+        """
+        for first, last, _ in batches:
+            self._check_held(max(first, self.start), last, member_id)
+        changed: list[Batch] = []
+        for first, last, types in batches:
+            for low, high, kind in _spans(first, last, types):
+                if high < self.start:
+                    continue
+                outcome = OUTCOME[Acknowledge(kind)]
+                for run in self._cut(max(low, self.start), high):
+                    if outcome is None:
+                        run.lock = renewed
+                        continue
+                    self._give_up(run, outcome, most_deliveries)
+                    changed.append(Batch(run.first, run.last, run.state, run.count))
+        self._settle()
+        return changed
+
+    def release(self, lost: Callable[[L], bool], most_deliveries: int) -> list[Batch]:
+        """Release what is acquired under the locks that ``lost`` names: timed out, or their member has gone."""
+        changed = []
+        for run in self._runs:
+            if run.lock is not None and lost(run.lock):
+                self._give_up(run, RecordState.AVAILABLE, most_deliveries)
+                changed.append(Batch(run.first, run.last, run.state, run.count))
+        if changed:
+            self._settle()
+        return changed
+
+    def begin_at(self, offset: int) -> bool:
+        """Move the start to ``offset``, if that is later: the log begins there. Whether it moved."""
+        if offset <= self.start:
+            return False
+        self.start = offset
+        self.end = max(self.end, offset)
+        self._runs = [run for run in self._runs if run.last >= offset]
+        if self._runs and self._runs[0].first < offset:
+            self._runs[0].first = offset
+        self._advance()
+        return True
+
+    def end_at(self, offset: int) -> bool:
+        """Forget what is from ``offset`` on, if anything: the log ends there. Whether anything was."""
+        if offset >= self.end:
+            return False
+        self._runs = [run for run in self._runs if run.first < offset]
+        if self._runs and self._runs[-1].last >= offset:
+            self._runs[-1].last = offset - 1
+        self.end = offset
+        self.start = min(self.start, offset)
+        return True
+
+    def completed(self) -> int:
+        """How many offsets in flight are in a terminal state."""
+        return sum(run.last - run.first + 1 for run in self._runs if run.state in TERMINAL)
+
+    def _check_held(self, first: int, last: int, member_id: str) -> None:
+        if first > last:
+            return
+        if last >= self.end:
+            raise _not_held(last)
+        at = bisect_right(self._runs, first, key=_first) - 1
+        for run in self._runs[at:]:
+            if run.first > last:
+                return
+            if run.lock is None or run.lock.member_id != member_id:
+                raise _not_held(max(run.first, first))
+
+    @staticmethod
+    def _move(run: Run[L], state: RecordState, lock: L | None = None) -> None:
+        if state not in NEXT[run.state]:
+            raise RuntimeError(f"a record that is {run.state.name} cannot become {state.name}")
+        run.state = state
+        run.lock = lock
+
+    def _give_up(self, run: Run[L], outcome: RecordState, most_deliveries: int) -> None:
+        if outcome is RecordState.AVAILABLE and run.count >= most_deliveries:
+            outcome = RecordState.ARCHIVED
+        self._move(run, outcome)
+
+    def _cut(self, first: int, last: int) -> list[Run[L]]:
+        """The runs of exactly the offsets from ``first`` to ``last``, cut where needed."""
+        if first > last or not self._runs:
+            return []
+        low = self._cut_at(first)
+        high = self._cut_at(last + 1)
+        return self._runs[low:high]
+
+    def _cut_at(self, offset: int) -> int:
+        """Make ``offset`` the first one of a run; returns that run's index."""
+        runs = self._runs
+        if offset >= self.end:
+            return len(runs)
+        at = bisect_right(runs, offset, key=_first) - 1
+        if at < 0:
+            return 0
+        run = runs[at]
+        if run.first == offset:
+            return at
+        runs.insert(at + 1, Run(offset, run.last, run.state, run.count, run.lock))
+        run.last = offset - 1
+        return at + 1
+
+    def _settle(self) -> None:
+        self._advance()
+        self._merge()
+
+    def _advance(self) -> None:
+        runs = self._runs
+        done = 0
+        while done < len(runs) and runs[done].state in TERMINAL:
+            done += 1
+        if done:
+            self.start = runs[done - 1].last + 1
+            del runs[:done]
+
+    def _merge(self) -> None:
+        merged: list[Run[L]] = []
+        for run in self._runs:
+            if merged:
+                before = merged[-1]
+                if before.state is run.state and before.count == run.count and before.lock is run.lock:
+                    before.last = run.last
+                    continue
+            merged.append(run)
+        self._runs = merged
+
+
+def _not_held(offset: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_RECORD_STATE,
+        f"The record at offset {offset} cannot be acknowledged: the member has not acquired it, or no longer has it.",
+    )
+
+
+def _spans(first: int, last: int, types: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """The offsets of an acknowledgement, as spans of one type."""
+    if len(types) == 1:
+        yield first, last, types[0]
+        return
+    begin = 0
+    for at in range(1, len(types) + 1):
+        if at == len(types) or types[at] != types[begin]:
+            yield first + begin, first + at - 1, types[begin]
+            begin = at

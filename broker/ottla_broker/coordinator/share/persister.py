@@ -1,0 +1,151 @@
+"""How leaders of partitions and the group coordinator reach the share coordinator. Kafka: ``Persister``.
+
+A request is repeated while the coordinator loads or moves, up to a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from ottla_broker.clock import Clock
+from ottla_broker.coordinator.share.in_flight import Batch
+from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState
+from ottla_broker.coordinator.share.state_coordinator import Read, Settled
+from ottla_broker.events import get_logger
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+_log = get_logger()
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS: Final = 10.0
+"""How long a request is repeated."""
+_PAUSE_SECONDS: Final = 0.05
+_AGAIN: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+class Coordinators(Protocol):
+    """The share coordinators: the requests of :class:`.ShareStateCoordinator`, to the one that serves a key."""
+
+    def initialize(self, key: ShareKey, epoch: int, start: int, settled: Settled) -> None: ...
+    def read(self, key: ShareKey, leader_epoch: int, read: Read) -> None: ...
+    def write(
+        self,
+        key: ShareKey,
+        epoch: int,
+        leader_epoch: int,
+        start: int,
+        completed: int,
+        changes: Sequence[Batch],
+        settled: Settled,
+    ) -> None: ...
+    def delete(self, key: ShareKey, settled: Settled) -> None: ...
+    def summary(self, key: ShareKey, read: Read) -> None: ...
+
+
+class Persister:
+    """Owned by the loop thread. Each callback is called exactly once, unless the broker stops first.
+
+    ``ensure_topic`` creates ``__share_group_state`` unless it exists.
+    """
+
+    def __init__(
+        self, coordinators: Coordinators, ensure_topic: Callable[[], Awaitable[object]], clock: Clock
+    ) -> None:
+        self._coordinators = coordinators
+        self._ensure_topic = ensure_topic
+        self._clock = clock
+        self._has_topic = False
+        self._closed = False
+        self._making: asyncio.Future[None] | None = None
+        self._waiting: list[Callable[[], None]] = []
+
+    def initialize(self, key: ShareKey, epoch: int, start: int, settled: Settled) -> None:
+        self._try(partial(self._coordinators.initialize, key, epoch, start), settled)
+
+    def read(self, key: ShareKey, leader_epoch: int, read: Read) -> None:
+        self._try(partial(self._coordinators.read, key, leader_epoch), read)
+
+    def write(
+        self,
+        key: ShareKey,
+        epoch: int,
+        leader_epoch: int,
+        start: int,
+        completed: int,
+        changes: Sequence[Batch],
+        settled: Settled,
+    ) -> None:
+        self._try(
+            partial(self._coordinators.write, key, epoch, leader_epoch, start, completed, changes), settled
+        )
+
+    def delete(self, key: ShareKey, settled: Settled) -> None:
+        self._try(partial(self._coordinators.delete, key), settled)
+
+    def summary(self, key: ShareKey, read: Read) -> None:
+        self._try(partial(self._coordinators.summary, key), read)
+
+    async def close(self) -> None:
+        self._closed = True
+        self._waiting.clear()
+        if self._making is not None:
+            self._making.cancel()
+            await asyncio.wait([self._making])
+
+    def _try(
+        self,
+        request: Callable[[Callable[[T], None]], None],
+        reply: Callable[[T], None],
+    ) -> None:
+        until = self._clock.monotonic() + PATIENCE_SECONDS
+
+        def attempt() -> None:
+            if not self._closed:
+                request(answered)
+
+        def answered(answer: T) -> None:
+            if (
+                isinstance(answer, KafkaError)
+                and answer.code in _AGAIN
+                and self._clock.monotonic() < until
+                and not self._closed
+            ):
+                self._clock.call_later(_PAUSE_SECONDS, attempt)
+            else:
+                reply(answer)
+
+        if self._has_topic:
+            attempt()
+            return
+        self._waiting.append(attempt)
+        if self._making is None:
+            self._making = asyncio.ensure_future(self._make_topic())
+
+    async def _make_topic(self) -> None:
+        try:
+            await self._ensure_topic()
+            self._has_topic = True
+        except KafkaError as error:
+            # The requests fail by themselves after their time; the next one tries again.
+            _log.warning("topic of share groups not made", error=error.code.name, reason=error.message)
+        self._making = None
+        waiting, self._waiting = self._waiting, []
+        for attempt in waiting:
+            attempt()
+
+
+def shown(answer: ShareState | KafkaError) -> ShareState:
+    """The state. Raises KafkaError."""
+    if isinstance(answer, KafkaError):
+        raise answer
+    return answer

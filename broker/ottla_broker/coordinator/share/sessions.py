@@ -1,0 +1,121 @@
+"""Share sessions: which partitions a member fetches from this broker. Kafka: ``ShareSessionCache``, ``ShareSession``.
+
+A session belongs to a connection. When either ends, what the member has acquired is released. Epochs::
+
+    0               begins a session, in place of an earlier one of the member
+    1, 2, ...       go up by one with each request; after the largest follows 1
+    -1              ends the session
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ottla_broker.coordinator.share.share_partition import SharePartition
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+INITIAL, FINAL = 0, -1
+_LARGEST: Final = 0x7FFF_FFFF
+
+Place = tuple[bytes, int]
+"""A partition by topic id and index."""
+
+
+class ShareSession:
+    """Owned by the loop thread.
+
+    Attributes:
+        epoch: that the next request has to name.
+        places: the partitions, in the order in which the next fetch tries them.
+        shares: the share partitions that it uses.
+        ended: a fetch that still waits for it gets nothing.
+    """
+
+    __slots__ = ("connection_id", "ended", "epoch", "group_id", "member_id", "places", "shares")
+
+    def __init__(self, group_id: str, member_id: str, connection_id: str) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.connection_id = connection_id
+        self.epoch = 1
+        self.ended = False
+        self.places: dict[Place, None] = {}
+        self.shares: set[SharePartition] = set()
+
+    def change(self, added: Iterable[Place], forgotten: Iterable[Place]) -> None:
+        for place in added:
+            self.places[place] = None
+        for place in forgotten:
+            self.places.pop(place, None)
+
+    def rotate(self) -> None:
+        """Begin with another partition next time, so that none is starved."""
+        if len(self.places) > 1:
+            first = next(iter(self.places))
+            del self.places[first]
+            self.places[first] = None
+
+    def use(self, share: SharePartition) -> None:
+        self.shares.add(share)
+        share.users.add(self)
+
+    def end(self) -> None:
+        """Release what the member has."""
+        self.ended = True
+        shares, self.shares = self.shares, set()
+        for share in shares:
+            share.release(self.member_id)
+            share.left_by(self)
+
+
+class ShareSessions:
+    """Owned by the loop thread. ``most()`` is the largest number of sessions."""
+
+    def __init__(self, most: Callable[[], int]) -> None:
+        self._most = most
+        self._sessions: dict[tuple[str, str], ShareSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, group_id: str, member_id: str, connection_id: str) -> ShareSession:
+        """Begin a session. Raises KafkaError: SHARE_SESSION_LIMIT_REACHED."""
+        self.end(group_id, member_id)
+        most = self._most()
+        if len(self._sessions) >= most:
+            raise KafkaError(
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+                f"This broker has {most} share sessions, the most that group.share.max.share.sessions allows.",
+            )
+        session = self._sessions[group_id, member_id] = ShareSession(group_id, member_id, connection_id)
+        return session
+
+    def find(self, group_id: str, member_id: str, epoch: int, connection_id: str) -> ShareSession:
+        """The session, whose epoch goes up; ``epoch`` may be FINAL.
+
+        Raises KafkaError: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.
+        """
+        session = self._sessions.get((group_id, member_id))
+        if session is None or session.connection_id != connection_id:
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
+        if epoch == FINAL:
+            return session
+        if epoch != session.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+                f"The share session's next epoch is {session.epoch}, not {epoch}.",
+            )
+        session.epoch = 1 if epoch == _LARGEST else epoch + 1
+        return session
+
+    def end(self, group_id: str, member_id: str) -> None:
+        session = self._sessions.pop((group_id, member_id), None)
+        if session is not None:
+            session.end()
+
+    def disconnected(self, group_id: str, member_id: str, connection_id: str) -> None:
+        """A connection has closed: its session ends, if it is still the member's."""
+        session = self._sessions.get((group_id, member_id))
+        if session is not None and session.connection_id == connection_id:
+            self.end(group_id, member_id)

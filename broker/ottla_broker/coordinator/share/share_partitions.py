@@ -1,0 +1,68 @@
+"""The share partitions of the partitions that this broker leads. Kafka: ``SharePartitionManager``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla_broker.clock import Clock
+from ottla_broker.coordinator.deadlines import Deadline, Deadlines
+from ottla_broker.coordinator.share.persister import Persister
+from ottla_broker.coordinator.share.settings import SettingsOf
+from ottla_broker.coordinator.share.share_partition import AcquisitionLock, SharePartition
+from ottla_broker.coordinator.share.state_batches import ShareKey
+from ottla_broker.replica.partition import Partition
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+
+class SharePartitions:
+    """Owned by the loop thread. A listener of the replica manager (``on_leader``, ``on_stop``)."""
+
+    def __init__(self, persister: Persister, settings_of: SettingsOf, clock: Clock) -> None:
+        self.settings_of = settings_of
+        self._persister = persister
+        self._clock = clock
+        self._locks = Deadlines(clock, _timed_out)
+        self._found: dict[ShareKey, SharePartition] = {}
+
+    def find(self, key: ShareKey) -> SharePartition | None:
+        return self._found.get(key)
+
+    def get(self, key: ShareKey, partition: Partition) -> SharePartition:
+        """The share partition, which may have to be loaded first. Raises KafkaError: this broker doesn't lead."""
+        partition.check_leader()
+        found = self._found.get(key)
+        if found is not None:
+            if found.partition is partition and found.leader_epoch == partition.leader_epoch:
+                return found
+            found.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        found = self._found[key] = SharePartition(
+            key, partition, self._persister, self.settings_of, self._clock, self._locks, self._forget
+        )
+        found.load()
+        return found
+
+    def _forget(self, share: SharePartition) -> None:
+        if self._found.get(share.key) is share:
+            del self._found[share.key]
+
+    def on_leader(self, partition: Partition) -> None:
+        """A new epoch: the state is read again, so that earlier leaders are fenced."""
+        self._close(
+            lambda share: share.partition is partition and share.leader_epoch != partition.leader_epoch
+        )
+
+    def on_stop(self, topic: str, partition: int) -> None:
+        self._close(lambda share: share.partition.topic == topic and share.key.partition == partition)
+
+    def close(self) -> None:
+        self._close(lambda _: True)
+        self._locks.close()
+
+    def _close(self, chosen: Callable[[SharePartition], bool]) -> None:
+        for share in [each for each in self._found.values() if chosen(each)]:
+            share.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+
+def _timed_out(lock: Deadline) -> None:
+    assert isinstance(lock, AcquisitionLock)
+    lock.partition.lock_timed_out(lock)

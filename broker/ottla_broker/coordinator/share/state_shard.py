@@ -1,0 +1,197 @@
+"""The share partitions of one partition of ``__share_group_state``: the state machine in a coordinator's shard.
+
+The log has a snapshot of each share partition, then updates: the batches that changed. After so many updates the next
+change is a snapshot again, so that what comes before the oldest needed snapshot can be deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from ottla_broker.coordinator.shard import Shard
+from ottla_broker.coordinator.share.in_flight import Batch
+from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState, merged, overlay, trim
+from ottla_broker.coordinator.share.states import RecordState
+from ottla_protocol.errors import ProtocolError
+from ottla_protocol.messages.share_state_records import (
+    ShareSnapshotKey,
+    ShareSnapshotValue,
+    ShareUpdateKey,
+    ShareUpdateValue,
+    StateBatch,
+)
+from ottla_protocol.records.batch import BatchHeader
+from ottla_protocol.records.record import Record
+from ottla_protocol.versioned import decode_versioned, encode_versioned, peek_version
+
+SNAPSHOT, UPDATE = 0, 1
+
+Row = tuple[bytes, bytes | None]
+
+
+class PartitionState:
+    """One share partition, as the coordinator holds it.
+
+    Attributes:
+        offset: of its last snapshot in the log; what is older isn't needed for it.
+        updates: records since that snapshot.
+    """
+
+    __slots__ = (
+        "batches",
+        "completed",
+        "created_ms",
+        "epoch",
+        "leader_epoch",
+        "offset",
+        "snapshot_epoch",
+        "start",
+        "updates",
+    )
+
+    def __init__(self, epoch: int, start: int, created_ms: int) -> None:
+        self.epoch = epoch
+        self.leader_epoch = -1
+        self.start = start
+        self.batches: list[Batch] = []
+        self.completed = -1
+        self.created_ms = created_ms
+        self.snapshot_epoch = 0
+        self.updates = 0
+        self.offset = -1
+
+    def shown(self) -> ShareState:
+        return ShareState(self.epoch, self.leader_epoch, self.start, merged(self.batches), self.completed)
+
+    def change(self, leader_epoch: int, start: int, completed: int, changes: list[Batch]) -> None:
+        """Apply an update; a ``start`` of -1 stays as it was."""
+        self.leader_epoch = max(self.leader_epoch, leader_epoch)
+        if start >= 0:
+            self.start = start
+        self.completed = completed
+        overlay(self.batches, changes)
+        trim(self.batches, self.start)
+
+
+class StateShard:
+    """Owned by the loop thread. See :class:`~ottla_broker.coordinator.shard.StateMachine`.
+
+    Attributes:
+        end: the log's end after the last record written here.
+        pruned_at: what lay before this offset at the last pruning is behind.
+    """
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self.states: dict[ShareKey, PartitionState] = {}
+        self.end = 0
+        self.pruned_at = 0
+
+    def replay(self, record: Record, batch: BatchHeader) -> None:
+        if record.key is None:
+            raise ProtocolError("a record without a key")
+        kind = peek_version(record.key)
+        if kind == SNAPSHOT:
+            snapshot_key = decode_versioned(ShareSnapshotKey, record.key)
+            key = ShareKey(snapshot_key.group_id, bytes(snapshot_key.topic_id), snapshot_key.partition)
+            if record.value is None:
+                self.states.pop(key, None)
+            else:
+                self._replay_snapshot(key, decode_versioned(ShareSnapshotValue, record.value), record.offset)
+        elif kind == UPDATE:
+            update_key = decode_versioned(ShareUpdateKey, record.key)
+            key = ShareKey(update_key.group_id, bytes(update_key.topic_id), update_key.partition)
+            if record.value is not None and key in self.states:
+                self._replay_update(self.states[key], decode_versioned(ShareUpdateValue, record.value))
+        else:
+            raise ProtocolError(f"no record of share groups has a key of version {kind}")
+
+    def _replay_snapshot(self, key: ShareKey, value: ShareSnapshotValue, offset: int) -> None:
+        state = PartitionState(value.state_epoch, value.start_offset, value.create_timestamp)
+        state.leader_epoch = value.leader_epoch
+        state.completed = value.delivery_complete_count
+        state.snapshot_epoch = value.snapshot_epoch
+        state.offset = offset
+        state.batches = _batches(value.state_batches)
+        self.states[key] = state
+
+    @staticmethod
+    def _replay_update(state: PartitionState, value: ShareUpdateValue) -> None:
+        if value.snapshot_epoch < state.snapshot_epoch:
+            return
+        state.change(
+            value.leader_epoch,
+            value.start_offset,
+            value.delivery_complete_count,
+            _batches(value.state_batches),
+        )
+        state.updates += 1
+
+    def replay_marker(self, record: Record, batch: BatchHeader) -> None:
+        """There are no transactions here."""
+
+    def publish(self) -> Iterator[None]:
+        yield from ()
+
+    def unload(self) -> None:
+        self.states = {}
+
+
+def snapshot(key: ShareKey, state: PartitionState, now_ms: int) -> Row:
+    value = ShareSnapshotValue(
+        snapshot_epoch=state.snapshot_epoch,
+        state_epoch=state.epoch,
+        leader_epoch=state.leader_epoch,
+        start_offset=state.start,
+        delivery_complete_count=state.completed,
+        create_timestamp=state.created_ms,
+        write_timestamp=now_ms,
+        state_batches=_encoded(merged(state.batches)),
+    )
+    return encode_versioned(_key(ShareSnapshotKey, key), SNAPSHOT), encode_versioned(value, 0)
+
+
+def update(key: ShareKey, state: PartitionState, start: int, completed: int, changes: list[Batch]) -> Row:
+    value = ShareUpdateValue(
+        snapshot_epoch=state.snapshot_epoch,
+        leader_epoch=state.leader_epoch,
+        start_offset=start,
+        delivery_complete_count=completed,
+        state_batches=_encoded(changes),
+    )
+    return encode_versioned(_key(ShareUpdateKey, key), UPDATE), encode_versioned(value, 0)
+
+
+def tombstone(key: ShareKey) -> Row:
+    return encode_versioned(_key(ShareSnapshotKey, key), SNAPSHOT), None
+
+
+_K = TypeVar("_K", ShareSnapshotKey, ShareUpdateKey)
+
+
+def _key(cls: type[_K], key: ShareKey) -> _K:
+    return cls(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
+
+
+def _encoded(batches: list[Batch]) -> list[StateBatch]:
+    return [
+        StateBatch(
+            first_offset=each.first,
+            last_offset=each.last,
+            delivery_state=int(each.state),
+            delivery_count=each.count,
+        )
+        for each in batches
+    ]
+
+
+def _batches(batches: list[StateBatch]) -> list[Batch]:
+    """Raises ProtocolError for a state that isn't one."""
+    try:
+        return [
+            Batch(each.first_offset, each.last_offset, RecordState(each.delivery_state), each.delivery_count)
+            for each in batches
+        ]
+    except ValueError as error:
+        raise ProtocolError(str(error)) from error

@@ -1,0 +1,82 @@
+"""ShareAcknowledge (key 79), versions 1-2: acknowledge acquired records of a share group (KIP-932).
+
+The response waits until the acknowledgements are persisted. Version 2 can renew locks (KIP-1222).
+"""
+
+from __future__ import annotations
+
+from ottla_broker.coordinator.share.in_flight import Acknowledgement
+from ottla_broker.coordinator.share.sessions import INITIAL, Place
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.share_requests import (
+    AckResults,
+    acknowledge,
+    acknowledgements,
+    check_member,
+    endpoints,
+    finish,
+    leader_of,
+    services,
+)
+from ottla_broker.network.pending_response import PendingResponse
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.share_acknowledge import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
+
+
+def handle(
+    ctx: RequestContext, request: ShareAcknowledgeRequest
+) -> PendingResponse | ShareAcknowledgeResponse:
+    epoch = request.share_session_epoch
+    try:
+        group_id, member_id = check_member(ctx, request.group_id, request.member_id)
+        if epoch == INITIAL:
+            raise KafkaError(
+                ErrorCode.INVALID_SHARE_SESSION_EPOCH, "A share session begins with a ShareFetch."
+            )
+        session = services(ctx).sessions.find(group_id, member_id, epoch, ctx.connection.id)
+    except KafkaError as error:
+        return ShareAcknowledgeResponse(error_code=error.code, error_message=error.message)
+    wanted: dict[Place, list[Acknowledgement]] = {
+        (bytes(topic.topic_id), each.partition_index): acknowledgements(each.acknowledgement_batches)
+        for topic in request.topics
+        for each in topic.partitions
+    }
+    pending = PendingResponse()
+
+    def done(results: AckResults) -> None:
+        finish(ctx, session, epoch)
+        lock_ms = services(ctx).partitions.settings_of(group_id).lock_ms
+        if not pending.done:
+            pending.complete(_response(ctx, results, lock_ms))
+
+    acknowledge(ctx, session, wanted, request.is_renew_ack, done)
+    return pending
+
+
+def _response(ctx: RequestContext, results: AckResults, lock_ms: int) -> ShareAcknowledgeResponse:
+    topics: dict[bytes, ShareAcknowledgeTopicResponse] = {}
+    leaders: list[int] = []
+    for place, error in results.items():
+        data = PartitionData(partition_index=place[1])
+        if error is not None:
+            data.error_code = error.code
+            data.error_message = error.message
+            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                leader = leader_of(ctx, place, LeaderIdAndEpoch)
+                if leader is not None:
+                    data.current_leader = leader
+                    leaders.append(leader.leader_id)
+        topic = topics.setdefault(place[0], ShareAcknowledgeTopicResponse(topic_id=place[0]))
+        topic.partitions.append(data)
+    return ShareAcknowledgeResponse(
+        acquisition_lock_timeout_ms=lock_ms,
+        responses=list(topics.values()),
+        node_endpoints=endpoints(ctx, leaders, NodeEndpoint),
+    )

@@ -1,0 +1,73 @@
+"""ShareGroupDescribe (key 77), version 1: share groups with their members and assignments (KIP-932)."""
+
+from __future__ import annotations
+
+from ottla_broker.coordinator.group.modern.topics import TopicsView
+from ottla_broker.coordinator.group.share.assignor import ASSIGNOR
+from ottla_broker.coordinator.group.share.group import ShareMember
+from ottla_broker.handlers.context import NOT_ASKED, RequestContext
+from ottla_protocol.acls import AclResource
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.share_group_describe import (
+    Assignment,
+    DescribedGroup,
+    Member,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    TopicPartitions,
+)
+
+
+def handle(ctx: RequestContext, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
+    return ShareGroupDescribeResponse(
+        groups=[
+            _describe(ctx, group_id, request.include_authorized_operations)
+            for group_id in dict.fromkeys(request.group_ids)
+        ]
+    )
+
+
+def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> DescribedGroup:
+    if not ctx.authorize(AclResource.GROUP, group_id):
+        return DescribedGroup(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
+    groups = ctx.services.groups
+    try:
+        group = groups.describe_share_group(group_id)
+    except KafkaError as error:
+        return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
+    assert groups.shares is not None
+    topics = groups.shares.topics
+    members = [_member(each, topics) for each in group.members.values()]
+    names = {each.topic_name for member in members for each in member.assignment.topic_partitions}
+    if not all(ctx.shows(AclResource.TOPIC, name) for name in names):
+        return DescribedGroup(
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            error_message="The group has described topic(s) that the client is not authorized to describe.",
+            group_id=group_id,
+        )
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=ASSIGNOR,
+        members=members,
+        authorized_operations=ctx.operations(AclResource.GROUP, group_id) if with_operations else NOT_ASKED,
+    )
+
+
+def _member(member: ShareMember, topics: TopicsView) -> Member:
+    assigned = []
+    for topic_id, indexes in member.assigned.items():
+        name = topics.name_of(topic_id)
+        if name is not None:
+            assigned.append(TopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(indexes)))
+    return Member(
+        member_id=member.member_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        assignment=Assignment(topic_partitions=assigned),
+    )

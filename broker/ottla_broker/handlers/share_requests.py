@@ -1,0 +1,149 @@
+"""What ShareFetch and ShareAcknowledge share: sessions, acknowledgements, and where partitions are led."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from ottla_broker.coordinator.share.in_flight import Acknowledgement, check_acknowledgements
+from ottla_broker.coordinator.share.sessions import FINAL, Place, ShareSession
+from ottla_broker.coordinator.share.share_partition import SharePartition
+from ottla_broker.coordinator.share.state_batches import ShareKey
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.share_services import ShareServices
+from ottla_broker.metadata.cache import NO_LEADER
+from ottla_broker.replica.partition import Partition
+from ottla_protocol.acls import AclResource
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+AckResults = dict[Place, KafkaError | None]
+"""What became of each partition's acknowledgements."""
+
+
+class _Batch(Protocol):
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def acknowledge_types(self) -> Sequence[int]: ...
+
+
+def acknowledgements(batches: Iterable[_Batch]) -> list[Acknowledgement]:
+    return [Acknowledgement(each.first_offset, each.last_offset, each.acknowledge_types) for each in batches]
+
+
+def services(ctx: RequestContext) -> ShareServices:
+    found = ctx.services.shares
+    assert found is not None
+    return found
+
+
+def check_member(ctx: RequestContext, group_id: str | None, member_id: str | None) -> tuple[str, str]:
+    """The group and the member. Raises KafkaError: the request names none, or may not read for the group."""
+    if not group_id or not member_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The group id and the member id must be given.")
+    if not ctx.authorize(AclResource.GROUP, group_id):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return group_id, member_id
+
+
+def find_partition(ctx: RequestContext, place: Place) -> Partition:
+    """The partition, if this broker leads it and the client may read it. Raises KafkaError."""
+    topic_id, index = place
+    name = ctx.services.replicas.topic_name(topic_id)
+    if name is None and (topic := ctx.services.metadata.topic_by_id(topic_id)) is not None:
+        name = topic.name
+    if name is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    partition = ctx.partition(name, index)
+    partition.check_leader()
+    return partition
+
+
+def share_of(ctx: RequestContext, session: ShareSession, place: Place) -> SharePartition:
+    """The share partition, used by the session from now on. Raises KafkaError."""
+    partition = find_partition(ctx, place)
+    share = services(ctx).partitions.get(ShareKey(session.group_id, *place), partition)
+    session.use(share)
+    return share
+
+
+def acknowledge(
+    ctx: RequestContext,
+    session: ShareSession,
+    wanted: Mapping[Place, Sequence[Acknowledgement]],
+    renews: bool,
+    done: Callable[[AckResults], None],
+) -> None:
+    """Apply acknowledgements; ``done`` is called once, when all are persisted or refused."""
+    results: AckResults = {}
+    waiting = len(wanted)
+    if not waiting:
+        done(results)
+        return
+
+    def settle(place: Place, error: KafkaError | None) -> None:
+        nonlocal waiting
+        results[place] = error
+        waiting -= 1
+        if not waiting:
+            done(results)
+
+    for place, batches in wanted.items():
+        try:
+            check_acknowledgements(batches, renews=renews)
+            find_partition(ctx, place)
+            share = services(ctx).partitions.find(ShareKey(session.group_id, *place))
+            if share is None:
+                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The member has acquired nothing here.")
+        except KafkaError as error:
+            settle(place, error)
+        else:
+
+            def replied(error: KafkaError | None, place: Place = place) -> None:
+                settle(place, error)
+
+            share.acknowledge(session.member_id, batches, replied)
+
+
+def finish(ctx: RequestContext, session: ShareSession, epoch: int) -> None:
+    """End the session if the request's epoch says so."""
+    if epoch == FINAL:
+        ctx.connection.on_close.pop((session.group_id, session.member_id), None)
+        services(ctx).sessions.end(session.group_id, session.member_id)
+
+
+def own_session(ctx: RequestContext, session: ShareSession) -> None:
+    """Have the session end with its connection."""
+    sessions = services(ctx).sessions
+
+    def closed() -> None:
+        sessions.disconnected(session.group_id, session.member_id, session.connection_id)
+
+    # By the member, so that a connection on which sessions begin again and again keeps one of each member.
+    ctx.connection.on_close[session.group_id, session.member_id] = closed
+
+
+L = TypeVar("L")
+E = TypeVar("E")
+
+
+def leader_of(ctx: RequestContext, place: Place, make: Callable[..., L]) -> L | None:
+    """The partition's leader as this broker knows it, for a client that went to the wrong one."""
+    topic = ctx.services.metadata.topic_by_id(place[0])
+    info = None if topic is None else topic.partitions.get(place[1])
+    if info is None or info.leader == NO_LEADER:
+        return None
+    return make(leader_id=info.leader, leader_epoch=info.leader_epoch)
+
+
+def endpoints(ctx: RequestContext, leaders: Iterable[int], make: Callable[..., E]) -> list[E]:
+    """The addresses of brokers on the client's listener."""
+    made = []
+    for broker_id in dict.fromkeys(leaders):
+        broker = ctx.services.metadata.brokers.get(broker_id)
+        if broker is not None:
+            host, port = broker.listeners.get(ctx.connection.listener, (broker.host, broker.port))
+            made.append(make(node_id=broker_id, host=host, port=port, rack=broker.rack))
+    return made
