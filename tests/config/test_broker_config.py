@@ -259,7 +259,10 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
             {"group_consumer_migration_policy": "sideways"},
             "group.consumer.migration.policy: 'sideways' is not allowed",
         ),
-        ({"group_share_enable": "true"}, "group.share.enable: Share groups are not built yet."),
+        (
+            {"group_share_heartbeat_interval_ms": "1"},
+            "group.share.heartbeat.interval.ms: is 1, and must be between group.share.min.heartbeat.interval.ms (5000)",
+        ),
         (
             {"listener_name_plaintext_num_network_threads": "5"},
             "listener.name.plaintext.num.network.threads: num.network.threads can't be set for a single listener",

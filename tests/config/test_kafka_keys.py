@@ -19,6 +19,8 @@ KAFKA = {(row[0], row[1]): row[2:] for row in ROWS}
 OUR_OWN_DEFAULTS = {
     "group.consumer.migration.policy",
     "group.coordinator.rebalance.protocols",
+    "group.share.enable",
+    "group.share.partition.max.record.locks",
     "listeners",
     "log.dir",
     "zookeeper.session.timeout.ms",
@@ -43,6 +45,18 @@ OUR_OWN_KEYS = {
     "zookeeper.digest.user",
     "zookeeper.digest.password",
 }
+KAFKA_4_KEYS = {
+    "group.share.max.share.sessions",
+    "share.coordinator.snapshot.update.records.per.snapshot",
+    "share.coordinator.state.topic.compression.codec",
+    "share.coordinator.state.topic.min.isr",
+    "share.coordinator.state.topic.num.partitions",
+    "share.coordinator.state.topic.prune.interval.ms",
+    "share.coordinator.state.topic.replication.factor",
+    "share.coordinator.state.topic.segment.bytes",
+    "share.coordinator.write.timeout.ms",
+}
+"""Share groups have these since Kafka 4."""
 DYNAMIC_ONLY = {
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",
@@ -59,7 +73,7 @@ def text_of(key: Key[object]) -> str:
 
 
 def test_every_key_is_known_and_no_other() -> None:
-    assert set(all_keys()) - OUR_OWN_KEYS - AUTHORIZERS_KEYS - DYNAMIC_ONLY == {
+    assert set(all_keys()) - OUR_OWN_KEYS - AUTHORIZERS_KEYS - DYNAMIC_ONLY - KAFKA_4_KEYS == {
         name for scope, name in KAFKA if scope == "broker"
     }
     assert set(TOPIC_KEYS) == {name for scope, name in KAFKA if scope == "topic"}
@@ -71,7 +85,7 @@ def test_types_and_defaults_are_kafkas() -> None:
             if name in OUR_OWN_KEYS:
                 assert key.note.startswith("Kafka has no such key"), name
                 continue
-            if name in AUTHORIZERS_KEYS:
+            if name in AUTHORIZERS_KEYS | KAFKA_4_KEYS:
                 continue
             if name in DYNAMIC_ONLY:
                 assert (key.kind, key.default) == (LONG, LONG_MAX)

@@ -14,6 +14,7 @@ from tests.docs.pages import PAGES, ROOT, blocks, inline_code, name, prose, text
 import ottla_client.admin
 import ottla_client.sync
 from ottla_broker.config.broker import BrokerConfig, all_keys
+from ottla_broker.config.group_configs import GROUP_KEYS
 from ottla_broker.config.properties import read_properties
 from ottla_broker.config.topics import TOPIC_KEYS
 from ottla_broker.handlers import IN_CLUSTERS, SERVED
@@ -92,7 +93,7 @@ def test_paths_of_the_repository_exist(page: Path) -> None:
 def test_keys_exist(page: Path) -> None:
     if page == MIGRATION:
         return  # its keys are settings of clients
-    known = all_keys().keys() | TOPIC_KEYS.keys() | NO_KEYS
+    known = all_keys().keys() | TOPIC_KEYS.keys() | GROUP_KEYS.keys() | NO_KEYS
     for code in inline_code(page):
         key, _, _ = code.removeprefix("--set ").partition("=")
         if KEY.fullmatch(key) and not key.startswith(OTHERS) and not key.endswith(SUFFIXES):

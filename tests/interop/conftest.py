@@ -24,6 +24,8 @@ SETTINGS = {
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.initial.rebalance.delay.ms": "0",
+    "group.share.heartbeat.interval.ms": "500",
+    "group.share.min.heartbeat.interval.ms": "100",
 }
 
 MakeTopic = Callable[..., str]

@@ -52,6 +52,8 @@ MAINS = {
         "console-consumer": f"{TOOLS}.consumer.ConsoleConsumer",
         "topics": f"{TOOLS}.TopicCommand",
         "groups": f"{TOOLS}.consumer.group.ConsumerGroupCommand",
+        "share-groups": f"{TOOLS}.consumer.group.ShareGroupCommand",
+        "all-groups": f"{TOOLS}.GroupsCommand",
     },
 }
 

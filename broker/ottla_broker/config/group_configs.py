@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla_broker.config.model import (
@@ -174,41 +174,54 @@ def check_group_configs(config: BrokerConfig, settings: Mapping[str, str]) -> No
     for name, text in settings.items():
         check_group_config(name, text)
     session, heartbeat = group_times(config, settings)
-    _check_times(
-        config, "consumer", ((HEARTBEAT_INTERVAL, heartbeat), (SESSION_TIMEOUT, session)), session, heartbeat
-    )
     share = share_configs(config, settings)
-    _check_times(
-        config,
-        "share",
+    for name, value, least, most in (
         (
-            (SHARE_HEARTBEAT_INTERVAL, share.heartbeat_interval_ms),
-            (SHARE_SESSION_TIMEOUT, share.session_timeout_ms),
-            (SHARE_LOCK_DURATION, share.lock_ms),
+            HEARTBEAT_INTERVAL,
+            heartbeat,
+            config.group_consumer_min_heartbeat_interval_ms,
+            config.group_consumer_max_heartbeat_interval_ms,
         ),
-        share.session_timeout_ms,
-        share.heartbeat_interval_ms,
-    )
-
-
-def _check_times(
-    config: BrokerConfig, kind: str, times: Sequence[tuple[str, int]], session: int, heartbeat: int
-) -> None:
-    """Check times of one kind of group against the broker's limits. Raises InvalidValue."""
-    for name, value in times:
-        what = name.removeprefix(f"{kind}.")
-        attribute = what.replace(".", "_")
-        least = getattr(config, f"group_{kind}_min_{attribute}")
-        most = getattr(config, f"group_{kind}_max_{attribute}")
+        (
+            SESSION_TIMEOUT,
+            session,
+            config.group_consumer_min_session_timeout_ms,
+            config.group_consumer_max_session_timeout_ms,
+        ),
+        (
+            SHARE_HEARTBEAT_INTERVAL,
+            share.heartbeat_interval_ms,
+            config.group_share_min_heartbeat_interval_ms,
+            config.group_share_max_heartbeat_interval_ms,
+        ),
+        (
+            SHARE_SESSION_TIMEOUT,
+            share.session_timeout_ms,
+            config.group_share_min_session_timeout_ms,
+            config.group_share_max_session_timeout_ms,
+        ),
+        (
+            SHARE_LOCK_DURATION,
+            share.lock_ms,
+            config.group_share_min_record_lock_duration_ms,
+            config.group_share_max_record_lock_duration_ms,
+        ),
+    ):
+        kind, _, what = name.partition(".")
         if value < least:
             reason = f"must be greater than or equal to group.{kind}.min.{what} ({least})"
             raise InvalidValue(name, value, reason)
         if value > most:
             reason = f"must be less than or equal to group.{kind}.max.{what} ({most})"
             raise InvalidValue(name, value, reason)
-    if session <= heartbeat:
-        raise InvalidValue(
-            f"{kind}.session.timeout.ms",
-            session,
-            f"must be greater than {kind}.heartbeat.interval.ms ({heartbeat})",
-        )
+    for name, other, longer, shorter in (
+        (SESSION_TIMEOUT, HEARTBEAT_INTERVAL, session, heartbeat),
+        (
+            SHARE_SESSION_TIMEOUT,
+            SHARE_HEARTBEAT_INTERVAL,
+            share.session_timeout_ms,
+            share.heartbeat_interval_ms,
+        ),
+    ):
+        if longer <= shorter:
+            raise InvalidValue(name, longer, f"must be greater than {other} ({shorter})")

@@ -13,7 +13,7 @@ class ShareKeys:
         "Serve share groups (KIP-932).",
         note="Kafka's default is false up to 4.1. A broker in a cluster doesn't serve them yet.",
     )
-    group_share_max_size = integer(200, "The most members of a share group.", between(1, 1000))
+    group_share_max_size: Key[int] = Key(SHORT, 200, "The most members of a share group.", between(1, 1000))
     group_share_session_timeout_ms = integer(
         45000, "The session timeout of a share group's members.", at_least(1)
     )
@@ -50,6 +50,7 @@ class ShareKeys:
         2000,
         "The most records of a partition that are in flight for a group, from the first that isn't done with.",
         between(100, 10000),
+        note="Kafka's default is 200 in 3.9, and 2000 from 4.0 on.",
     )
     group_share_max_share_sessions = integer(
         2000, "The most share sessions, one for each consumer that reads from this broker.", at_least(1)

@@ -168,7 +168,7 @@ class _ShareFetch:
         answer = self._answer(place)
         answer.records = acquired.records
         answer.acquired_records = [
-            AcquiredRecords(first_offset=each.first, last_offset=each.last, delivery_count=each.count)
+            AcquiredRecords(first_offset=each.first, last_offset=each.last, delivery_count=each.deliveries)
             for each in acquired.batches
         ]
 

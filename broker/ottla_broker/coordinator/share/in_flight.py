@@ -39,7 +39,7 @@ class Batch(NamedTuple):
     first: int
     last: int
     state: RecordState
-    count: int
+    deliveries: int
 
 
 class Acknowledgement(NamedTuple):
@@ -118,7 +118,7 @@ class InFlight(Generic[L]):
             first = max(batch.first, self.end)
             if first > self.end:
                 self._runs.append(Run(self.end, first - 1, RecordState.AVAILABLE, 0))
-            self._runs.append(Run(first, batch.last, batch.state, batch.count))
+            self._runs.append(Run(first, batch.last, batch.state, batch.deliveries))
             self.end = batch.last + 1
         self._advance()
 

@@ -180,7 +180,7 @@ def _encoded(batches: list[Batch]) -> list[StateBatch]:
             first_offset=each.first,
             last_offset=each.last,
             delivery_state=int(each.state),
-            delivery_count=each.count,
+            delivery_count=each.deliveries,
         )
         for each in batches
     ]

@@ -1,0 +1,318 @@
+"""Share groups over the wire: heartbeats, sessions, acquired records, acknowledgements, and what a restart keeps."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import pytest
+from tests.support.processes import BrokerProcess
+from tests.support.waiting import wait_for
+from tests.support.wire import Wire
+
+from ottla_client.sync import Producer
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla_protocol.messages.delete_groups import DeleteGroupsRequest
+from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from ottla_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla_protocol.messages.list_groups import ListGroupsRequest
+from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla_protocol.messages.share_acknowledge import (
+    AcknowledgementBatch as AckBatch,
+)
+from ottla_protocol.messages.share_acknowledge import (
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+)
+from ottla_protocol.messages.share_fetch import (
+    AcknowledgementBatch,
+    FetchPartition,
+    FetchTopic,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from ottla_protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from ottla_protocol.messages.share_group_heartbeat import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+
+pytestmark = pytest.mark.ottla_only
+
+_GROUP_RESOURCE = 32
+_numbers = itertools.count()
+
+Acks = Sequence[tuple[int, int, list[int]]]
+
+
+class Member:
+    """A member of a share group with one topic of one partition, on a connection of its own."""
+
+    def __init__(self, port: int, group: str, topic: str, member_id: str = "m1") -> None:
+        self.wire = Wire(port)
+        self.group, self.topic, self.member_id = group, topic, member_id
+        found = self.wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12)
+        self.topic_id = bytes(found.topics[0].topic_id)
+        self.epoch = 0
+
+    def heartbeat(self, epoch: int, topics: list[str] | None = None) -> ShareGroupHeartbeatResponse:
+        request = ShareGroupHeartbeatRequest(
+            group_id=self.group, member_id=self.member_id, member_epoch=epoch, subscribed_topic_names=topics
+        )
+        answer: ShareGroupHeartbeatResponse = self.wire.call(request, 1)
+        return answer
+
+    def join(self) -> Member:
+        self.wire.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group]), 4)
+        answer: list[ShareGroupHeartbeatResponse] = []
+
+        def joined() -> bool:
+            answer[:] = [self.heartbeat(0, [self.topic])]
+            return answer[0].error_code not in (
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                ErrorCode.NOT_COORDINATOR,
+            )
+
+        wait_for(joined, "the member to join")
+        assert answer[0].error_code == 0, answer[0]
+        assert answer[0].assignment is not None
+        assert [list(each.partitions) for each in answer[0].assignment.topic_partitions] == [[0]]
+        return self
+
+    def fetch(
+        self,
+        acks: Acks = (),
+        *,
+        epoch: int | None = None,
+        wait_ms: int = 0,
+        records: int = 100,
+        mode: int = 0,
+    ) -> ShareFetchResponse:
+        request = ShareFetchRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            share_session_epoch=self.epoch if epoch is None else epoch,
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_records=records,
+            batch_size=records,
+            share_acquire_mode=mode,
+            topics=[
+                FetchTopic(
+                    topic_id=self.topic_id,
+                    partitions=[
+                        FetchPartition(
+                            partition_index=0,
+                            acknowledgement_batches=[
+                                AcknowledgementBatch(first_offset=a, last_offset=b, acknowledge_types=types)
+                                for a, b, types in acks
+                            ],
+                        )
+                    ],
+                )
+            ],
+        )
+        answer: ShareFetchResponse = self.wire.call(request, 2)
+        if answer.error_code == 0 and epoch is None:
+            self.epoch += 1
+        return answer
+
+    def acquire(self, acks: Acks = (), **options: int) -> list[tuple[int, int, int]]:
+        """The offsets and delivery counts of what a fetch acquires: the next that brings something."""
+        found: list[tuple[int, int, int]] = []
+
+        def acquired() -> bool:
+            answer = self.fetch(acks, wait_ms=500, **options)
+            assert answer.error_code == 0, answer
+            for topic in answer.responses:
+                for each in topic.partitions:
+                    assert each.error_code in (0, ErrorCode.NOT_LEADER_OR_FOLLOWER), each
+                    found.extend(
+                        (a.first_offset, a.last_offset, a.delivery_count) for a in each.acquired_records
+                    )
+            return bool(found)
+
+        wait_for(acquired, "records to acquire")
+        return found
+
+    def acknowledge(self, acks: Acks, *, epoch: int | None = None) -> ShareAcknowledgeResponse:
+        request = ShareAcknowledgeRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            share_session_epoch=self.epoch if epoch is None else epoch,
+            topics=[
+                AcknowledgeTopic(
+                    topic_id=self.topic_id,
+                    partitions=[
+                        AcknowledgePartition(
+                            partition_index=0,
+                            acknowledgement_batches=[
+                                AckBatch(first_offset=a, last_offset=b, acknowledge_types=types)
+                                for a, b, types in acks
+                            ],
+                        )
+                    ],
+                )
+            ],
+        )
+        answer: ShareAcknowledgeResponse = self.wire.call(request, 2)
+        if answer.error_code == 0 and epoch is None:
+            self.epoch += 1
+        return answer
+
+    def outcome(self, acks: Acks) -> int:
+        """The error code of an acknowledgement's partition."""
+        answer = self.acknowledge(acks)
+        assert answer.error_code == 0
+        return answer.responses[0].partitions[0].error_code
+
+    def close(self) -> None:
+        self.wire.socket.close()
+
+    def __enter__(self) -> Member:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def configure(wire: Wire, group: str, **settings: str) -> None:
+    resource = AlterConfigsResource(
+        resource_type=_GROUP_RESOURCE,
+        resource_name=group,
+        configs=[
+            AlterableConfig(name=name.replace("_", "."), config_operation=0, value=value)
+            for name, value in settings.items()
+        ],
+    )
+    answer = wire.call(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    assert answer.responses[0].error_code == 0, answer.responses[0].error_message
+
+
+def new_topic(broker: BrokerProcess, records: int = 10) -> tuple[str, str]:
+    """A group that starts at the earliest record, and a topic with some in one batch."""
+    topic = f"shared-{next(_numbers)}"
+    group = f"group-of-{topic}"
+    with Wire(broker.port) as wire:
+        wanted = CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
+        wire.call(CreateTopicsRequest(topics=[wanted], timeout_ms=30000), 7)
+        configure(wire, group, share_auto_offset_reset="earliest")
+    produce(broker, topic, records)
+    return group, topic
+
+
+def produce(broker: BrokerProcess, topic: str, records: int) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap, linger_ms=200) as producer:
+        for number in range(records):
+            producer.send(topic, b"%d" % number)
+
+
+@pytest.fixture
+def member(broker: BrokerProcess) -> Callable[..., Member]:
+    return lambda group, topic, name="m1": Member(broker.port, group, topic, name)
+
+
+def test_records_go_to_one_member_until_they_are_released(
+    broker: BrokerProcess, member: Callable[..., Member]
+) -> None:
+    group, topic = new_topic(broker)
+    with member(group, topic).join() as one, member(group, topic, "m2").join() as two:
+        assert one.acquire(records=4, mode=1) == [(0, 3, 1)]
+        assert two.acquire(records=100) == [(4, 9, 1)]
+        # Accept, release, reject; the fourth stays acquired.
+        assert one.outcome([(0, 2, [1, 2, 3])]) == 0
+        assert two.acquire() == [(1, 1, 2)]
+        # Not the member's: another has it, it is done with, or no one has it.
+        for offset in (4, 2, 50):
+            expected = ErrorCode.INVALID_RECORD_STATE
+            assert one.outcome([(offset, offset, [1])]) == expected
+        # Below the start all is done with.
+        assert one.outcome([(0, 0, [1])]) == 0
+        for acks in ([(3, 2, [1])], [(3, 3, [7])], [(3, 4, [1, 1, 1])], [(3, 3, [1]), (3, 3, [1])]):
+            assert one.outcome(acks) == ErrorCode.INVALID_REQUEST
+        # A connection that closes releases what its member has.
+        two.close()
+        assert sorted(one.acquire()) == [(1, 1, 3), (4, 9, 2)]
+
+
+def test_sessions_count_their_requests(broker: BrokerProcess, member: Callable[..., Member]) -> None:
+    group, topic = new_topic(broker)
+    with member(group, topic).join() as one:
+        assert one.fetch(epoch=3).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+        assert one.acknowledge([(0, 0, [1])], epoch=0).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        assert one.fetch([(0, 0, [1])]).error_code == ErrorCode.INVALID_REQUEST
+        assert one.acquire(records=2, mode=1) == [(0, 1, 1)]
+        assert one.fetch(epoch=9).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        # The last request of a session acknowledges, and releases the rest.
+        last = one.fetch([(0, 0, [1])], epoch=-1)
+        assert [last.error_code, last.responses[0].partitions[0].acknowledge_error_code] == [0, 0]
+        one.epoch = 0
+        assert one.acquire()[0] == (1, 1, 2)
+
+
+def test_heartbeats_with_wrong_epochs_are_fenced(
+    broker: BrokerProcess, member: Callable[..., Member]
+) -> None:
+    group, topic = new_topic(broker, 1)
+    with member(group, topic) as one:
+        assert one.heartbeat(1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert one.heartbeat(0, []).error_code == ErrorCode.INVALID_REQUEST
+        assert one.heartbeat(-2).error_code == ErrorCode.INVALID_REQUEST
+        one.join()
+        with member(group, topic, "m2") as two:
+            assert two.heartbeat(1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert one.heartbeat(99).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+        join = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=10000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        assert one.wire.call(join, 3).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        listed = one.wire.call(ListGroupsRequest(types_filter=["share"]), 5).groups
+        shown = [
+            (each.protocol_type, each.group_type, each.group_state)
+            for each in listed
+            if each.group_id == group
+        ]
+        assert shown == [("share", "share", "Stable")]
+        described = one.wire.call(ShareGroupDescribeRequest(group_ids=[group, "none"]), 1).groups
+        assert [each.error_code for each in described] == [0, ErrorCode.GROUP_ID_NOT_FOUND]
+        assert described[0].members[0].assignment.topic_partitions[0].topic_name == topic
+        delete = DeleteGroupsRequest(groups_names=[group])
+        assert one.wire.call(delete, 2).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+        assert one.heartbeat(-1).error_code == 0
+        assert one.wire.call(delete, 2).results[0].error_code == 0
+        assert one.heartbeat(1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_restart_keeps_what_is_done_with(own_broker: Callable[..., BrokerProcess]) -> None:
+    broker = own_broker(settings={"share.coordinator.snapshot.update.records.per.snapshot": 3})
+    group, topic = new_topic(broker)
+    with Member(broker.port, group, topic).join() as one:
+        assert one.acquire() == [(0, 9, 1)]
+        for offset in (1, 3, 5, 7):
+            assert one.outcome([(offset, offset, [1])]) == 0
+        assert one.outcome([(0, 0, [1]), (9, 9, [2])]) == 0
+    broker.kill()
+    broker.start()
+    with Member(broker.port, group, topic).join() as one:
+        # What was acquired then doesn't count as delivered; what was released does.
+        assert one.acquire() == [(2, 2, 1), (4, 4, 1), (6, 6, 1), (8, 8, 1), (9, 9, 2)]
+        for _ in range(4):
+            assert one.outcome([(9, 9, [2])]) == 0
+            again = one.fetch(wait_ms=0)
+            last = [each.delivery_count for each in again.responses[0].partitions[0].acquired_records]
+            if last == [5]:
+                break
+        # After the fifth delivery it is archived.
+        assert one.outcome([(9, 9, [2])]) == 0
+        assert not one.fetch().responses
