@@ -82,6 +82,9 @@ from ottla_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla_protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from ottla_protocol.messages.share_fetch import ShareFetchRequest
+from ottla_protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from ottla_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -94,7 +97,7 @@ from ottla_protocol.messages.write_txn_markers import (
 )
 from ottla_protocol.registry import request_class, response_class
 
-EVERY = served_apis(in_cluster=True)
+EVERY = {**served_apis(in_cluster=False), **served_apis(in_cluster=True)}
 
 
 @pytest.mark.parametrize("key", [ApiKey(key) for key in EVERY], ids=lambda key: key.name)
@@ -334,6 +337,9 @@ REQUESTS: list[tuple[Any, int, ErrorCode | None]] = [
         1,
         CLUSTER,
     ),
+    (ShareGroupDescribeRequest(group_ids=["g"]), 1, GROUP),
+    (ShareFetchRequest(group_id="g", member_id="m"), 1, GROUP),
+    (ShareAcknowledgeRequest(group_id="g", member_id="m"), 1, GROUP),
     (
         AlterReplicaLogDirsRequest(
             dirs=[AlterReplicaLogDir(path="/", topics=[AlterReplicaLogDirTopic(name="t", partitions=[0])])]
