@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from ottla_broker.events import get_logger
@@ -113,6 +113,7 @@ class PushConnection(asyncio.Protocol):
         "connected_at",
         "id",
         "listener",
+        "on_close",
         "peer",
         "principal",
         "session",
@@ -132,6 +133,7 @@ class PushConnection(asyncio.Protocol):
         self.connected_at = 0.0
         self.id = ""
         self.listener = LISTENER
+        self.on_close: dict[object, Callable[[], None]] = {}
         self.peer = ""
         self.principal: Principal = ANONYMOUS
         self.session: Any = None
@@ -236,6 +238,9 @@ class PushConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._ended()
+        on_close, self.on_close = self.on_close, {}
+        for callback in on_close.values():
+            callback()
 
     def _ended(self) -> None:
         self._stop_waiting()
