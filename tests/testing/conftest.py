@@ -35,10 +35,18 @@ def gone(pid: int, port: int) -> None:
     wait_for(lambda: not alive(pid), f"the end of {pid}")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), 1.0)
-    # And it is anybody's again.
+    # And it is anybody's again; a connection of another program's may have it for a moment.
+    wait_for(lambda: can_bind(port), f"port {port}")
+
+
+def can_bind(port: int) -> bool:
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(("127.0.0.1", port))
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def alive(pid: int) -> bool:
