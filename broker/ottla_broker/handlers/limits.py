@@ -25,7 +25,7 @@ _OTHERS: Final[Mapping[int, int]] = {
     # Partitions by bare numbers, whose answers take more memory than they: 65,000 to 8,000.
     ApiKey.OFFSET_FETCH: 4 * MiB,
     ApiKey.ALTER_REPLICA_LOG_DIRS: 4 * MiB,
-    ApiKey.DESCRIBE_LOG_DIRS: 2 * MiB,
+    ApiKey.DESCRIBE_LOG_DIRS: MiB,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: 2 * MiB,
     ApiKey.DESCRIBE_PRODUCERS: MiB,
     ApiKey.ADD_PARTITIONS_TO_TXN: MiB,
@@ -40,7 +40,8 @@ _OTHERS: Final[Mapping[int, int]] = {
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 2 * MiB,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 2 * MiB,
     ApiKey.ALTER_CLIENT_QUOTAS: 4 * MiB,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 3 * MiB,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 2 * MiB,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: 2 * MiB,
 }
 """APIs with another limit than ``ELEMENT_MEMORY``."""
 
