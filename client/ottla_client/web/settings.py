@@ -62,9 +62,10 @@ class WebSettings:
 
     @property
     def logs_in(self) -> bool:
-        """Whether each person logs in: the cluster wants a login, and the console has no user of its own."""
+        """Whether each person logs in: the cluster wants a user and a password, and the console has none of its own."""
         protocol = str(self.client.get("security_protocol", ""))
-        return protocol.startswith("SASL_") and self.client.get("sasl_plain_username") is None
+        has_own = self.client.get("sasl_plain_username") or self.client.get("sasl_mechanism") == "OAUTHBEARER"
+        return protocol.startswith("SASL_") and not has_own
 
     @property
     def is_tls(self) -> bool:

@@ -253,6 +253,7 @@ def test_options_that_contradict() -> None:
     assert WebSettings(host="0.0.0.0", client=login, tls_cert="cert.pem").logs_in
     assert not WebSettings(host="0.0.0.0", insecure=True).logs_in
     assert not WebSettings(client={**login, "sasl_plain_username": "alice"}).logs_in
+    assert not WebSettings(client={**login, "sasl_mechanism": "OAUTHBEARER"}).logs_in
 
 
 async def test_only_what_hangs_is_aborted(
