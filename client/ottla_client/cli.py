@@ -19,7 +19,18 @@ GROUP = "ottla.commands"
 # The sections of `ottla --help`; commands of other packages come last.
 SECTIONS = {
     "Records": ("produce", "consume"),
-    "Cluster": ("topics", "groups", "transactions", "configs", "acls", "tokens", "cluster", "console"),
+    "Cluster": (
+        "topics",
+        "groups",
+        "transactions",
+        "configs",
+        "acls",
+        "tokens",
+        "quotas",
+        "security",
+        "cluster",
+        "console",
+    ),
     "Broker": ("broker", "log"),
     "Pipeline": ("pipeline",),
     "Tools": ("bench", "completion"),

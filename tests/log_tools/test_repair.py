@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.depth import examples
 
@@ -375,6 +375,7 @@ DAMAGES: list[Callable[[Path, Random], None]] = [
 
 
 @settings(max_examples=examples(25), deadline=None)
+@example(seed=164, count=3)  # One segment with a damaged batch to take out, and then an end to cut off.
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 4))
 def test_any_damage(made: Path, tmp_path_factory: pytest.TempPathFactory, seed: int, count: int) -> None:
     """A dry run changes nothing; a repair never fails, and leaves what it says; no batch is lost that can be kept."""

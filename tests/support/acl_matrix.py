@@ -98,6 +98,10 @@ from ottla_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla_protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from ottla_protocol.messages.share_fetch import ShareFetchRequest
+from ottla_protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from ottla_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla_protocol.messages.sync_group import SyncGroupRequest
 from ottla_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -113,6 +117,8 @@ from ottla_protocol.messages.write_txn_markers import (
 ADMIN, CLIENT = "127.0.0.1", "127.0.0.2"
 ANONYMOUS = "User:ANONYMOUS"
 TOPIC = "orders"
+MEMBER = "AAAAAAAAAAAAAAAAAAAAAg"
+"""A member's id, which is a UUID where groups are shared."""
 
 T = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 G = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -228,6 +234,28 @@ ROWS: Sequence[Row] = (
         kafka=False,
     ),
     Row(ConsumerGroupDescribeRequest(group_ids=["billing"]), 0, G, ("Describe Group:billing",), kafka=False),
+    Row(
+        ShareGroupHeartbeatRequest(group_id="billing", member_id=MEMBER, member_epoch=-1),
+        1,
+        G,
+        ("Read Group:billing",),
+        kafka=False,
+    ),
+    Row(ShareGroupDescribeRequest(group_ids=["billing"]), 1, G, ("Describe Group:billing",), kafka=False),
+    Row(
+        ShareFetchRequest(group_id="billing", member_id=MEMBER, share_session_epoch=7),
+        1,
+        G,
+        ("Read Group:billing",),
+        kafka=False,
+    ),
+    Row(
+        ShareAcknowledgeRequest(group_id="billing", member_id=MEMBER, share_session_epoch=7),
+        1,
+        G,
+        ("Read Group:billing",),
+        kafka=False,
+    ),
     Row(HeartbeatRequest(group_id="billing", member_id="m"), 4, G, ("Read Group:billing",)),
     Row(
         LeaveGroupRequest(group_id="billing", members=[MemberIdentity(member_id="m")]),

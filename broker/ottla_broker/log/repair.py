@@ -176,8 +176,10 @@ def _plan_segments(files: Files, plan: PartitionPlan, found: list[str], drop_dam
 
 def _plan_cut(plan: PartitionPlan, path: str, stretch: Stretch, later: list[str], batches: int) -> None:
     """End the log at a damaged stretch."""
-    plan.cuts[path] = stretch.position
-    plan.rewrites.pop(path, None)
+    if path in plan.rewrites:
+        plan.rewrites[path] = [each for each in plan.rewrites[path] if each.end <= stretch.position]
+    else:
+        plan.cuts[path] = stretch.position
     plan.drop = later
     lost = f", with {batches} batches behind it" if batches else ""
     action = f"the log is cut there{lost}; offset {stretch.first_offset} is next"

@@ -68,8 +68,8 @@ async def list_groups(
     """List groups, or those whose names match PATTERN (* and ? as in a shell).
 
     The generation says how a group coordinates: simple (offsets without members), zookeeper (Kafka 0.8's consumers),
-    classic (0.9 and later), consumer (the broker assigns, KIP-848). The protocol is the assignor in use. A group
-    without members is Empty.
+    classic (0.9 and later), consumer (the broker assigns, KIP-848), share (members share each partition's records,
+    KIP-932). The protocol is the assignor in use. A group without members is Empty.
 
     \b
     ottla groups list
