@@ -111,7 +111,8 @@ class ZooKeeperStore:
         self._link = Link(settings, self._on_state, clock.monotonic)
         self._chroot = parse_connect(settings.connect).chroot
         self._watches = Watches(self._link, self._chroot)
-        self._reads_many = True
+        self._reads_many: bool | None = None
+        """Whether ZooKeeper knows ReadMany; None before the first one."""
 
     @classmethod
     async def open(cls, settings: ZooKeeperSettings, clock: Clock | None = None) -> ZooKeeperStore:
@@ -358,12 +359,13 @@ class ZooKeeperStore:
 
     async def _get_some(self, paths: Sequence[str]) -> list[tuple[bytes, int] | None]:
         request = ReadMany([self._theirs(path) for path in paths])
-        if self._reads_many:
+        if self._reads_many is not False:
             try:
-                found = await self._read(paths[0], request.start)
+                found = await self._read(paths[0], request.start, is_alone=self._reads_many is None)
             except _Unimplemented:
                 self._reads_many = False
             else:
+                self._reads_many = True
                 for path, node in zip(paths, found, strict=True):
                     if isinstance(node, Exception):
                         raise _translated(path, node)
@@ -452,11 +454,11 @@ class ZooKeeperStore:
             f"{path}: the connection to ZooKeeper keeps breaking; it is unknown whether the change was made"
         )
 
-    async def _read(self, path: str, start: Callable[[KazooClient], Any]) -> Any:
+    async def _read(self, path: str, start: Callable[[KazooClient], Any], *, is_alone: bool = False) -> Any:
         """A request that may be repeated."""
         for _ in range(_MOST_LOSSES):
             try:
-                return await self._once(path, start)
+                return await self._once(path, start, is_alone=is_alone)
             except _Lost:
                 continue  # repeat when the connection is back
         raise _Unreachable(f"{path}: the connection to ZooKeeper keeps breaking")
@@ -473,14 +475,14 @@ class ZooKeeperStore:
         except StoreError:
             return  # the caller raises the first error
 
-    async def _once(self, path: str, start: Callable[[KazooClient], Any]) -> Any:
+    async def _once(self, path: str, start: Callable[[KazooClient], Any], *, is_alone: bool = False) -> Any:
         """One request and its answer.
 
         Raises:
             _Lost: it was sent, and the connection broke or no answer came in time.
             _Unreachable: it was not sent.
         """
-        request = self._link.request(start)
+        request = self._link.request(start, is_alone=is_alone)
         try:
             async with asyncio.timeout(self._settings.connection_timeout_ms / 1000):
                 return await request.future

@@ -221,13 +221,17 @@ class Request:
         sent: whether kazoo has it; if not, it has changed nothing.
         at: when kazoo got it.
         zxid: ZooKeeper's last transaction known when it was sent.
+        is_alone: whether no other request may be in flight with it.
     """
 
-    __slots__ = ("at", "future", "sent", "start", "timer", "zxid")
+    __slots__ = ("at", "future", "is_alone", "sent", "start", "timer", "zxid")
 
-    def __init__(self, start: Callable[[KazooClient], Any], future: asyncio.Future[Any]) -> None:
+    def __init__(
+        self, start: Callable[[KazooClient], Any], future: asyncio.Future[Any], is_alone: bool = False
+    ) -> None:
         self.start = start
         self.future = future
+        self.is_alone = is_alone
         self.sent = False
         self.at = 0.0
         self.zxid = 0
@@ -327,18 +331,25 @@ class Link:
     def state(self) -> SessionState:
         return SessionState.LOST if self._over else self._state
 
-    def request(self, start: Callable[[KazooClient], Any]) -> Request:
-        """Queue a request; later ones don't overtake it. Raises SessionLostError if the session has ended."""
+    def request(self, start: Callable[[KazooClient], Any], *, is_alone: bool = False) -> Request:
+        """Queue a request; later ones don't overtake it. Raises SessionLostError if the session has ended.
+
+        A request that ZooKeeper may not know has to be alone: the refusal overtakes earlier answers, and kazoo's
+        connection ends where an answer isn't the next one.
+        """
         if self.state is SessionState.LOST:
             raise SessionLostError("the session with ZooKeeper has ended")
-        request = Request(start, self._loop.create_future())
+        request = Request(start, self._loop.create_future(), is_alone)
         self._waiting.append(request)
         self._send()
         return request
 
     def _send(self) -> None:
         while self._waiting and len(self._flying) < self._limit and self.state is SessionState.CONNECTED:
-            request = self._waiting.popleft()
+            request = self._waiting[0]
+            if self._flying and (request.is_alone or next(iter(self._flying)).is_alone):
+                return
+            self._waiting.popleft()
             if request.future.done():
                 continue  # its caller no longer waits
             request.sent = True

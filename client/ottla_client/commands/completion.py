@@ -56,12 +56,15 @@ def complete_groups(
 
 def _complete(context: click.Context, incomplete: str, what: str) -> list[CompletionItem]:
     servers = context.params.get("bootstrap_server") or os.environ.get(ENVIRONMENT) or DEFAULT_BOOTSTRAP
+    disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         options = ClientOptions(servers, _PATIENCE, context.params.get("client_settings") or ())
         names = asyncio.run(_names(options, what))
     except Exception:
         return []  # a shell's prompt is no place for an error
+    finally:
+        logging.disable(disabled)
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
