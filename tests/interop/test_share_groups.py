@@ -16,7 +16,8 @@ from tests.interop.support import PROGRAMS, Java, needed, run
 from tests.support.waiting import wait_for
 from tests.support.wire import Wire
 
-from ottla_client.sync import Producer
+from ottla_client.admin import AlterConfig, ConfigResource, ResourceType
+from ottla_client.sync import Admin, Producer
 from ottla_protocol.messages.share_group_describe import ShareGroupDescribeRequest
 
 if KIND.__name__ == "Kafka":
@@ -66,6 +67,10 @@ def test_java_members_share_a_partition_and_outlive_one_that_is_killed(
     run([needed("javac"), "-cp", f"{java_4.libs}/*", "-d", str(tmp_path), str(PROGRAMS / "ShareMember.java")])
     topic = new_topic(1)
     group = f"group-{topic}"
+    # By default a group begins at the end that its first fetch finds, which may come after the first records.
+    with Admin(broker.address) as admin:
+        start = AlterConfig("share.auto.offset.reset", "earliest")
+        admin.alter_configs({ConfigResource(ResourceType.GROUP, group): [start]})
     members = [Member(java_4, tmp_path, group, topic) for _ in range(2)]
     try:
         with Wire(broker.port) as wire:
