@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+import pytest
 from tests.support.clock import FakeClock
 from tests.support.handlers import Client, services
 from tests.support.wire import request_bytes
@@ -118,3 +119,19 @@ async def test_a_client_that_leaves_ends_its_request() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
     assert not pending.done
+
+
+def test_a_defect_of_one_job_does_not_end_the_others() -> None:
+    def defective() -> Job:
+        yield 1
+        raise RuntimeError("a defect")
+
+    loop, done = Loop(), list[str]()
+    turns = Turns(loop.call_soon)
+    turns.start(defective())
+    turns.start(work(done, "b", 10))
+    with pytest.raises(RuntimeError, match="a defect"):
+        loop.turn()
+    while loop.calls:
+        loop.turn()
+    assert done == ["b"] * 10

@@ -64,15 +64,18 @@ class Turns:
 
     def _turn(self) -> None:
         done = 0
-        while self._jobs and done < TURN:
-            try:
-                done += next(self._jobs[0])
-            except StopIteration:
-                self._jobs.popleft()
-        self.longest = max(self.longest, done)
-        self._running = bool(self._jobs)
-        if self._running:
-            self._call_soon(self._turn)
+        try:
+            while self._jobs and done < TURN:
+                try:
+                    done += next(self._jobs[0])
+                except StopIteration:
+                    self._jobs.popleft()
+        finally:
+            # Also after a defect: the other jobs go on, and this one has ended.
+            self.longest = max(self.longest, done)
+            self._running = bool(self._jobs)
+            if self._running:
+                self._call_soon(self._turn)
 
 
 def at_once(steps: Generator[int, None, Any]) -> tuple[bool, Any]:
