@@ -223,6 +223,8 @@ class SharePartition:
             ranges = _first_records(ranges, most_records, None if exact else [h for _, h in headers])
             if ranges:
                 return self._acquire(member_id, ranges, data, headers, settings.lock_ms)
+            if in_flight.next_offset(settings.most_locks) == offset:
+                return None  # Too far ahead of the start: the same would be read again.
         return None
 
     def _acquire(
