@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol
 
@@ -390,11 +391,12 @@ class ShareGroups:
         failure: KafkaError | None = None
 
         def finish() -> None:
-            if failure is not None:
-                reply(int(failure.code))
+            if group.is_dead:
+                reply(codes.NOT_COORDINATOR)
                 return
-            if group.is_dead or group.members:
-                reply(codes.NOT_COORDINATOR if group.is_dead else codes.NON_EMPTY_GROUP)
+            if failure is not None or group.members:
+                reply(codes.NON_EMPTY_GROUP if failure is None else int(failure.code))
+                self._keep(group)
                 return
             try:
                 self._write(group, records.without_group(group.group_id))
@@ -405,17 +407,26 @@ class ShareGroups:
             self._drop(group)
             shard.when_committed(end, lambda code, _: reply(code))
 
-        def settled(error: KafkaError | None) -> None:
+        def settled(key: ShareKey, error: KafkaError | None) -> None:
             nonlocal waiting, failure
             waiting -= 1
             failure = failure or error
+            if error is None:
+                _forget_state(group, key)
             if not waiting:
                 finish()
 
         if not keys:
             finish()
         for key in keys:
-            self._keeper.delete(key, settled)
+            self._keeper.delete(key, partial(settled, key))
+
+    def _keep(self, group: ShareGroup) -> None:
+        """Note which state a group still has that was not deleted after all: members need state made again."""
+        try:
+            self._write(group, [records.initialized(group.group_id, group.initialized)])
+        except KafkaError as error:
+            _log.warning("share group not written", group=group.group_id, error=error.code.name)
 
     @staticmethod
     def state_keys(group: ShareGroup) -> list[ShareKey]:
@@ -472,6 +483,14 @@ class ShareGroupLoader:
     def unload(self) -> None:
         self._found = {}
         self._groups.unload(self._shard)
+
+
+def _forget_state(group: ShareGroup, key: ShareKey) -> None:
+    known = group.initialized.get(key.topic_id)
+    if known is not None:
+        group.initialized[key.topic_id] = known._replace(partitions=known.partitions - {key.partition})
+        if not group.initialized[key.topic_id].partitions:
+            del group.initialized[key.topic_id]
 
 
 def unknown_member(group_id: str, member_id: str) -> KafkaError:
