@@ -494,3 +494,19 @@ def test_every_state_of_a_group_can_end_and_is_reached() -> None:
 def test_a_subscription_is_streams_by_topic_or_a_pattern(text: str) -> None:
     with pytest.raises(KafkaError):
         parse_topic_count(text)
+
+
+@run
+async def test_a_coordinator_that_is_elected_again_forgets_groups_that_wait() -> None:
+    async with World() as world:
+        await world.topic("t", 1)
+        await world.consumer("a")
+        group = world.coordinator.groups["g"]
+        world.store.failing = True
+        await world.clock.elapse(1.0)
+        assert (group.state, group.retries) == (GroupState.BACKING_OFF, 1)
+        await world.coordinator.stop()
+        world.store.failing = False
+        world.coordinator.start()
+        await world.clock.elapse(2.5)
+        assert (group.state, group.retries) == (GroupState.BACKING_OFF, 1)

@@ -136,6 +136,11 @@ class Rebalancer:
             self._next = (self._next + 1) % len(self._queues)
         self._queues[group.current_rebalancer].put_nowait(group)
 
+    def _add_again(self, group: GroupRegistry, queues: object) -> None:
+        """Queue a group after its pause, unless its coordinator has resigned: others have its consumers now."""
+        if queues is self._queues:
+            self.add(group)
+
     async def _run(self, index: int) -> None:
         queue = self._queues[index]
         while True:
@@ -152,7 +157,7 @@ class Rebalancer:
                 again = self._settings.backoff_seconds
             if again is not None:
                 # The group stays with this handler, which works for others meanwhile.
-                self._clock.call_later(again, self.add, group)
+                self._clock.call_later(again, self._add_again, group, self._queues)
             elif not group.rebalance_initiated:
                 group.current_rebalancer = None
 
