@@ -15,6 +15,8 @@ from tests.support.processes import BrokerProcess
 from ottla_client import Admin, Producer, TopicPartition
 from ottla_client.admin import NewTopic
 from ottla_client.errors import BootstrapError, ConfigurationError
+from ottla_client.web.pages.messages import _ended
+from ottla_client.web.search import Progress
 from ottla_client.web.server import serving
 from ottla_client.web.settings import WebSettings
 
@@ -269,3 +271,11 @@ async def test_only_what_hangs_is_aborted(
     ):
         page = await browser.post("/transactions/abort", csrf=csrf, **fields)
         assert (page.status, text in page.text) == (400, True), page.text
+
+
+def test_a_search_that_saw_less_than_all_does_not_say_all() -> None:
+    assert _ended(Progress(scanned=30, hits=1)) == "1 found in 30 records, all searched"
+    assert (
+        _ended(Progress(scanned=30, hits=1, left=5))
+        == "1 found in 30 records; 5 more offsets brought no record"
+    )

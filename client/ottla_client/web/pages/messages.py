@@ -195,11 +195,12 @@ def _progress(progress: Progress) -> str:
 
 def _ended(progress: Progress) -> str:
     text = f"{progress.hits:,} found in {progress.scanned:,} records"
-    return (
-        f"{text}: {progress.why}, {progress.left:,} not searched"
-        if progress.why and progress.left
-        else f"{text}, all searched"
-    )
+    if not progress.left:
+        return f"{text}, all searched"
+    if not progress.why:
+        # Markers of transactions, or a broker that doesn't answer.
+        return f"{text}; {progress.left:,} more offsets brought no record"
+    return f"{text}: {progress.why}, {progress.left:,} not searched"
 
 
 async def download(request: web.Request, session: Session) -> web.StreamResponse:
