@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from tests.support.clock import FakeClock
 from tests.support.waiting import until
 
-from ottla_broker.network.push import REQUEST_SECONDS, PushConnection, PushListener
+from ottla_broker.network.push import AT_ONCE, REQUEST_SECONDS, PushConnection, PushListener
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.push import (
     MAX_REGISTRATION,
@@ -36,8 +36,10 @@ class Service:
     def __init__(self) -> None:
         self.handled: list[object] = []
         self.gone = 0
+        self.questions = 0
 
     def cluster_metadata(self) -> ClusterMetadataResponse:
+        self.questions += 1
         return METADATA
 
     async def register(self, channel: PushConnection, request: RegisterConsumerRequest) -> None:
@@ -166,3 +168,38 @@ async def test_connections_beyond_the_limit_are_closed() -> None:
         await closed(first)
         third = await world.connect(ClusterMetadataRequest().encode())
         await answer(third)
+
+
+async def test_questions_in_one_go_are_answered_in_turns() -> None:
+    async with listening() as world:
+        await world.connect()
+        await until(lambda: bool(world.listener.connections))
+        (connection,) = world.listener.connections
+        connection.data_received(ClusterMetadataRequest().encode() * 5 * AT_ONCE)
+        assert world.service.questions == AT_ONCE
+        await until(lambda: world.service.questions == 5 * AT_ONCE)
+
+
+async def test_no_question_is_read_while_answers_wait_to_be_sent() -> None:
+    async with listening() as world:
+        reader = await world.connect()
+        await until(lambda: bool(world.listener.connections))
+        (connection,) = world.listener.connections
+        connection.pause_writing()
+        connection.data_received(ClusterMetadataRequest().encode() * 3)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert world.service.questions == 0
+        connection.resume_writing()
+        for _ in range(3):
+            assert ClusterMetadataResponse.decode(await answer(reader)) == METADATA
+
+
+async def test_what_a_consumer_reports_is_read_while_pushes_wait_to_be_sent() -> None:
+    async with listening() as world:
+        await world.connect()
+        await until(lambda: bool(world.listener.connections))
+        (connection,) = world.listener.connections
+        connection.pause_writing()
+        connection.data_received(PingResponse(0, "c", None).encode())
+        assert len(world.service.handled) == 1

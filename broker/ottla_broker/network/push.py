@@ -3,13 +3,15 @@
 It trusts nothing that comes in. A frame's size is checked before its bytes are kept; a connection that has not
 registered must send a whole request within :data:`REQUEST_SECONDS` and is closed when it idles; connections beyond
 ``coordinator.max.consumers`` and some for questions are closed at once. What is pushed to a consumer that doesn't read
-is bounded, because a request that isn't answered is followed by no other before the consumer is given up.
+is bounded, because a request that isn't answered is followed by no other before the consumer is given up. Of messages
+that come in one go, some are served in each turn of the event loop, and no question while answers wait to be sent.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -41,6 +43,9 @@ MORE_CONNECTIONS: Final = 100
 """Connections beyond coordinator.max.consumers, for consumers that ask which broker is the coordinator."""
 MAX_UNSENT: Final = 64 << 20
 """A consumer is dropped when this many bytes wait for it."""
+AT_ONCE: Final = 100
+"""Messages of one connection that are served in one turn of the event loop."""
+_QUESTION: Final = ClusterMetadataRequest().encode()[4:]
 LISTENER: Final = "COORDINATOR"
 """The listener's name in logs and to the authorizer."""
 
@@ -102,11 +107,14 @@ class PushConnection(asyncio.Protocol):
     """One connection; a channel of the coordinator once its consumer has registered."""
 
     __slots__ = (
+        "_frames",
         "_listener",
         "_reader",
         "_registering",
+        "_serving",
         "_timer",
         "_transport",
+        "_unsent",
         "authenticated",
         "client_host",
         "client_id",
@@ -123,8 +131,13 @@ class PushConnection(asyncio.Protocol):
 
     def __init__(self, listener: PushListener) -> None:
         self._listener = listener
+        # Messages that wait for a turn: those of one read.
+        self._frames: deque[bytes] = deque()
         self._reader = FrameReader(MAX_REGISTRATION)
         self._registering = False
+        self._serving = False
+        # Whether the client doesn't read what it is sent.
+        self._unsent = False
         self._timer: TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self.authenticated = True
@@ -184,12 +197,51 @@ class PushConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            for frame in self._reader.feed(data):
-                if self._transport is None:
-                    return
-                self._serve(frame)
+            self._frames += self._reader.feed(data)
         except ProtocolError as error:
-            self.close(f"it sent a message that can't be read: {error}")
+            self._refuse(error)
+            return
+        if not self._serving:
+            self._serve_some()
+
+    def _serve_some(self) -> None:
+        """Serve the messages of one turn; nothing is read while others wait."""
+        self._serving = False
+        frames = self._frames
+        try:
+            for _ in range(min(AT_ONCE, len(frames))):
+                if self._transport is None or (self._unsent and frames[0].startswith(_QUESTION)):
+                    break
+                self._serve(frames.popleft())
+        except ProtocolError as error:
+            self._refuse(error)
+        transport = self._transport
+        if transport is None:
+            frames.clear()
+        elif not frames:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
+            if not self._unsent or not frames[0].startswith(_QUESTION):
+                self._serve_soon()
+
+    def _serve_soon(self) -> None:
+        if not self._serving:
+            self._serving = True
+            asyncio.get_running_loop().call_soon(self._serve_some)
+
+    def _refuse(self, error: ProtocolError) -> None:
+        self.close(f"it sent a message that can't be read: {error}")
+
+    def pause_writing(self) -> None:
+        """Answers wait to be sent."""
+        self._unsent = True
+
+    def resume_writing(self) -> None:
+        """The client reads on."""
+        self._unsent = False
+        if self._frames:
+            self._serve_soon()
 
     def _serve(self, frame: bytes) -> None:
         message = decode_from_consumer(frame)
