@@ -15,6 +15,7 @@ from tests.coordinator.push_world import SESSION, Consumer, World
 from ottla_broker.coordinator.push.assignment import Need, assign, rebalance_need
 from ottla_broker.coordinator.push.states import NEXT, GroupState
 from ottla_broker.coordinator.push.subscription import parse_topic_count
+from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.push import (
     CONFIRMATION,
@@ -482,6 +483,12 @@ def test_the_tests_of_need() -> None:
     assert rebalance_need(wanted, wanted, False) is Need.NOT_STARTED
     assert rebalance_need(wanted, wanted, True) is None
     assert rebalance_need({}, {}, True) is None
+
+
+def test_a_pattern_has_no_internal_topic() -> None:
+    known = ["orders", *INTERNAL_TOPICS]
+    assert dict(parse_topic_count("*1*.*").topics(known)) == {"orders": 1}
+    assert dict(parse_topic_count("!1!none").topics(known)) == {"orders": 1}
 
 
 def test_every_state_of_a_group_can_end_and_is_reached() -> None:

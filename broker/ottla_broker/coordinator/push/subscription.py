@@ -13,13 +13,12 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ottla_broker.coordinator.group.modern.patterns import Matches, compile_pattern
-from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 MAX_STREAMS: Final = 1_000
 _WILDCARD: Final = re.compile(r"([*!])([0-9]{1,9})[*!](.*)", re.DOTALL)
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_INTERNAL: Final = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC})
 
 
 class PushSubscription(NamedTuple):
@@ -33,7 +32,7 @@ class PushSubscription(NamedTuple):
         """The number of streams by topic; ``known`` are the topics that exist, for patterns."""
         if self.matches is None:
             return self.streams
-        return {topic: self.each for topic in known if topic not in _INTERNAL and self.matches(topic)}
+        return {topic: self.each for topic in known if topic not in INTERNAL_TOPICS and self.matches(topic)}
 
 
 @lru_cache(1024)
