@@ -42,6 +42,10 @@ _OTHERS: Final[Mapping[int, int]] = {
     ApiKey.ALTER_CLIENT_QUOTAS: 4 * MiB,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 2 * MiB,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: 2 * MiB,
+    ApiKey.SHARE_GROUP_HEARTBEAT: 2 * MiB,
+    # About 3,500 partitions, which are read in one turn.
+    ApiKey.SHARE_FETCH: MiB,
+    ApiKey.SHARE_ACKNOWLEDGE: MiB,
 }
 """APIs with another limit than ``ELEMENT_MEMORY``."""
 

@@ -83,8 +83,8 @@ def _session(
             ErrorCode.INVALID_REQUEST, "The first ShareFetch of a session can't acknowledge records."
         )
     session = sessions.begin(group_id, member_id, ctx.connection.id)
-    session.change(places, ())
     own_session(ctx, session)
+    session.change(places, ())
     return session
 
 

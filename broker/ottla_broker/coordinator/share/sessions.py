@@ -17,6 +17,8 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 
 INITIAL, FINAL = 0, -1
 _LARGEST: Final = 0x7FFF_FFFF
+MOST_PLACES: Final = 5_000
+"""The most partitions of a session: a fetch tries all of them in one turn of the event loop."""
 
 Place = tuple[bytes, int]
 """A partition by topic id and index."""
@@ -44,10 +46,19 @@ class ShareSession:
         self.shares: set[SharePartition] = set()
 
     def change(self, added: Iterable[Place], forgotten: Iterable[Place]) -> None:
+        """Raises KafkaError: INVALID_REQUEST, for too many partitions."""
         for place in added:
             self.places[place] = None
         for place in forgotten:
             self.places.pop(place, None)
+        if len(self.places) > MOST_PLACES:
+            count = len(self.places)
+            for place in tuple(self.places)[MOST_PLACES:]:
+                del self.places[place]
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"The share session would have {count} partitions; {MOST_PLACES} are allowed.",
+            )
 
     def rotate(self) -> None:
         """Begin with another partition next time, so that none is starved."""
