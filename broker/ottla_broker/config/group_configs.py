@@ -38,12 +38,13 @@ _DURATION: Final = re.compile(
 
 
 def duration_ms(text: str) -> int | None:
-    """The duration of ``by_duration:PnDTnHnMn.nS`` in ms; None for another text."""
+    """The duration of ``by_duration:PnDTnHnMn.nS`` in ms; None for another text, and beyond 2^63 ms."""
     found = _DURATION.fullmatch(text)
     if found is None or not any(found.groups()):
         return None
     days, hours, minutes, seconds = (float(each or 0) for each in found.groups())
-    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+    total = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
+    return int(total) if total < 2**63 else None
 
 
 def _check_reset(text: str) -> str | None:

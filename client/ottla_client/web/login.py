@@ -51,7 +51,11 @@ class Login:
         except (ClientError, TimeoutError) as error:
             failure = failure_of(error)
             return self._form(request, user, f"{failure.what} {failure.action}", failure.status)
-        site.audit.write("login", user=user, address=address, outcome="done")
+        try:
+            site.audit.write("login", user=user, address=address, outcome="done")
+        except OSError:
+            site.sessions.end(session)
+            raise
         old = site.session_of(request)
         if old is not None:
             site.sessions.end(old)

@@ -134,7 +134,7 @@ class Sessions:
         session = self._all.get(token)
         if session is None:
             return None
-        if now - session.used > self._idle or now - session.began > LONGEST_SECONDS:
+        if self._is_over(session, now):
             self.end(session)
             return None
         if touch:
@@ -170,10 +170,16 @@ class Sessions:
         self._failures.pop(address, None)
         return self._add(user, Watch(admin, self._refresh), options)
 
+    def _is_over(self, session: Session, now: float) -> bool:
+        return now - session.used > self._idle or now - session.began > LONGEST_SECONDS
+
     def _add(self, user: str, watch: Watch, client: Mapping[str, Any]) -> Session:
+        now = asyncio.get_running_loop().time()
+        # The cookies of browsers that were closed don't come back.
+        for each in [each for each in self._all.values() if self._is_over(each, now)]:
+            self.end(each)
         while len(self._all) >= MOST_SESSIONS:
             self.end(next(iter(self._all.values())))
-        now = asyncio.get_running_loop().time()
         session = Session(secrets.token_urlsafe(32), secrets.token_urlsafe(32), user, watch, client, now, now)
         self._all[session.token] = session
         return session
