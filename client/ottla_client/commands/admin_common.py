@@ -54,8 +54,14 @@ async def topics_of(admin: Admin, names: Collection[str]) -> dict[str, TopicMeta
 
 
 async def unknown_group(admin: Admin, group_id: str) -> click.ClickException:
-    """The error for an unknown group, with a suggestion."""
-    return unknown("group", group_id, await admin.list_groups())
+    """The error for an unknown group, with a suggestion, or for one of a kind that can't be shown."""
+    groups = await admin.list_groups()
+    if group_id in groups:
+        kind = groups[group_id].type or "unknown"
+        return click.ClickException(
+            f"{group_id} is a group of type {kind}, which ottla lists and deletes but can't show or change yet"
+        )
+    return unknown("group", group_id, groups)
 
 
 def partitions_in(text: str, option: str) -> tuple[str, list[int] | None]:

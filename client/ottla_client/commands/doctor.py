@@ -98,7 +98,8 @@ def _show(console: Console, seen: Gathered, found: list[Finding]) -> None:
             plural(len(seen.groups), "group"),
         )
     )
-    console.print(f"{counts_of(found) or 'nothing is wrong'} ({looked})")
+    nothing = "nothing is wrong in what could be checked" if seen.unchecked else "nothing is wrong"
+    console.print(f"{counts_of(found) or nothing} ({looked})")
 
 
 async def gather(admin: Admin, interval: float, only_groups: Collection[str] = ()) -> Gathered:

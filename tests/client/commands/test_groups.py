@@ -7,12 +7,17 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 from tests.client.admin.records import put
 from tests.client.commands.ottla_command import Ottla
 from tests.clients.members import ConfluentMember, shared_out
 from tests.support.processes import BrokerProcess
+
+from ottla_client import Admin
+from ottla_client.admin import GroupListing
+from ottla_client.commands.admin_common import unknown_group
 
 Name = Callable[..., str]
 Topic = Callable[..., str]
@@ -283,3 +288,10 @@ def test_offsets_migrate_to_zookeeper_and_back(
     assert migrate("kafka", "--execute") == [(0, 4, 4)]
     joined(name, topic)
     assert "has 1 member" in ottla.fails("groups", "migrate-offsets", name, "--to", "kafka", "--execute")
+
+
+async def test_a_group_that_can_only_be_listed() -> None:
+    admin = AsyncMock(Admin)
+    admin.list_groups.return_value = {"packers": GroupListing("packers", "share", type="share")}
+    error = await unknown_group(admin, "packers")
+    assert error.message.startswith("packers is a group of type share")
