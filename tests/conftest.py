@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import signal
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -25,6 +26,19 @@ if TYPE_CHECKING:
 # No test asserts a time, not even an example of a property.
 settings.register_profile("suite", deadline=None, max_examples=examples(50))
 settings.load_profile("suite")
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_HANDLERS = {number: signal.getsignal(number) for number in _STOP_SIGNALS}
+
+
+@pytest.fixture(autouse=True)
+def handlers_of_signals() -> Iterator[None]:
+    """A command that ran in this process must not answer later tests' Ctrl-C, which would wait for it."""
+    yield
+    for number, handler in _HANDLERS.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+
 
 # Waits that make tests slow, made short; nothing else differs from the defaults.
 QUICK: dict[str, object] = {
