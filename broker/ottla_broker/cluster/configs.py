@@ -7,10 +7,8 @@ the node again. Kafka: ``ZkConfigManager``, ``DynamicConfigManager``.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
 
 from ottla_broker.controller.cluster.persistence import ClusterStore
 from ottla_broker.controller.topic_store import usable
@@ -18,12 +16,9 @@ from ottla_broker.events import get_logger
 from ottla_broker.metadata.scram_credentials import USERS, ScramCredentials
 from ottla_broker.store.api import NodeExistsError, NoNodeError, StoreError, Watch
 from ottla_broker.store.keys import BadNodeError, ConfigChangeNode, ConfigNode
+from ottla_broker.store.notifications import Notifications
 
 _log = get_logger()
-
-CHANGES: Final = ConfigChangeNode.PARENT
-_KEPT: Final = 500
-"""How many notifications to keep. A broker that missed an older one has restarted and read everything."""
 
 Settings = Mapping[str, str]
 Changed = Callable[[str, str, Settings], Awaitable[None]]
@@ -51,7 +46,9 @@ class ClusterConfigs:
         self.on_others: Callable[[str, str], Awaitable[None]] | None = None
         self.credentials = ScramCredentials(store, notifies=True)
         self._topics: dict[str, Settings] = {}
-        self._seen = -1
+        self._notifications = Notifications(
+            store, ConfigChangeNode.PARENT, ConfigChangeNode.NAME, self._read_change
+        )
         self._watch: Watch | None = None
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -59,7 +56,7 @@ class ClusterConfigs:
     async def load_topics(self) -> None:
         """Read the settings of all topics. Raises StoreError."""
         # Later notifications are about settings that may not be read here.
-        self._seen = max(await self._numbers(), default=-1)
+        await self._notifications.skip()
         await self.credentials.load()
         names = await self._store.children("/config/topics")
         await self._read_topics(names)
@@ -124,7 +121,7 @@ class ClusterConfigs:
         await self._store.create(ConfigChangeNode.PREFIX, ConfigChangeNode.encode(kind, name), sequence=True)
 
     def start(self) -> None:
-        self._watch = self._store.watch(CHANGES, lambda _: self._wake.set())
+        self._watch = self._store.watch(ConfigChangeNode.PARENT, lambda _: self._wake.set())
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._wake.set()
 
@@ -141,35 +138,18 @@ class ClusterConfigs:
             await self._wake.wait()
             self._wake.clear()
             try:
-                await self._read_changes()
+                await self._notifications.read()
             except StoreError as error:
                 _log.warning("changes of configs can't be read", reason=str(error))
 
-    async def _numbers(self) -> dict[int, str]:
-        names = await self._store.children(CHANGES)
-        found = (re.fullmatch("config_change_([0-9]+)", name) for name in names)
-        return {int(match[1]): match[0] for match in found if match is not None}
-
-    async def _read_changes(self) -> None:
-        numbers = await self._numbers()
-        for number in sorted(number for number in numbers if number > self._seen):
-            try:
-                await self._read_change(f"{CHANGES}/{numbers[number]}")
-            except ValueError as error:
-                # The notification can't be read, or its entity can't be part of a path.
-                _log.warning("a notification of changed configs was ignored", reason=str(error))
-            self._seen = number
-        for number in sorted(numbers)[:-_KEPT]:
-            try:
-                await self._store.delete(f"{CHANGES}/{numbers[number]}")
-            except NoNodeError:
-                continue
-
-    async def _read_change(self, path: str) -> None:
+    async def _read_change(self, path: str, data: bytes) -> None:
         try:
-            data, _ = await self._store.get(path)
-        except NoNodeError:
-            return
+            await self._apply(path, data)
+        except ValueError as error:
+            # The notification can't be read, or its entity can't be part of a path.
+            _log.warning("a notification of changed configs was ignored", reason=str(error))
+
+    async def _apply(self, path: str, data: bytes) -> None:
         kind, _, name = ConfigChangeNode.decode(path, data).partition("/")
         if kind == USERS and "/" not in name:
             await self.credentials.reload(name)

@@ -16,17 +16,9 @@ from ottla_broker.controller.api import Outcome
 from ottla_broker.controller.bootstrap import ensure_paths
 from ottla_broker.events import get_logger
 from ottla_broker.store.acl_nodes import CONCRETE, PATHS, AclChangeNode, AclNode
-from ottla_broker.store.api import (
-    BadVersionError,
-    EventKind,
-    NodeExistsError,
-    NoNodeError,
-    Store,
-    StoreError,
-    StoreEvent,
-    Watch,
-)
+from ottla_broker.store.api import BadVersionError, NodeExistsError, NoNodeError, Store, StoreError
 from ottla_broker.store.keys import BadNodeError
+from ottla_broker.store.notifications import Follower, Notifications
 from ottla_protocol.acls import (
     WILDCARD,
     WILDCARD_PRINCIPAL,
@@ -36,7 +28,6 @@ from ottla_protocol.acls import (
     AclOperation,
     AclPermission,
     AclRules,
-    PatternType,
     ResourcePattern,
 )
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -52,9 +43,6 @@ ReadMany = Callable[[Sequence[str]], Awaitable[list[Node]]]
 
 _TRIES: Final = 11
 _RETRY_SECONDS: Final = 0.1
-_AGAIN_SECONDS: Final = 1.0
-_KEPT: Final = 500
-"""How many notifications to keep. A broker that missed an older one has begun a new session and read everything."""
 _SLICE: Final = 256
 """How many patterns to compile before the event loop gets its turn."""
 _LONGEST: Final = 1 << 19
@@ -78,18 +66,25 @@ class Acls:
         self._read_many = read_many or self._read_each
         self.rules = AclRules()
         self.on_change: list[Callable[[], None]] = []
-        self._seen = dict.fromkeys(AclNode.PARENTS, -1)
-        self._watches: list[Watch] = []
-        self._wake = asyncio.Event()
-        self._all_again = False
-        self._task: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
+        self._notifications = [
+            Notifications(store, parent, AclChangeNode.NAME, self._read_change)
+            for parent in AclChangeNode.PARENTS.values()
+        ]
+        self._follower = Follower(
+            store,
+            clock,
+            self._notifications,
+            self.load,
+            self._lock,
+            "changes of ACLs can't be read, trying again",
+        )
 
     async def load(self) -> None:
         """Read all rules. Raises StoreError."""
         await ensure_paths(self._store, PATHS)
-        for kind in AclNode.PARENTS:
-            self._seen[kind] = max(await self._changes(kind), default=-1)
+        for each in self._notifications:
+            await each.skip()
         patterns: list[ResourcePattern] = []
         for kind in AclNode.PARENTS:
             for resource in CONCRETE:
@@ -107,17 +102,10 @@ class Acls:
 
     def start(self) -> None:
         """Follow the changes that other brokers make."""
-        self._watches = [self._store.watch(path, self._on_event) for path in AclChangeNode.PARENTS.values()]
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        self._wake.set()
+        self._follower.start()
 
     async def close(self) -> None:
-        for watch in self._watches:
-            watch.cancel()
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        await self._follower.close()
 
     def find(self, wanted: AclFilter) -> Iterable[AclBinding]:
         """The rules that a filter finds."""
@@ -216,7 +204,7 @@ class Acls:
                 continue
             self._put(pattern, after)
             _log.info("ACLs changed", resource=str(pattern), rules=len(after))
-            if self._task is not None:
+            if self._follower.is_running:
                 await self._store.create(
                     AclChangeNode.prefix(pattern.pattern), AclChangeNode.encode(pattern), sequence=True
                 )
@@ -244,55 +232,9 @@ class Acls:
     async def _read_each(self, paths: Sequence[str]) -> list[Node]:
         return [await self._read(path) for path in paths]
 
-    def _on_event(self, event: StoreEvent) -> None:
-        # Nothing changes the data of these nodes: a new session says so, because anything may have changed meanwhile.
-        if event.kind is EventKind.CHANGED:
-            self._all_again = True
-        self._wake.set()
-
-    async def _run(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                async with self._lock:
-                    if self._all_again:
-                        await self.load()
-                        self._all_again = False
-                    else:
-                        for kind in AclNode.PARENTS:
-                            await self._read_changes(kind)
-            except StoreError as error:
-                _log.warning("changes of ACLs can't be read, trying again", reason=str(error))
-                await self._clock.sleep(_AGAIN_SECONDS)
-                self._wake.set()
-
-    async def _changes(self, kind: PatternType) -> dict[int, str]:
-        parent = AclChangeNode.PARENTS[kind]
-        found = {}
-        for name in await self._store.children(parent):
-            number = name.removeprefix(AclChangeNode.NAME)
-            if number != name and number.isascii() and number.isdigit():
-                found[int(number)] = f"{parent}/{name}"
-        return found
-
-    async def _read_changes(self, kind: PatternType) -> None:
-        changes = await self._changes(kind)
-        for number in sorted(number for number in changes if number > self._seen[kind]):
-            await self._read_change(changes[number])
-            self._seen[kind] = number
-        for number in sorted(changes)[:-_KEPT]:
-            try:
-                await self._store.delete(changes[number])
-            except NoNodeError:
-                continue
-
-    async def _read_change(self, path: str) -> None:
-        node = await self._read(path)
-        if node is None:
-            return
+    async def _read_change(self, path: str, data: bytes) -> None:
         try:
-            pattern = AclChangeNode.decode(path, node[0])
+            pattern = AclChangeNode.decode(path, data)
         except BadNodeError as error:
             _log.warning("a notification of changed ACLs was ignored", reason=str(error))
             return

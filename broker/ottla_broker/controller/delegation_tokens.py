@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.controller.bootstrap import ensure_paths
 from ottla_broker.events import get_logger
-from ottla_broker.store.api import EventKind, NoNodeError, Store, StoreError, StoreEvent, Watch
+from ottla_broker.store.api import NoNodeError, Store, StoreError
 from ottla_broker.store.keys import BadNodeError
+from ottla_broker.store.notifications import Follower, Notifications
 from ottla_broker.store.token_nodes import PATHS, TokenChangeNode, TokenInfo, TokenNode
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.sasl.scram import MIN_ITERATIONS, TokenCredential, credential, salt_password
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 _log = get_logger()
 
 _DIGEST: Final = "sha512"
-_AGAIN_SECONDS: Final = 1.0
-_KEPT: Final = 500
-"""How many notifications to keep; a broker that missed an older one has begun a new session."""
 _SLICE: Final = 256
 
 
@@ -70,17 +68,24 @@ class DelegationTokens:
         self._ids_by_hmac: dict[bytes, str] = {}
         # Made at a token's first login, because hashing takes milliseconds.
         self._credentials: dict[tuple[str, str], TokenCredential] = {}
-        self._seen = -1
-        self._all_again = False
-        self._wake = asyncio.Event()
-        self._watch: Watch | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._task: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
+        self._notifications = Notifications(
+            store, TokenChangeNode.PARENT, TokenChangeNode.NAME, self._read_change
+        )
+        self._follower = Follower(
+            store,
+            clock,
+            [self._notifications],
+            self.load,
+            self._lock,
+            "changes of delegation tokens can't be read, trying again",
+        )
 
     async def load(self) -> None:
         """Read all tokens. Raises StoreError."""
         await ensure_paths(self._store, PATHS)
-        self._seen = max(await self._changes(), default=-1)
+        await self._notifications.skip()
         found = await self._store.children(TokenNode.PARENT)
         for gone in self._tokens.keys() - set(found):
             self._forget(gone)
@@ -91,21 +96,16 @@ class DelegationTokens:
 
     def start(self) -> None:
         """Remove expired tokens from time to time, and follow the changes that other brokers make."""
-        loop = asyncio.get_running_loop()
-        self._tasks.append(loop.create_task(self._remove_expired()))
+        self._task = asyncio.get_running_loop().create_task(self._remove_expired())
         if self._notifies:
-            self._watch = self._store.watch(TokenChangeNode.PARENT, self._on_event)
-            self._tasks.append(loop.create_task(self._follow()))
-            self._wake.set()
+            self._follower.start()
 
     async def close(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
+        await self._follower.close()
+        task, self._task = self._task, None
+        if task is not None:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+            await asyncio.wait([task])
 
     def hmac_of(self, token_id: str) -> bytes:
         """A token's secret."""
@@ -235,47 +235,7 @@ class DelegationTokens:
             except StoreError as error:
                 _log.warning("expired delegation tokens can't be removed, trying again", reason=str(error))
 
-    def _on_event(self, event: StoreEvent) -> None:
-        # Nothing changes the data of this node: a new session says so, because anything may have changed meanwhile.
-        if event.kind is EventKind.CHANGED:
-            self._all_again = True
-        self._wake.set()
-
-    async def _follow(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                async with self._lock:
-                    if self._all_again:
-                        await self.load()
-                        self._all_again = False
-                    else:
-                        await self._read_changes()
-            except StoreError as error:
-                _log.warning("changes of delegation tokens can't be read, trying again", reason=str(error))
-                await self._clock.sleep(_AGAIN_SECONDS)
-                self._wake.set()
-
-    async def _changes(self) -> dict[int, str]:
-        found = {}
-        for name in await self._store.children(TokenChangeNode.PARENT):
-            number = name.removeprefix(TokenChangeNode.NAME)
-            if number != name and number.isascii() and number.isdigit():
-                found[int(number)] = f"{TokenChangeNode.PARENT}/{name}"
-        return found
-
-    async def _read_changes(self) -> None:
-        changes = await self._changes()
-        for number in sorted(number for number in changes if number > self._seen):
-            try:
-                data, _ = await self._store.get(changes[number])
-            except NoNodeError:
-                data = b""
-            token_id = data.decode("utf-8", "replace")
-            if token_id and "/" not in token_id and token_id.isprintable():
-                await self._reload(token_id)
-            self._seen = number
-        for number in sorted(changes)[:-_KEPT]:
-            with suppress(NoNodeError):
-                await self._store.delete(changes[number])
+    async def _read_change(self, _path: str, data: bytes) -> None:
+        token_id = data.decode("utf-8", "replace")
+        if token_id and "/" not in token_id and token_id.isprintable():
+            await self._reload(token_id)

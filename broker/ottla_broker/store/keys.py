@@ -421,7 +421,8 @@ class ConfigChangeNode:
     """``/config/changes/config_change_N``: notifies of changed settings of an entity. JSON version 2."""
 
     PARENT: Final = "/config/changes"
-    PREFIX: Final = "/config/changes/config_change_"
+    NAME: Final = "config_change_"
+    PREFIX: Final = f"{PARENT}/{NAME}"
 
     @staticmethod
     def encode(kind: str, name: str) -> bytes:

@@ -1,0 +1,131 @@
+"""Notifications: sequential nodes under a parent, by which a broker says to the others what it has changed.
+
+Kafka: ``ZkNodeChangeNotificationListener``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ottla_broker.events import get_logger
+from ottla_broker.store.api import EventKind, NoNodeError, StoreError, StoreEvent, Watch
+
+if TYPE_CHECKING:
+    from ottla_broker.clock import Clock
+    from ottla_broker.store.api import Store
+
+_log = get_logger()
+
+_KEPT: Final = 500
+"""How many notifications to keep. A broker that missed an older one has begun a new session and read everything."""
+_AGAIN_SECONDS: Final = 1.0
+
+
+class Notifications:
+    """Those of one parent, each read once. Owned by the loop thread."""
+
+    def __init__(
+        self, store: Store, parent: str, name: str, process: Callable[[str, bytes], Awaitable[None]]
+    ) -> None:
+        """``name`` is what stands before the number; ``process`` gets a notification's path and data."""
+        self.parent = parent
+        self._store = store
+        self._name = name
+        self._process = process
+        self._seen = -1
+
+    async def skip(self) -> None:
+        """Pass over those that are there: what they are about is read now. Raises StoreError."""
+        self._seen = max(await self._paths(), default=-1)
+
+    async def read(self) -> None:
+        """Process new ones in order, and remove the oldest. Raises StoreError; the rest is left for the next call."""
+        paths = await self._paths()
+        for number in sorted(number for number in paths if number > self._seen):
+            try:
+                data, _ = await self._store.get(paths[number])
+            except NoNodeError:
+                pass  # removed meanwhile, as one of the oldest
+            else:
+                await self._process(paths[number], data)
+            self._seen = number
+        for number in sorted(paths)[:-_KEPT]:
+            try:
+                await self._store.delete(paths[number])
+            except NoNodeError:
+                continue
+
+    async def _paths(self) -> dict[int, str]:
+        found = {}
+        for each in await self._store.children(self.parent):
+            number = each.removeprefix(self._name)
+            if number != each and number.isascii() and number.isdigit():
+                found[int(number)] = f"{self.parent}/{each}"
+        return found
+
+
+class Follower:
+    """Reads notifications as they come, and everything again where some may have been missed."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        sources: Sequence[Notifications],
+        load: Callable[[], Awaitable[None]],
+        lock: asyncio.Lock,
+        failed: str,
+    ) -> None:
+        """``load`` reads everything; ``lock`` is held meanwhile. ``failed`` is logged when the store can't be read."""
+        self._store = store
+        self._clock = clock
+        self._sources = sources
+        self._load = load
+        self._lock = lock
+        self._failed = failed
+        self._all_again = False
+        self._wake = asyncio.Event()
+        self._watches: list[Watch] = []
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._task is not None
+
+    def start(self) -> None:
+        self._watches = [self._store.watch(each.parent, self._on_event) for each in self._sources]
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._wake.set()
+
+    async def close(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def _on_event(self, event: StoreEvent) -> None:
+        # Nothing changes the data of these nodes: a new session says so, because anything may have changed meanwhile.
+        if event.kind is EventKind.CHANGED:
+            self._all_again = True
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                async with self._lock:
+                    if self._all_again:
+                        await self._load()
+                        self._all_again = False
+                    else:
+                        for each in self._sources:
+                            await each.read()
+            except StoreError as error:
+                _log.warning(self._failed, reason=str(error))
+                await self._clock.sleep(_AGAIN_SECONDS)
+                self._wake.set()
