@@ -13,7 +13,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from ottla_protocol.http_client import MAX_BODY, HttpError, ResponseReader, parse_url
+from ottla_protocol.http_client import MAX_BODY, HttpError, ResponseReader, parse_url, provider_tls
 from ottla_protocol.sasl.login import Login, OAuthLogin, SaslLogin
 from ottla_protocol.sasl.mechanism import OAUTHBEARER, SaslError
 from ottla_protocol.sasl.oauthbearer import check_extensions
@@ -72,7 +72,7 @@ class _Tokens:
     async def _ask(self, url: str) -> tuple[str, float]:
         settings, address = self._settings, parse_url(url)
         if address.tls and self._tls is None:
-            self._tls = await asyncio.to_thread(_context, settings.https_ca_location)
+            self._tls = await asyncio.to_thread(provider_tls, settings.https_ca_location)
         credentials = Credentials(
             settings.sasl_oauthbearer_client_id or "",
             settings.sasl_oauthbearer_client_secret or "",
@@ -113,10 +113,3 @@ def _read(path: Path) -> str:
             return file.read(MAX_BODY).decode("ascii", "replace")
     except OSError as error:
         raise HttpError(f"{path}: {error.strerror}") from error
-
-
-def _context(authorities: str | None) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=authorities)
-    except OSError as error:
-        raise HttpError(f"{authorities}: {error.strerror or error}; a PEM file is needed") from error

@@ -99,3 +99,11 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+
+
+def api_name(api_key: int) -> str:
+    """What to call an API in a message, also one that isn't known."""
+    try:
+        return ApiKey(api_key).name
+    except ValueError:
+        return f"API key {api_key}"

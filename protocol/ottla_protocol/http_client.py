@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    import ssl
 
 MAX_HEAD: Final = 16 * 1024
 MAX_BODY: Final = 256 * 1024
@@ -35,6 +38,19 @@ class Address(NamedTuple):
         """For messages: without the path, which may have secrets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http{'s' if self.tls else ''}://{host}:{self.port}"
+
+
+def provider_tls(authorities: str | None) -> ssl.SSLContext:
+    """The TLS of connections to an OAuth provider: ``authorities`` is a PEM file, None for the system's.
+
+    Raises HttpError for a file that can't be used.
+    """
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=authorities)
+    except OSError as error:
+        raise HttpError(f"{authorities}: {error.strerror or error}; a PEM file is needed") from error
 
 
 def parse_url(url: str) -> Address:

@@ -36,8 +36,8 @@ def broker_login(config: BrokerConfig, clock: Clock, random: Random) -> Login | 
 
 def _by_tokens(config: BrokerConfig, clock: Clock, found: BrokerLogin) -> Login:
     # Imported here because few clusters need it.
-    from ottla_broker.handlers.oauth_listeners import provider_tls
     from ottla_broker.network.peer_tokens import PeerTokens, TokenSettings
+    from ottla_protocol.http_client import provider_tls
     from ottla_protocol.sasl.token_endpoint import Credentials
 
     value = partial(config.of_listener, found.listener, mechanism=OAUTHBEARER)

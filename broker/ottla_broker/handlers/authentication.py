@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from ottla_broker.events import get_logger
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply, Service
-from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.api_keys import ApiKey, api_name
 from ottla_protocol.errors import ErrorCode, ProtocolError
 from ottla_protocol.header import RequestHeader, parse_request_header, response_header_is_flexible
 from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -136,14 +136,14 @@ class AuthenticatingService:
             raise CloseConnection(f"a request's header can't be read: {error}") from error
         key, version = header.api_key, header.api_version
         if key not in ALLOWED[session.state]:
-            raise CloseConnection(f"{_name(key)} came from a client that has not authenticated")
+            raise CloseConnection(f"{api_name(key)} came from a client that has not authenticated")
         connection.client_id = header.client_id
         if key == ApiKey.API_VERSIONS:
             return self._inner.handle(connection, frame)
         first, last = HANDSHAKE_VERSIONS if key == ApiKey.SASL_HANDSHAKE else AUTHENTICATE_VERSIONS
         if not first <= version <= last:
             raise CloseConnection(
-                f"{_name(key)} version {version} is not served, versions {first} to {last} are"
+                f"{api_name(key)} version {version} is not served, versions {first} to {last} are"
             )
         try:
             if key == ApiKey.SASL_HANDSHAKE:
@@ -151,7 +151,7 @@ class AuthenticatingService:
                 return self._choose(connection, session, header, handshake.mechanism)
             message = SaslAuthenticateRequest.decode_counted(frame, version, position, _MEMORY).auth_bytes
         except ProtocolError as error:
-            raise CloseConnection(f"{_name(key)} version {version} can't be read: {error}") from error
+            raise CloseConnection(f"{api_name(key)} version {version} can't be read: {error}") from error
         return self._authenticate(connection, session, header, message)
 
     def _choose(
@@ -256,10 +256,3 @@ def _encoded(header: RequestHeader, response: SaslHandshakeResponse | SaslAuthen
     if response_header_is_flexible(header.api_key, header.api_version):
         return [_FLEXIBLE_HEADER.pack(len(body) + 5, header.correlation_id, 0) + body]
     return [_HEADER.pack(len(body) + 4, header.correlation_id) + body]
-
-
-def _name(api_key: int) -> str:
-    try:
-        return ApiKey(api_key).name
-    except ValueError:
-        return f"API key {api_key}"

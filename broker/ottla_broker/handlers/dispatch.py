@@ -20,7 +20,7 @@ from ottla_broker.handlers.turns import Turns, at_once, in_pauses
 from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply
-from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.api_keys import ApiKey, api_name
 from ottla_protocol.errors import ErrorCode, ProtocolError
 from ottla_protocol.header import RequestHeader, parse_request_header
 
@@ -132,7 +132,7 @@ class Dispatcher:
             return self._unsupported(header)
         if len(frame) > LARGEST_PLAIN_REQUEST and api_key not in _BULKY:
             raise CloseConnection(
-                f"{_name(api_key)} of {len(frame)} bytes is too large, {LARGEST_PLAIN_REQUEST} are allowed"
+                f"{api_name(api_key)} of {len(frame)} bytes is too large, {LARGEST_PLAIN_REQUEST} are allowed"
             )
         if len(frame) > route.quick_bytes and not (
             api_key == _PRODUCE or self._is_brokers(route, connection)
@@ -145,7 +145,7 @@ class Dispatcher:
             else:
                 request = route.decode(frame, version, position)
         except ProtocolError as error:
-            raise CloseConnection(f"{_name(api_key)} version {version} can't be read: {error}") from error
+            raise CloseConnection(f"{api_name(api_key)} version {version} can't be read: {error}") from error
         connection.client_id = header.client_id
         context = RequestContext(
             self._services, route.rules, version, header.client_id, connection, header.correlation_id
@@ -221,7 +221,7 @@ class Dispatcher:
     def _route(self, api_key: int, version: int) -> Route | None:
         served = self._served.get(api_key)
         if served is None:
-            raise CloseConnection(f"{_name(api_key)} is not an API that this broker serves")
+            raise CloseConnection(f"{api_name(api_key)} is not an API that this broker serves")
         if not served.min_version <= version <= served.max_version:
             return None
         route = Route(served, api_key, version, self._services.authorizer)
@@ -259,7 +259,7 @@ class Dispatcher:
             return [_pack_header(len(body) + 4, header.correlation_id) + body]
         served = self._served[api_key]
         raise CloseConnection(
-            f"{_name(api_key)} version {version} is not served, versions {served.min_version} to"
+            f"{api_name(api_key)} version {version} is not served, versions {served.min_version} to"
             f" {served.max_version} are ({ErrorCode.UNSUPPORTED_VERSION.name})"
         )
 
@@ -379,7 +379,7 @@ class Dispatcher:
 
     def failed(self, route: Route, context: RequestContext, error: BaseException) -> CloseConnection:
         """Log a defect of this broker; only this client's connection is closed."""
-        name = _name(route.api_key)
+        name = api_name(route.api_key)
         _log.error(
             "request failed",
             api=name,
@@ -389,10 +389,3 @@ class Dispatcher:
             exc_info=error,
         )
         return CloseConnection(f"{name} version {context.version} failed in the broker")
-
-
-def _name(api_key: int) -> str:
-    try:
-        return ApiKey(api_key).name
-    except ValueError:
-        return f"API key {api_key}"

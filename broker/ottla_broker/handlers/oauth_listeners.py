@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from ottla_broker.config.oauth_keys import SIGNED_TOKENS, VALIDATORS, OAuthKeys
 from ottla_broker.config.sasl import login_of
 from ottla_broker.network.jwks import Jwks, JwksSettings
-from ottla_protocol.http_client import HttpError
+from ottla_protocol.http_client import HttpError, provider_tls
 from ottla_protocol.sasl.mechanism import OAUTHBEARER
 from ottla_protocol.sasl.oauthbearer import Token
 
@@ -90,14 +89,3 @@ class OAuthListeners:
     async def close(self) -> None:
         for source in self._sources:
             await source.close()
-
-
-def provider_tls(authorities: str | None) -> ssl.SSLContext:
-    """The TLS of connections to an OAuth provider: ``authorities`` is a PEM file, None for the system's.
-
-    Raises HttpError for a file that can't be used.
-    """
-    try:
-        return ssl.create_default_context(cafile=authorities)
-    except OSError as error:
-        raise HttpError(f"{authorities}: {error.strerror or error}; a PEM file is needed") from error
