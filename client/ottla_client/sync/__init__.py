@@ -18,5 +18,5 @@ from .producer import Producer as Producer
 from .producer import Transaction as Transaction
 from .send_queue import Delivery as Delivery
 from .simple_consumer import SimpleConsumer as SimpleConsumer
-from .zookeeper_consumer import Stream as Stream
+from .streams_consumer import Stream as Stream
 from .zookeeper_consumer import ZookeeperConsumer as ZookeeperConsumer
