@@ -208,7 +208,7 @@ class ZookeeperConsumer(StreamsConsumer):
         self._check()
         if self._reading is None or self._offsets is None:
             raise ConfigurationError("nothing is read yet: create streams first")
-        await self._offsets.commit(self._reading.handed_out())
+        await self._offsets.commit(self._reading.handed_out)
 
     async def _leave(self, processed: bool, timeout: float | None, stack: AsyncExitStack) -> None:
         if self._committing is not None:

@@ -12,7 +12,8 @@ so its roll-back reads old offsets in between. Here both directions commit to bo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Mapping
 
 from ..deadline import Deadline
 from ..group.offsets import OffsetsClient
@@ -43,6 +44,7 @@ class GroupOffsets:
         self._timeout = timeout
         self._dual = dual
         self._committed: dict[TopicPartition, int] = {}
+        self._lock = asyncio.Lock()
 
     async def fetch(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The committed offsets, without partitions that have none. Raises ClientError."""
@@ -64,20 +66,25 @@ class GroupOffsets:
             self._committed.update(found)
         return found
 
-    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit these offsets, except for those that are committed already. Raises ClientError."""
-        new = {
-            partition: offset
-            for partition, offset in offsets.items()
-            if self._committed.get(partition) != offset
-        }
-        if not new:
-            return
-        first, second = ("zookeeper", "kafka") if self._storage == "zookeeper" else ("kafka", "zookeeper")
-        await self._commit_to(first, new)
-        if self._dual:
-            await self._commit_to(second, new)
-        self._committed.update(new)
+    async def commit(self, offsets: Callable[[], Mapping[TopicPartition, int]]) -> None:
+        """Commit offsets, except for those that are committed already. Raises ClientError.
+
+        One commit at a time, and each asks for its ``offsets`` when its turn comes: an older one that ended later
+        would take a partition back, which another member may own by then.
+        """
+        async with self._lock:
+            new = {
+                partition: offset
+                for partition, offset in offsets().items()
+                if self._committed.get(partition) != offset
+            }
+            if not new:
+                return
+            first, second = ("zookeeper", "kafka") if self._storage == "zookeeper" else ("kafka", "zookeeper")
+            await self._commit_to(first, new)
+            if self._dual:
+                await self._commit_to(second, new)
+            self._committed.update(new)
 
     async def _commit_to(self, storage: str, offsets: Mapping[TopicPartition, int]) -> None:
         if storage == "kafka":

@@ -84,9 +84,8 @@ class StreamReading:
 
     async def commit_processed(self, partitions: Collection[TopicPartition] | None = None) -> None:
         """Commit what the application has processed, of these partitions or of all; a failure is only logged."""
-        offsets = dict(self._processed(partitions))
         try:
-            await self._offsets.commit(offsets)
+            await self._offsets.commit(lambda: dict(self._processed(partitions)))
         except ClientError as error:
             _log.warning("the automatic commit of offsets failed: %s", error)
 
