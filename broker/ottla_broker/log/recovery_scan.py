@@ -6,18 +6,16 @@ the scan ends.
 Python needs 4 µs for a batch. That is little for batches that a producer has filled, but 20 s for 1 GB of single
 records. So the compiled module ``_recovery`` handles what nearly all batches are: format 2, no transaction, of the
 leader epoch of the batch before. Python handles any other, and all of them where the module is missing.
-``OTTLA_EXTENSION=0`` in the environment leaves it out.
 
 Runs on the thread that opens the log; the module releases the interpreter's lock.
 """
 
 from __future__ import annotations
 
-import os
-from importlib import import_module
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from ottla_broker.log import compiled
 from ottla_broker.log.index import MAX_RELATIVE
 from ottla_protocol.records.batch import CorruptRecordError, read_header
 from ottla_protocol.records.formats import is_intact
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from ottla_broker.log.segment import LogSegment
 
 _INTERFACE: Final = 1
-"""What the binary must offer; one that was compiled from other sources isn't used."""
 _INDEX_ENTRY: Final = Struct("=qqqq")
 _POSITION: Final = Struct("=q")
 _MOST_OFFSET: Final = 2**63 - 2**31
@@ -39,13 +36,7 @@ _NO_EPOCH: Final = -1
 
 def load_compiled() -> ModuleType | None:
     """The compiled module; None where there is none."""
-    if os.environ.get("OTTLA_EXTENSION") == "0":
-        return None
-    try:
-        module = import_module("ottla_broker.log._recovery")
-    except ImportError:
-        return None
-    return module if module.INTERFACE == _INTERFACE else None
+    return compiled.load_compiled("ottla_broker.log._recovery", _INTERFACE)
 
 
 class SegmentScan:
