@@ -5,31 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Required, get_args
+from typing import Required, get_args
 
 from ..consumer.settings import ConsumerSettings, Deserializer
 from ..errors import ConfigurationError
 from ..group.settings import check_numbers
 from ..settings import ConnectionOptions, ConnectionSettings
 from ..types import ISOLATION_LEVELS, IsolationLevel
-from ..zookeeper_consumer.settings import SmallestOrLargest
+from ..zookeeper_consumer.settings import SmallestOrLargest, reading_settings
 
-_OF_READING = (
-    "fetch_min_bytes",
-    "fetch_max_wait_ms",
-    "fetch_max_bytes",
-    "max_partition_fetch_bytes",
-    "max_poll_records",
-    "isolation_level",
-    "key_deserializer",
-    "value_deserializer",
-    "check_crcs",
-    "client_rack",
-    "default_api_timeout_ms",
-)
-_OF_CONNECTIONS = tuple(ConnectionSettings.__dataclass_fields__)
 _NAME = re.compile("[a-zA-Z0-9._-]{1,200}")
-_RESETS: Final = {"smallest": "earliest", "largest": "latest"}
 
 
 class CoordinatedConsumerOptions(ConnectionOptions, total=False):
@@ -100,7 +85,5 @@ class CoordinatedConsumerSettings(ConnectionSettings):
         self.of_reading()
 
     def of_reading(self) -> ConsumerSettings:
-        """The settings of a stream's own reader, which has no group. Raises ConfigurationError."""
-        shared: dict[str, Any] = {name: getattr(self, name) for name in (*_OF_CONNECTIONS, *_OF_READING)}
-        reset: Any = _RESETS[self.auto_offset_reset]
-        return ConsumerSettings(**shared, auto_offset_reset=reset)
+        """The settings of a stream's own reader. Raises ConfigurationError."""
+        return reading_settings(self, self.auto_offset_reset)

@@ -126,7 +126,12 @@ class ZookeeperConsumerSettings(ConnectionSettings):
         self.of_reading()
 
     def of_reading(self) -> ConsumerSettings:
-        """The settings of a stream's own reader, which has no group. Raises ConfigurationError."""
-        shared: dict[str, Any] = {name: getattr(self, name) for name in (*_OF_CONNECTIONS, *_OF_READING)}
-        reset: Any = _RESETS[self.auto_offset_reset]
-        return ConsumerSettings(**shared, auto_offset_reset=reset)
+        """The settings of a stream's own reader. Raises ConfigurationError."""
+        return reading_settings(self, self.auto_offset_reset)
+
+
+def reading_settings(settings: ConnectionSettings, reset: SmallestOrLargest) -> ConsumerSettings:
+    """The settings of a stream's own reader, which has no group. Raises ConfigurationError."""
+    shared: dict[str, Any] = {name: getattr(settings, name) for name in (*_OF_CONNECTIONS, *_OF_READING)}
+    begins: Any = _RESETS[reset]
+    return ConsumerSettings(**shared, auto_offset_reset=begins)
