@@ -91,9 +91,9 @@ async def _serve(
     await broker.start()
     started = True
     # The objects of the start live as long as the broker, so the collector can skip them.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    gc.enable()
     try:
         if prepare is not None:
             await prepare(broker)
@@ -102,11 +102,21 @@ async def _serve(
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stopping.wait(), QUIET_SECONDS)
         if not stopping.is_set():
-            await broker.background.run(events.load)
+            await broker.background.run(_load_events)
             events.release()
         await stopping.wait()
     finally:
         await broker.stop()
+
+
+def _load_events() -> None:
+    """Load structlog without rich, which it imports where it is installed: that takes 6 MB, and nothing uses it."""
+    hidden = sys.modules.setdefault("rich", None) is None  # type: ignore[arg-type]
+    try:
+        events.load()
+    finally:
+        if hidden:
+            del sys.modules["rich"]
 
 
 def _watch(lifeline: int, loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:

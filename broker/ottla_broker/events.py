@@ -72,7 +72,12 @@ def load() -> None:
     render: list[Any] = (
         [tracebacks, structlog.processors.JSONRenderer(default=str)]
         if as_json
-        else [_printable, structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+        else [
+            _printable,
+            structlog.dev.ConsoleRenderer(
+                colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
+            ),
+        ]
     )
     _settings.logger = structlog.wrap_logger(
         structlog.WriteLogger(stream),
