@@ -11,7 +11,7 @@ from ottla_protocol.records.compression import DEFAULT_MAX_BYTES
 from ottla_protocol.records.down_conversion import UnconvertibleError, down_convert
 from ottla_protocol.records.formats import iter_any_headers
 
-CHUNK_BYTES: Final = 256 * 1024
+CHUNK_BYTES: Final = 128 * 1024
 """About so many bytes of batches are read and converted in one go; a larger batch is read whole."""
 _FIRST_BYTES: Final = 64 * 1024
 

@@ -97,9 +97,9 @@ static uint8_t *put_number(uint8_t *p, int64_t number)
     return p;
 }
 
-/* CRC-32, eight bytes at a time. */
+/* CRC-32, sixteen bytes at a time. */
 
-static uint32_t crc_table[8][256];
+static uint32_t crc_table[16][256];
 
 static void make_crc_table(void)
 {
@@ -112,19 +112,29 @@ static void make_crc_table(void)
         crc_table[0][byte] = sum;
     }
     for (byte = 0; byte < 256; byte++)
-        for (i = 1; i < 8; i++)
+        for (i = 1; i < 16; i++)
             crc_table[i][byte] = crc_table[i - 1][byte] >> 8 ^ crc_table[0][crc_table[i - 1][byte] & 255];
+}
+
+/* The bytes as a number, the first one lowest; the compiler makes it one load. */
+static uint32_t little32(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+/* What four bytes give with `table` for their last. */
+static uint32_t crc_of_four(uint32_t four, int table)
+{
+    return crc_table[table + 3][four & 255] ^ crc_table[table + 2][four >> 8 & 255]
+        ^ crc_table[table + 1][four >> 16 & 255] ^ crc_table[table][four >> 24];
 }
 
 static uint32_t crc32(const uint8_t *p, Py_ssize_t size)
 {
     uint32_t sum = 0xFFFFFFFFu;
-    for (; size >= 8; p += 8, size -= 8) {
-        uint32_t low = sum ^ ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
-        sum = crc_table[7][low & 255] ^ crc_table[6][low >> 8 & 255] ^ crc_table[5][low >> 16 & 255]
-            ^ crc_table[4][low >> 24] ^ crc_table[3][p[4]] ^ crc_table[2][p[5]] ^ crc_table[1][p[6]]
-            ^ crc_table[0][p[7]];
-    }
+    for (; size >= 16; p += 16, size -= 16)
+        sum = crc_of_four(sum ^ little32(p), 12) ^ crc_of_four(little32(p + 4), 8) ^ crc_of_four(little32(p + 8), 4)
+            ^ crc_of_four(little32(p + 12), 0);
     for (; size > 0; p++, size--)
         sum = sum >> 8 ^ crc_table[0][(sum ^ *p) & 255];
     return ~sum;
@@ -214,25 +224,7 @@ static uint8_t *put_message(uint8_t *start, const Record *record, int magic, int
     return p;
 }
 
-typedef struct {
-    uint8_t *bytes;
-    Py_ssize_t size, room;
-} Output;
-
-static int reserve(Output *output, Py_ssize_t more)
-{
-    if (output->room - output->size < more) {
-        Py_ssize_t room = output->room + output->room / 2 + more;
-        uint8_t *bytes = realloc(output->bytes, (size_t)room);
-        if (bytes == NULL)
-            return -1;
-        output->bytes = bytes;
-        output->room = room;
-    }
-    return 0;
-}
-
-enum { FINE, UNUSUAL, NO_MEMORY };
+enum { FINE, UNUSUAL };
 
 /* A batch's records, uncompressed, and how they are written. */
 typedef struct {
@@ -245,15 +237,13 @@ typedef struct {
     int64_t last_offset, max_timestamp;
 } Body;
 
-/* Writes a batch's records as messages. */
-static int convert(Body *body, Output *output)
+/* Adds to `*total` the bytes that the batch's records take as messages. */
+static int measure(const Body *body, Py_ssize_t *total)
 {
     const uint8_t *p = body->start;
-    int attributes = body->is_append_time && body->magic ? LOG_APPEND_TIME : 0;
-    Py_ssize_t size = 0;
-    uint8_t *to;
+    Py_ssize_t size = *total;
     Record record;
-    int64_t i, subtract = 0, previous;
+    int64_t i, previous;
     if (body->base_offset > INT64_MAX - INT32_MAX || body->base_offset == INT64_MIN)
         return UNUSUAL;
     previous = body->base_offset - 1;
@@ -269,12 +259,18 @@ static int convert(Body *body, Output *output)
     }
     if (p != body->stop)
         return UNUSUAL;
-    if (reserve(output, size))
-        return NO_MEMORY;
-    to = output->bytes + output->size;
-    output->size += size;
+    *total = size;
+    return FINE;
+}
+
+/* Writes the records of a batch that measure() found fine as messages; returns where they end. */
+static uint8_t *convert(Body *body, uint8_t *to)
+{
+    const uint8_t *p = body->start;
+    int attributes = body->is_append_time && body->magic ? LOG_APPEND_TIME : 0;
+    Record record;
+    int64_t i, subtract = 0;
     body->last_offset = body->max_timestamp = -1;
-    p = body->start;
     for (i = 0; i < body->count; i++) {
         read_record(&p, body->stop, body->base_offset, body->base_timestamp, &record);
         if (body->is_relative && i == 0)
@@ -288,57 +284,73 @@ static int convert(Body *body, Output *output)
                 body->max_timestamp = record.timestamp;
         }
     }
-    return FINE;
+    return to;
 }
 
-/* Writes the plain batches from `*at` on: of format 2, without codec, no control batches. */
-static int convert_plain(const uint8_t *data, Py_ssize_t size, Py_ssize_t *at, int magic, int64_t first_offset,
-                         Output *output)
+/* The plain batch at `at`, of format 2, without codec, no control batch; 0 if another kind or the end is there. Returns
+ * the batch's size. */
+static int64_t plain_batch(const uint8_t *data, Py_ssize_t size, Py_ssize_t at, Body *body)
 {
-    while (size - *at >= BATCH_HEADER) {
-        const uint8_t *batch = data + *at;
-        int64_t length = (int32_t)big32(batch + 8), count = (int32_t)big32(batch + 57);
-        int attributes = batch[21] << 8 | batch[22], found;
-        Body body;
-        if (batch[MAGIC_AT] != 2 || attributes & (CODEC_MASK | CONTROL) || length < MIN_BATCH_LENGTH
-            || length > size - *at - LOG_OVERHEAD || count < 0)
+    const uint8_t *batch = data + at;
+    int64_t length;
+    int attributes;
+    if (size - at < BATCH_HEADER)
+        return 0;
+    length = (int32_t)big32(batch + 8);
+    attributes = batch[21] << 8 | batch[22];
+    body->count = (int32_t)big32(batch + 57);
+    if (batch[MAGIC_AT] != 2 || attributes & (CODEC_MASK | CONTROL) || length < MIN_BATCH_LENGTH
+        || length > size - at - LOG_OVERHEAD || body->count < 0)
+        return 0;
+    body->start = batch + BATCH_HEADER;
+    body->stop = batch + LOG_OVERHEAD + length;
+    body->base_offset = (int64_t)big64(batch);
+    body->base_timestamp = (int64_t)big64(batch + 27);
+    body->is_append_time = attributes & LOG_APPEND_TIME;
+    body->append_time = (int64_t)big64(batch + 35);
+    return LOG_OVERHEAD + length;
+}
+
+/* Measures the plain batches from `*at` on, up to another kind or an irregular one. */
+static void measure_plain(const uint8_t *data, Py_ssize_t size, Py_ssize_t *at, Body *body, Py_ssize_t *total)
+{
+    int64_t length;
+    while ((length = plain_batch(data, size, *at, body)) > 0) {
+        if (body->count && measure(body, total) != FINE)
             break;
-        if (count) {
-            body.start = batch + BATCH_HEADER;
-            body.stop = batch + LOG_OVERHEAD + length;
-            body.count = count;
-            body.base_offset = (int64_t)big64(batch);
-            body.base_timestamp = (int64_t)big64(batch + 27);
-            body.is_append_time = attributes & LOG_APPEND_TIME;
-            body.append_time = (int64_t)big64(batch + 35);
-            body.magic = magic;
-            body.first_offset = first_offset;
-            body.is_relative = 0;
-            found = convert(&body, output);
-            if (found == UNUSUAL)
-                break;
-            if (found != FINE)
-                return found;
-        }
-        *at += LOG_OVERHEAD + length;
+        *at += length;
     }
-    return FINE;
 }
 
-static PyObject *finish(Output *output)
+/* Writes the batches in data[at:end], which have been measured. */
+static void convert_plain(const uint8_t *data, Py_ssize_t end, Py_ssize_t at, Body *body, uint8_t *to)
 {
-    PyObject *bytes = PyBytes_FromStringAndSize((const char *)output->bytes, output->size);
-    free(output->bytes);
-    return bytes;
+    int64_t length;
+    while (at < end && (length = plain_batch(data, end, at, body)) > 0) {
+        if (body->count)
+            to = convert(body, to);
+        at += length;
+    }
+}
+
+/* A new object for `size` bytes, and where they are. */
+static PyObject *make_bytes(Py_ssize_t size, uint8_t **bytes)
+{
+    PyObject *object = PyBytes_FromStringAndSize(NULL, size);
+    if (object != NULL)
+        *bytes = (uint8_t *)PyBytes_AsString(object);
+    return object;
 }
 
 static PyObject *py_plain(PyObject *module, PyObject *args)
 {
     Py_buffer view;
-    Py_ssize_t at;
+    Py_ssize_t at, end, size = 0;
     long long first_offset;
-    int magic, found;
-    Output output = {NULL, 0, 0};
+    int magic;
+    uint8_t *to;
+    PyObject *output;
+    Body body;
     (void)module;
     if (!PyArg_ParseTuple(args, "y*niL", &view, &at, &magic, &first_offset))
         return NULL;
@@ -347,15 +359,21 @@ static PyObject *py_plain(PyObject *module, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "plain() needs a position in the data, and format 0 or 1");
         return NULL;
     }
+    end = at;
+    body.magic = magic;
+    body.first_offset = first_offset;
+    body.is_relative = 0;
     Py_BEGIN_ALLOW_THREADS
-    found = convert_plain(view.buf, view.len, &at, magic, first_offset, &output);
+    measure_plain(view.buf, view.len, &end, &body, &size);
     Py_END_ALLOW_THREADS
-    PyBuffer_Release(&view);
-    if (found != FINE) {
-        free(output.bytes);
-        return PyErr_NoMemory();
+    output = make_bytes(size, &to);
+    if (output != NULL) {
+        Py_BEGIN_ALLOW_THREADS
+        convert_plain(view.buf, end, at, &body, to);
+        Py_END_ALLOW_THREADS
     }
-    return Py_BuildValue("(Nn)", finish(&output), at);
+    PyBuffer_Release(&view);
+    return output == NULL ? NULL : Py_BuildValue("(Nn)", output, end);
 }
 
 static PyObject *py_body(PyObject *module, PyObject *args)
@@ -363,7 +381,9 @@ static PyObject *py_body(PyObject *module, PyObject *args)
     Py_buffer view;
     long long count, base_offset, base_timestamp, append_time;
     int is_append_time, magic, is_relative, found;
-    Output output = {NULL, 0, 0};
+    Py_ssize_t size = 0;
+    uint8_t *to;
+    PyObject *output;
     Body body;
     (void)module;
     if (!PyArg_ParseTuple(args, "y*LLLLpip", &view, &count, &base_offset, &base_timestamp, &append_time,
@@ -385,17 +405,23 @@ static PyObject *py_body(PyObject *module, PyObject *args)
     body.first_offset = INT64_MIN;
     body.is_relative = is_relative;
     Py_BEGIN_ALLOW_THREADS
-    found = convert(&body, &output);
+    found = measure(&body, &size);
     Py_END_ALLOW_THREADS
-    PyBuffer_Release(&view);
     if (found != FINE) {
-        free(output.bytes);
-        if (found == NO_MEMORY)
-            return PyErr_NoMemory();
+        PyBuffer_Release(&view);
         Py_INCREF(Py_None);
         return Py_None;
     }
-    return Py_BuildValue("(NLL)", finish(&output), (long long)body.last_offset, (long long)body.max_timestamp);
+    output = make_bytes(size, &to);
+    if (output != NULL) {
+        Py_BEGIN_ALLOW_THREADS
+        convert(&body, to);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&view);
+    if (output == NULL)
+        return NULL;
+    return Py_BuildValue("(NLL)", output, (long long)body.last_offset, (long long)body.max_timestamp);
 }
 
 /* What becomes of a message set. */
