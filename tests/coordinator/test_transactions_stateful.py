@@ -7,14 +7,15 @@ is what the log says, and every request is answered.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.coordinator.harness import FakePartition
-from tests.coordinator.transactions import Brokers, Marker, TransactionWorld
+from tests.coordinator.transactions import Answer, Brokers, Marker, TransactionWorld, Waiting
 from tests.support.clock import FakeClock
 from tests.support.depth import examples
 
@@ -43,6 +44,7 @@ from ottla_broker.coordinator.transaction.states import (
 from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.metadata.internal_topics import TRANSACTION_TOPIC
 from ottla_broker.replica.offset_waiters import OffsetWaiter, Reached
+from ottla_broker.replica.txn_markers import TxnMarker
 from ottla_protocol.errors import ErrorCode as Code
 from ottla_protocol.records.batch import iter_headers
 from ottla_protocol.records.record import decode_records, encode_batch
@@ -108,9 +110,22 @@ class ReplicatedPartition(FakePartition):
 
 
 class CheckedBrokers(Brokers):
-    """Refuse markers that no decision in the log stands behind."""
+    """Refuse markers that no decision in the log stands behind.
+
+    A request that isn't let through in time is lost, as with the real ones: what comes later is refused (decision 9).
+    """
 
     check: Any = None
+    clock: Any = None
+
+    def __call__(self, broker_id: int, markers: Sequence[TxnMarker], written: Answer) -> None:
+        super().__call__(broker_id, markers, written)
+        if self.hold:
+            self.clock.call_later(35, self._give_up, self.waiting[-1])
+
+    def _give_up(self, waiting: Waiting) -> None:
+        if waiting in self.waiting:
+            self.drop(self.waiting.index(waiting))
 
     def _write_one(self, broker_id: int, partition: TopicPartition, marker: Marker) -> Code:
         error = super()._write_one(broker_id, partition, marker)
@@ -125,6 +140,7 @@ class Transactions(RuleBasedStateMachine):
         self.clock = FakeClock()
         self.brokers = CheckedBrokers()
         self.brokers.check = self.check_marker
+        self.brokers.clock = self.clock
         self.partition = ReplicatedPartition(self.check_record)
         self.order: dict[str, list[int]] = defaultdict(list)
         self.producers: dict[str, list[Producer]] = defaultdict(list)
@@ -192,11 +208,27 @@ class Transactions(RuleBasedStateMachine):
         name=st.sampled_from(NAMES),
         back=st.sampled_from([0, 0, 0, 0, 1, 2]),
         indexes=st.sets(st.integers(0, 5), min_size=1, max_size=3),
+        held=st.booleans(),
     )
-    def add(self, name: str, back: int, indexes: set[int]) -> None:
-        self.use(name, back, lambda producer, reply: self.world.coordinator.add_partitions(
-            name, producer, {("t", index) for index in indexes}, reply
-        ))  # fmt: skip
+    def add(self, name: str, back: int, indexes: set[int], held: bool = True) -> None:
+        """``held``: the request may wait for the end of the transaction before."""
+        partitions = {("t", index) for index in indexes}
+        add = self.world.coordinator.add_partitions
+
+        def request(producer: Producer, reply: Any) -> None:
+            def answered(code: int) -> None:
+                reply(code)
+                if code == 0:
+                    rows = self.partition.rows(self.partition.committed_end)
+                    last = [each for key, each in rows if key == name and each is not None][-1]
+                    assert (last.producer_id, last.producer_epoch) == producer
+                    assert last.state is ONGOING
+                    assert last.partitions >= partitions
+
+            again = partial(add, name, producer, partitions, answered) if held else None
+            add(name, producer, partitions, answered, again)
+
+        self.use(name, back, request)
 
     @rule(name=st.sampled_from(NAMES), back=st.sampled_from([0, 0, 0, 0, 1, 2]), commit=st.booleans())
     def end(self, name: str, back: int, commit: bool) -> None:

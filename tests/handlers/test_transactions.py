@@ -404,6 +404,46 @@ async def test_markers_complete_the_offsets_of_their_transactions(bench: Bench) 
     assert offsets_log.log_end_offset == 2
 
 
+async def test_a_defect_at_one_partition_is_its_error_only(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Kafka: the other partitions get their markers, and the coordinator gets an answer."""
+    bad = bench.world.lead("bad")
+    bench.world.replicas.become_leader("__consumer_offsets", 3, b"o" * 16, 0, CONFIG)
+
+    def fail(*_: object) -> None:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(type(bad), "append_marker", _failing_at(bad, type(bad).append_marker))
+    monkeypatch.setattr(bench.services.txn_markers, "_complete_offsets", fail)
+    topics = [
+        WritableTxnMarkerTopic(name="bad", partition_indexes=[0]),
+        WritableTxnMarkerTopic(name="__consumer_offsets", partition_indexes=[3]),
+        WritableTxnMarkerTopic(name="t", partition_indexes=[0]),
+    ]
+    marker = WritableTxnMarker(producer_id=7, producer_epoch=0, transaction_result=True, topics=topics)
+    request = WriteTxnMarkersRequest(markers=[marker])
+    answer = await bench.call(write_txn_markers, ApiKey.WRITE_TXN_MARKERS, request, 1)
+    [found] = answer.markers
+    assert {topic.name: topic.partitions[0].error_code for topic in found.topics} == {
+        "bad": ErrorCode.UNKNOWN_SERVER_ERROR,
+        "__consumer_offsets": ErrorCode.UNKNOWN_SERVER_ERROR,
+        "t": ErrorCode.NONE,
+    }
+    assert bench.partition.log.log_end_offset == 1
+
+
+def _failing_at(bad: Any, append: Any) -> Any:
+    """``append_marker`` of all partitions, which raises in one of them."""
+
+    def append_marker(partition: Any, *about: Any) -> Any:
+        if partition is bad:
+            raise ValueError("a defect")
+        return append(partition, *about)
+
+    return append_marker
+
+
 @pytest.mark.parametrize(
     ("denied", "code"),
     [

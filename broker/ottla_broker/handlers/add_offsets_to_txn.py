@@ -9,7 +9,7 @@ from __future__ import annotations
 from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.transactions import TRY_AGAIN, is_late, producer_error
+from ottla_broker.handlers.transactions import add_partitions, producer_error
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
@@ -27,15 +27,16 @@ def handle(ctx: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsTo
         if not ctx.authorize(resource, name):
             return AddOffsetsToTxnResponse(error_code=DENIED[resource])
     producer = Producer(request.producer_id, request.producer_epoch)
-    if is_late(ctx, request.transactional_id, producer, ApiKey.ADD_OFFSETS_TO_TXN):
-        return AddOffsetsToTxnResponse(error_code=TRY_AGAIN)
     pending = PendingResponse()
-    ctx.services.transactions.add_partitions(
+    add_partitions(
+        ctx,
+        ApiKey.ADD_OFFSETS_TO_TXN,
         request.transactional_id,
         producer,
         {(OFFSETS_TOPIC, ctx.services.groups.partition_for(request.group_id))},
         lambda error: pending.complete(
             AddOffsetsToTxnResponse(error_code=producer_error(error, ctx.version >= _HAS_FENCED))
         ),
+        pending,
     )
     return pending

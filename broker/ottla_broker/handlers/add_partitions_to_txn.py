@@ -14,7 +14,7 @@ from functools import partial
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.transaction.metadata import Producer, TopicPartition
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.transactions import TRY_AGAIN, is_late, producer_error
+from ottla_broker.handlers.transactions import add_partitions, producer_error
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
@@ -68,7 +68,7 @@ def handle(
     if not transactions:
         return _response(ctx, [])
     for number, transaction in enumerate(transactions):
-        _serve(ctx, transaction, partial(answered, number))
+        _serve(ctx, transaction, partial(answered, number), pending)
     return pending
 
 
@@ -76,6 +76,7 @@ def _serve(
     ctx: RequestContext,
     transaction: AddPartitionsToTxnTransaction,
     answered: partial[None],
+    pending: PendingResponse,
 ) -> None:
     """Call ``answered`` with an error code for each partition."""
     partitions = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
@@ -85,10 +86,6 @@ def _serve(
         return
     coordinator = ctx.services.transactions
     producer = Producer(transaction.producer_id, transaction.producer_epoch)
-    api = ApiKey.ADD_PARTITIONS_TO_TXN
-    if ctx.version < _BETWEEN_BROKERS and is_late(ctx, transaction.transactional_id, producer, api):
-        answered(dict.fromkeys(partitions, TRY_AGAIN))
-        return
     if transaction.verify_only:
         error, missing = coordinator.verify_partitions(transaction.transactional_id, producer, partitions)
         if error != codes.NONE:
@@ -97,12 +94,22 @@ def _serve(
             lacks = codes.TRANSACTION_ABORTABLE if ctx.version >= _HAS_ABORTABLE else codes.INVALID_TXN_STATE
             answered({each: lacks if each in missing else codes.NONE for each in partitions})
         return
-    coordinator.add_partitions(
-        transaction.transactional_id,
-        producer,
-        partitions,
-        lambda error: answered(dict.fromkeys(partitions, producer_error(error, ctx.version >= _HAS_FENCED))),
-    )
+
+    def reply(error: int) -> None:
+        answered(dict.fromkeys(partitions, producer_error(error, ctx.version >= _HAS_FENCED)))
+
+    if ctx.version < _BETWEEN_BROKERS:
+        add_partitions(
+            ctx,
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            transaction.transactional_id,
+            producer,
+            partitions,
+            reply,
+            pending,
+        )
+    else:
+        coordinator.add_partitions(transaction.transactional_id, producer, partitions, reply)
 
 
 def _check(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Final
 
 from ottla_broker.coordinator import codes
-from ottla_broker.coordinator.transaction.metadata import Producer
+from ottla_broker.coordinator.transaction.metadata import Producer, TopicPartition
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.network.pending_response import CloseConnection
+from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 
 
 def producer_error(error: int, has_fenced: bool) -> int:
@@ -30,3 +31,36 @@ TRY_AGAIN: Final = codes.COORDINATOR_LOAD_IN_PROGRESS
 def late(who: str) -> CloseConnection:
     """For a request of a coordinator that has sent it again."""
     return CloseConnection(f"a late request: {who} has gone on, on a newer connection or with another leader")
+
+
+def add_partitions(
+    ctx: RequestContext,
+    api: int,
+    transactional_id: str,
+    producer: Producer,
+    partitions: Collection[TopicPartition],
+    reply: Callable[[int], None],
+    pending: PendingResponse,
+) -> None:
+    """Make partitions part of a client's transaction; ``reply``, which completes ``pending``, gets the error code.
+
+    A client that begins its next transaction at once may be quicker than the markers of the last one. Then the request
+    is held until they are written, which takes less time than the client's pause before it asks again (20 ms and more).
+    A held request is checked again, and dropped if its client has gone.
+    """
+    gone = False
+
+    def leave() -> None:
+        nonlocal gone
+        gone = True
+
+    def serve(again: Callable[[], None] | None) -> None:
+        if gone:
+            return
+        if is_late(ctx, transactional_id, producer, api):
+            reply(TRY_AGAIN)
+        else:
+            ctx.services.transactions.add_partitions(transactional_id, producer, partitions, reply, again)
+
+    pending.abandon = leave
+    serve(lambda: serve(None))

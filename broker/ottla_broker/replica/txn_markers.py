@@ -3,6 +3,9 @@
 A coordinator sends a marker to every partition that its transaction wrote to. The partition's leader appends it, and it
 counts once all in-sync replicas have it. The offsets that the transaction committed to ``__consumer_offsets`` take
 effect then (Kafka's ``KafkaApis.handleWriteTxnMarkersRequest``).
+
+A defect that shows at one partition is UNKNOWN_SERVER_ERROR there, as in Kafka: the other partitions get their markers,
+and the coordinator gets an answer.
 """
 
 from __future__ import annotations
@@ -11,11 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from ottla_broker.clock import Clock
+from ottla_broker.events import get_logger
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_broker.replica.manager import ReplicaManager
 from ottla_broker.replica.partition import Partition, Role
 from ottla_protocol.errors import ErrorCode, KafkaError
+
+_log = get_logger()
 
 TIMEOUT_MS: Final = 30_000
 """How long a marker may take to reach the in-sync replicas (Kafka's ``request.timeout.ms``)."""
@@ -126,6 +132,8 @@ class _Write:
                     )
                 except KafkaError as error:
                     errors[key] = error.code
+                except Exception as error:
+                    errors[key] = _failed("a marker was not written", marker, error, partition=f"{key[0]}-{key[1]}")
                 else:
                     self._awaited.append((number, partition, end_offset))
                 yield
@@ -147,5 +155,14 @@ class _Write:
                 if topic == OFFSETS_TOPIC and code is ErrorCode.NONE
             ]
             if indexes:
-                self._complete_offsets(indexes, marker.producer_id, marker.commit)
+                try:
+                    self._complete_offsets(indexes, marker.producer_id, marker.commit)
+                except Exception as error:
+                    code = _failed("a transaction's offsets were not completed", marker, error)
+                    errors.update(((OFFSETS_TOPIC, index), code) for index in indexes)
         self._written(self._errors)
+
+
+def _failed(what: str, marker: TxnMarker, error: Exception, **about: object) -> ErrorCode:
+    _log.error(what, producer_id=marker.producer_id, commit=marker.commit, exc_info=error, **about)
+    return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -299,15 +299,22 @@ class TransactionCoordinator:
         producer: Producer,
         partitions: Collection[TopicPartition],
         reply: Reply,
+        again: Callable[[], None] | None = None,
     ) -> None:
-        """Make partitions part of the transaction, which the first ones begin; ``reply`` gets the error code."""
+        """Make partitions part of the transaction, which the first ones begin; ``reply`` gets the error code.
+
+        While the transaction before lacks markers, the error is CONCURRENT_TRANSACTIONS. With ``again`` the request is
+        held for a moment instead: ``again`` is called in place of ``reply``, and serves it from the beginning, because
+        its producer may have been replaced meanwhile.
+        """
         error, shard, transaction = self._find_producer(transactional_id, producer)
         if shard is None or transaction is None:
             reply(error)
             return
         metadata = transaction.metadata
         if transaction.pending is not None or metadata.state in PREPARED:
-            reply(codes.CONCURRENT_TRANSACTIONS)
+            if again is None or not shard.hold(transaction, again):
+                reply(codes.CONCURRENT_TRANSACTIONS)
         elif metadata.state is ONGOING and metadata.partitions.issuperset(partitions):
             reply(codes.NONE)
         else:
@@ -372,22 +379,24 @@ class TransactionCoordinator:
             metadata.commits,
             metadata.partitions,
             lambda: shard.coordinator_epoch,
-            lambda: self._complete(shard, transaction),
+            lambda: self._complete(shard, transaction, metadata),
         )
         self._sender.send(transaction.job)
 
-    def _complete(self, shard: TransactionShard, transaction: Transaction) -> None:
-        """All markers are written: write that down, again until the log has it."""
-        transaction.job = None
-        if not shard.is_active:
+    def _complete(
+        self, shard: TransactionShard, transaction: Transaction, ended: TransactionMetadata
+    ) -> None:
+        """All markers of the transaction that has ``ended`` are written: write that down, again until the log has it."""
+        if transaction.metadata is not ended or transaction.pending is not None or not shard.is_active:
             return
+        transaction.job = None
 
         def written(error: int) -> None:
             # A record that is in the log stays pending until it is committed.
             if error != codes.NONE and transaction.pending is None:
-                self._clock.call_later(_WRITE_AGAIN_SECONDS, self._complete, shard, transaction)
+                self._clock.call_later(_WRITE_AGAIN_SECONDS, self._complete, shard, transaction, ended)
 
-        shard.change(transaction, transaction.metadata.completed(self._clock.now_ms()), written)
+        shard.change(transaction, ended.completed(self._clock.now_ms()), written)
 
     # Time
 

@@ -11,7 +11,10 @@ from collections.abc import Callable, Sequence
 
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator.transaction.markers import Written
+from ottla_broker.events import get_logger
 from ottla_broker.replica.txn_markers import TxnMarker
+
+_log = get_logger()
 
 
 class LocalDelivery:
@@ -32,4 +35,9 @@ class LocalDelivery:
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             for markers, written in waiting:
-                self._write(markers, written)
+                try:
+                    self._write(markers, written)
+                except Exception as error:
+                    # It is raised in the middle of another request, or of the loop, so the answer carries it.
+                    _log.error("markers were not written", transactions=len(markers), exc_info=error)
+                    written(None)

@@ -3,16 +3,18 @@
 Kafka: ``TransactionMarkerChannelManager``, ``TransactionMarkerRequestCompletionHandler``. Each broker gets one
 WriteTxnMarkers at a time; markers that come up meanwhile go into the next one together. A transaction's decision is
 final, so markers are sent until all partitions have them: leaders are looked up again after each failure, and
-partitions that no longer exist are passed over.
+partitions that no longer exist are passed over. A defect doesn't end that: a request that raises, or that has no answer
+in time, counts as unanswered, and a transaction whose completion raises is completed later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Final
 
-from ottla_broker.clock import Clock
+from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.coordinator.transaction.metadata import TopicPartition
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.cache import NO_LEADER
@@ -30,6 +32,8 @@ RETRY_SECONDS: Final = (0.02, 1.0)
 """The pause after a first failure, and the longest; it doubles each time."""
 REFUSED_SECONDS: Final = 10.0
 """The pause after an error that only a new coordinator or an administrator can remove."""
+ANSWER_SECONDS: Final = 60.0
+"""How long a request may take. Deliveries have shorter deadlines of their own, so this one is for their defects."""
 
 
 class _Action(Enum):
@@ -98,7 +102,7 @@ class MarkerJob:
         coordinator_epoch: Callable[[], int],
         done: Callable[[], None],
     ) -> None:
-        """``done`` is called once, when all partitions have their marker; not after :meth:`cancel`."""
+        """``done`` is called when all partitions have their marker, and again if it raises; not after :meth:`cancel`."""
         self.transactional_id = transactional_id
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
@@ -114,19 +118,29 @@ class MarkerJob:
         self.cancelled = True
 
 
-class _Destination:
-    """A broker, and the markers that wait for it."""
+_Batch = list[tuple[MarkerJob, set[TopicPartition]]]
 
-    __slots__ = ("broker_id", "in_flight", "pumping", "queue")
+
+class _Request:
+    """A request under way to a broker, until it is answered or given up."""
+
+    __slots__ = ("batch", "deadline")
+
+    def __init__(self, batch: _Batch) -> None:
+        self.batch = batch
+        self.deadline: TimerHandle | None = None
+
+
+class _Destination:
+    """A broker, the markers that wait for it, and the request under way."""
+
+    __slots__ = ("broker_id", "pumping", "queue", "request")
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
         self.queue: dict[MarkerJob, set[TopicPartition]] = {}
-        self.in_flight = False
+        self.request: _Request | None = None
         self.pumping = False
-
-
-_Batch = list[tuple[MarkerJob, set[TopicPartition]]]
 
 
 class MarkerSender:
@@ -175,9 +189,24 @@ class MarkerSender:
     def _mark(self, job: MarkerJob, partitions: Collection[TopicPartition]) -> None:
         """Note that partitions need no marker from here on."""
         job.left.difference_update(partitions)
-        if not job.left and not job.cancelled:
-            job.cancelled = True
+        if not job.left:
+            self._finish(job)
+
+    def _finish(self, job: MarkerJob) -> None:
+        """Complete a transaction. Other transactions' markers may be in the same request, so its errors end here."""
+        if job.cancelled:
+            return
+        try:
             job.done()
+        except Exception as error:
+            _log.error(
+                "a transaction with all its markers was not completed",
+                transactional_id=job.transactional_id,
+                exc_info=error,
+            )
+            self._clock.call_later(REFUSED_SECONDS, self._finish, job)
+        else:
+            job.cancelled = True
 
     def _pause(self, job: MarkerJob) -> float:
         first, longest = RETRY_SECONDS
@@ -194,26 +223,44 @@ class MarkerSender:
             return
         destination.pumping = True
         try:
-            while not destination.in_flight:
+            while destination.request is None:
                 batch = _take(destination.queue)
                 if not batch:
                     break
-                destination.in_flight = True
-                self._deliver(destination.broker_id, _markers(batch), self._answering(destination, batch))
+                self._request(destination, _Request(batch))
         finally:
             destination.pumping = False
 
-    def _answering(
-        self, destination: _Destination, batch: _Batch
-    ) -> Callable[[list[MarkerErrors] | None], None]:
-        def answered(errors: list[MarkerErrors] | None) -> None:
-            destination.in_flight = False
-            try:
-                self._settle(destination.broker_id, batch, errors)
-            finally:
-                self._pump(destination)
+    def _request(self, destination: _Destination, request: _Request) -> None:
+        destination.request = request
+        try:
+            self._deliver(
+                destination.broker_id, _markers(request.batch), partial(self._answered, destination, request)
+            )
+        except Exception as error:
+            _log.error("markers could not be sent", broker=destination.broker_id, exc_info=error)
+            self._answered(destination, request, None)
+        if destination.request is request:
+            request.deadline = self._clock.call_later(ANSWER_SECONDS, self._give_up, destination, request)
 
-        return answered
+    def _give_up(self, destination: _Destination, request: _Request) -> None:
+        _log.error(
+            "markers have no answer", broker=destination.broker_id, transactions=len(request.batch)
+        )
+        self._answered(destination, request, None)
+
+    def _answered(
+        self, destination: _Destination, request: _Request, errors: list[MarkerErrors] | None
+    ) -> None:
+        if destination.request is not request:
+            return  # It has been given up.
+        destination.request = None
+        if request.deadline is not None:
+            request.deadline.cancel()
+        try:
+            self._settle(destination.broker_id, request.batch, errors)
+        finally:
+            self._pump(destination)
 
     def _settle(self, broker_id: int, batch: _Batch, errors: list[MarkerErrors] | None) -> None:
         for number, (job, partitions) in enumerate(batch):

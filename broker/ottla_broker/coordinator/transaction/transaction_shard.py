@@ -8,7 +8,7 @@ pending, and the request gets an error; nothing is taken back that the log alrea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.coordinator import codes
@@ -31,6 +31,8 @@ Reply = Callable[[int], None]
 MAX_WAIT_MS: Final = 30_000
 """The longest wait of a request for the replicas: clients usually wait as long for an answer."""
 _LOOK_AGAIN_SECONDS: Final = 0.2
+HOLD_SECONDS: Final = 0.1
+"""How long a request waits for the end of the transaction before it. Clients send it again after 20 ms or more."""
 
 LOG_ERRORS: Final[Mapping[int, int]] = {
     codes.UNKNOWN_TOPIC_OR_PARTITION: codes.COORDINATOR_NOT_AVAILABLE,
@@ -49,6 +51,13 @@ def log_error(error: int) -> int:
     return LOG_ERRORS.get(error, error)
 
 
+class _Held(NamedTuple):
+    """A request that waits for the end of the transaction before it."""
+
+    resume: Callable[[], None]
+    timer: TimerHandle
+
+
 class Transaction:
     """A transactional id. Owned by its shard.
 
@@ -57,9 +66,10 @@ class Transaction:
         pending: what comes next, from its append until the log has committed it.
         job: sends the markers of a transaction that has ended.
         heard: the connections that its producer uses, of those accepted since this broker became the coordinator.
+        held: the first request of the next transaction, if it waits for the end of this one.
     """
 
-    __slots__ = ("heard", "job", "metadata", "pending", "transactional_id")
+    __slots__ = ("heard", "held", "job", "metadata", "pending", "transactional_id")
 
     def __init__(
         self, transactional_id: str, metadata: TransactionMetadata, heard_since: float = 0.0
@@ -69,6 +79,7 @@ class Transaction:
         self.metadata = metadata
         self.pending: TransactionMetadata | None = None
         self.job: MarkerJob | None = None
+        self.held: _Held | None = None
 
 
 class TransactionShard:
@@ -140,6 +151,8 @@ class TransactionShard:
         changes, self._changes = self._changes, set()
         for change in changes:
             change.answer(codes.NOT_COORDINATOR)
+        for transaction in transactions.values():
+            self._release(transaction)
 
     # Changes
 
@@ -177,6 +190,8 @@ class TransactionShard:
             change.answer(codes.NONE)
             if committed is not None:
                 committed()
+            if transaction.pending is None and transaction.metadata.state not in PREPARED:
+                self._release(transaction)
 
         change = _Change(reply, apply)
         self._wait(change, end_offset, min(following.timeout_ms, MAX_WAIT_MS))
@@ -198,9 +213,29 @@ class TransactionShard:
                 transaction.metadata, transaction.pending = dead, None
                 self.transactions.pop(transaction.transactional_id, None)
             change.answer(codes.NONE)
+            for transaction in expired:
+                self._release(transaction)
 
         change = _Change(reply, apply)
         self._wait(change, end_offset, MAX_WAIT_MS)
+
+    def hold(self, transaction: Transaction, resume: Callable[[], None]) -> bool:
+        """Call ``resume`` once: when the transaction under way is complete, or after :data:`HOLD_SECONDS`.
+
+        False: another request waits for that already, and ``resume`` won't be called.
+        """
+        if transaction.held is not None:
+            return False
+        timer = self._clock.call_later(HOLD_SECONDS, self._release, transaction)
+        transaction.held = _Held(resume, timer)
+        return True
+
+    @staticmethod
+    def _release(transaction: Transaction) -> None:
+        held, transaction.held = transaction.held, None
+        if held is not None:
+            held.timer.cancel()
+            held.resume()
 
     def _apply(self, transaction: Transaction, following: TransactionMetadata) -> None:
         transaction.metadata, transaction.pending = following, None
