@@ -6,21 +6,16 @@ Spark's Java process or a worker at any moment. `make faults` kills more often.
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import psutil
+from tests.pipeline.faults import jobs
 from tests.pipeline.faults.driver import POINTS
+from tests.pipeline.faults.jobs import HANGS, Driver, kill, name, under
 from tests.pipeline.landing.rounds import produce, rows
 from tests.support.processes import BrokerProcess
 from tests.support.topics import create_topic
@@ -34,92 +29,15 @@ from ottla_pipeline.landing.tables import FORMATS
 from ottla_pipeline.source.cluster_queries import ClusterQueries
 
 OwnBroker = Callable[..., BrokerProcess]
-ROOT = Path(__file__).parents[3]
 PARTITIONS = 3
 A_ROUND = 1500
 """Records a partition that come with each round; one in 50 can't be parsed."""
-HANGS = 900
-"""Seconds after which a job is taken to hang."""
-QUICK = "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"
 
 
-@dataclass
-class Driver:
-    """A job in a process of its own, and its output."""
-
-    process: subprocess.Popen[str]
-    lines: list[str] = field(default_factory=list)
-
-    def read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line.strip())
-
-    def wait_for(self, word: str, times: int, timeout: float = HANGS) -> bool:
-        """Until it has said so, so often; False if it ends first."""
-        deadline = time.monotonic() + timeout
-        while sum(line.startswith(word) for line in self.lines) < times:
-            if self.process.poll() is not None:
-                return False
-            assert time.monotonic() < deadline, f"the job has not said {word!r} {times} times: {self.lines}"
-            time.sleep(0.01)
-        return True
-
-
-@contextmanager
-def driver(settings: dict[str, Any], die: tuple[str, int] | None, log: Path) -> Iterator[Driver]:
-    told = json.dumps({"landing": settings, "die": die})
-    env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    env["PYSPARK_SUBMIT_ARGS"] = QUICK
-    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
-    with log.open("a") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.pipeline.faults.driver", told],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            cwd=ROOT,
-            env=env,
-        )
-    made = Driver(process)
-    reader = threading.Thread(target=made.read)
-    reader.start()
-    family: list[psutil.Process] = []
-    try:
-        yield made
-        family = under(process.pid)
-    finally:
-        family = family or under(process.pid)
-        process.kill()
-        kill(family)
-        process.wait()
-        reader.join()
-        assert process.stdout is not None
-        process.stdout.close()
-        psutil.wait_procs(family, timeout=60)
-
-
-def under(pid: int) -> list[psutil.Process]:
-    """The Java process and the workers under it; they are no children any more once the driver is gone."""
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def name(process: psutil.Process) -> str:
-    """Empty where it has ended meanwhile."""
-    try:
-        return process.name()
-    except psutil.NoSuchProcess:
-        return ""
-
-
-def kill(processes: list[psutil.Process]) -> None:
-    """Those that are still there."""
-    for one in processes:
-        with suppress(psutil.NoSuchProcess):
-            one.kill()
+def driver(
+    settings: dict[str, Any], die: tuple[str, int] | None, log: Path
+) -> AbstractContextManager[Driver]:
+    return jobs.driver("tests.pipeline.faults.driver", {"landing": settings, "die": die}, log)
 
 
 def strike(made: Driver, chance: random.Random) -> str:

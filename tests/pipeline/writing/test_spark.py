@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.pipeline.faults.jobs import committing, kill, under
 from tests.support.processes import BrokerProcess
+from tests.support.sink import values, wait_for_records
 from tests.support.transactions import wait_until_settled
+from tests.support.waiting import wait_for
 
 from ottla_client.admin import NewTopic
 from ottla_client.errors import ProducerFencedError
@@ -176,6 +180,32 @@ def test_a_stream_in_transactions(
             killed.commit_transaction()
     assert values() == Counter(expected)
     assert values("read_uncommitted") == Counter(expected) + Counter([b"5000"])
+
+
+def test_a_commit_that_is_killed_in_its_transaction(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    """SIGKILL for the process in which Spark commits the batch; ``make faults`` kills whole drivers as well."""
+    from pyspark.errors import StreamingQueryException
+
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    expected: Counter[bytes | None] = Counter(put(folder, "a", range(5_000)))
+    transactional = sink(lines(spark, folder), broker, topic, checkpoint).option("transactional", "true")
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    # Small batches make the transaction long.
+    query = transactional.option("kafka.batch.size", "500").start()
+    try:
+        wait_for_records(broker, topic, lambda: query.isActive)
+        kill(committing(under(gateway.proc.pid)))
+        with suppress(StreamingQueryException):
+            assert query.awaitTermination(540)
+    finally:
+        query.stop()
+    # Readers may see a batch come partition by partition, but no part of it stays without the others.
+    wait_for(lambda: values(broker, topic) in (Counter(), expected), "all of the batch or nothing")
+    run(transactional.option("kafka.batch.size", "16384"))
+    wait_for(lambda: values(broker, topic) == expected, "each record once")
 
 
 def test_a_batch_that_broke_in_the_middle_is_finished_later(
