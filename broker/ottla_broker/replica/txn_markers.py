@@ -133,7 +133,9 @@ class _Write:
                 except KafkaError as error:
                     errors[key] = error.code
                 except Exception as error:
-                    errors[key] = _failed("a marker was not written", marker, error, partition=f"{key[0]}-{key[1]}")
+                    errors[key] = _failed(
+                        "a marker was not written", marker, error, partition=f"{key[0]}-{key[1]}"
+                    )
                 else:
                     self._awaited.append((number, partition, end_offset))
                 yield

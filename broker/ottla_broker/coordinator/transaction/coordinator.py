@@ -386,7 +386,7 @@ class TransactionCoordinator:
     def _complete(
         self, shard: TransactionShard, transaction: Transaction, ended: TransactionMetadata
     ) -> None:
-        """All markers of the transaction that has ``ended`` are written: write that down, again until the log has it."""
+        """All markers of the transaction that has ``ended`` are there: write that down, until the log has it."""
         if transaction.metadata is not ended or transaction.pending is not None or not shard.is_active:
             return
         transaction.job = None

@@ -102,7 +102,7 @@ class MarkerJob:
         coordinator_epoch: Callable[[], int],
         done: Callable[[], None],
     ) -> None:
-        """``done`` is called when all partitions have their marker, and again if it raises; not after :meth:`cancel`."""
+        """``done`` is called when all partitions have their marker, again if it raises; not after :meth:`cancel`."""
         self.transactional_id = transactional_id
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
@@ -244,9 +244,7 @@ class MarkerSender:
             request.deadline = self._clock.call_later(ANSWER_SECONDS, self._give_up, destination, request)
 
     def _give_up(self, destination: _Destination, request: _Request) -> None:
-        _log.error(
-            "markers have no answer", broker=destination.broker_id, transactions=len(request.batch)
-        )
+        _log.error("markers have no answer", broker=destination.broker_id, transactions=len(request.batch))
         self._answered(destination, request, None)
 
     def _answered(
