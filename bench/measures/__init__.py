@@ -22,6 +22,7 @@ from bench.measures import (
     partitions,
     recovery,
     roundtrip,
+    share,
     spark,
     start,
     startup,
@@ -43,6 +44,10 @@ MEASURES: dict[str, tuple[str, Callable[[Bench], None]]] = {
     "growth": (
         "ten consumers, whose topic gets 900 more partitions, in both group protocols",
         growth.measure,
+    ),
+    "share": (
+        "a share group ordered by key: 32 Java consumers, four partitions, 5 ms a record",
+        share.measure,
     ),
     "partitions": ("ten thousand partitions: restart, idle CPU, memory", partitions.measure),
     "cleaning": ("compaction: ten records of each key, until clean; produce meanwhile", cleaning.measure),

@@ -31,11 +31,13 @@ from ottla_broker.coordinator.group.modern.settings import GroupTimes
 from ottla_broker.coordinator.group.modern.topics import CachedTopics
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.coordinator.group.share.groups import ShareGroups
+from ottla_broker.coordinator.group.share.offsets import ShareOffsets
 from ottla_broker.coordinator.share.persister import Persister
 from ottla_broker.coordinator.share.sessions import ShareSessions
 from ottla_broker.coordinator.share.settings import ShareSettings
 from ottla_broker.coordinator.share.share_partitions import SharePartitions
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator, StateSettings
+from ottla_broker.coordinator.share.state_logs import StateLogs
 from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
 from ottla_broker.coordinator.transaction.local_delivery import LocalDelivery
 from ottla_broker.coordinator.transaction.metadata import Producer
@@ -518,37 +520,38 @@ class Broker:
                 most_locks=found.most_locks,
                 offset_reset=found.reset,
                 read_committed=found.read_committed,
+                key_ordered=found.key_ordered,
             )
 
         def times_of(group_id: str) -> GroupTimes:
             found = share_configs(config, metadata.group_configs.get(group_id, {}))
             return GroupTimes(found.session_timeout_ms, found.heartbeat_interval_ms)
 
-        def delete_records(index: int, offset: int) -> None:
-            partition = self.replicas.partition(SHARE_STATE_TOPIC, index)
-            if partition is not None and offset <= partition.high_watermark:
-                partition.delete_records(offset)
-
         settings = StateSettings.from_config(config)
         coordinator = ShareStateCoordinator(
             settings,
             clock,
             partial(self._partitions_of, SHARE_STATE_TOPIC, settings.topic_partitions),
-            delete_records,
+            StateLogs(partial(self.replicas.partition, SHARE_STATE_TOPIC)).delete_before,
         )
         persister = Persister(coordinator, partial(self.controller.ensure_topic, SHARE_STATE_TOPIC), clock)
-        partitions = SharePartitions(persister, settings_of, clock)
+        partitions = SharePartitions(persister, settings_of, clock, self.background.run)
+        groups = ShareGroups(
+            persister, times_of, CachedTopics(metadata), lambda: config.group_share_max_size, clock
+        )
         self.shares = ShareServices(
-            partitions, ShareSessions(lambda: config.group_share_max_share_sessions), coordinator, persister
+            partitions,
+            ShareSessions(lambda: config.group_share_max_share_sessions),
+            coordinator,
+            persister,
+            ShareOffsets(groups, persister, clock),
         )
         self.replicas.listeners += (coordinator, partitions)
         coordinator.start()
         self._stopping.append(persister.close)
         self._stopping.append(coordinator.stop)
         self._stopping.append(partitions.close)
-        return ShareGroups(
-            persister, times_of, CachedTopics(metadata), lambda: config.group_share_max_size, clock
-        )
+        return groups
 
     def _partitions_of(self, topic: str, configured: int) -> int:
         """The number of partitions that an internal topic has or will have."""

@@ -1,58 +1,70 @@
-"""One share partition on a log that counts how often it is read."""
+"""One share partition on a log in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any, cast
+import pytest
+from tests.coordinator.share_world import Keeper, ShareWorld
 
-from tests.support.clock import FakeClock
-
-from ottla_broker.coordinator.deadlines import Deadlines
 from ottla_broker.coordinator.share.in_flight import Batch
 from ottla_broker.coordinator.share.settings import ShareSettings
-from ottla_broker.coordinator.share.share_partition import SharePartition
-from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState
+from ottla_broker.coordinator.share.state_batches import ShareState
 from ottla_broker.coordinator.share.states import RecordState
-from ottla_protocol.records.record import encode_batch
+from ottla_protocol.errors import ErrorCode, KafkaError
 
 
-class Keeper:
-    """Has the state of ten records that were delivered once and released."""
+def test_records_too_far_ahead_of_the_start_are_not_read() -> None:
+    released = ShareState(1, 0, 0, [Batch(0, 9, RecordState.AVAILABLE, 1)])
+    world = ShareWorld(ShareSettings(most_locks=5), Keeper(released))
+    world.log.append([None] * 10)
+    assert world.offsets("m", 5) == [0, 1, 2, 3, 4]
+    world.log.reads.clear()
+    assert world.offsets("m", 5) == []
+    assert world.log.reads == []
 
-    def read(self, key: ShareKey, leader_epoch: int, read: Callable[[ShareState], None]) -> None:
-        read(ShareState(1, 0, 0, [Batch(0, 9, RecordState.AVAILABLE, 1)]))
 
-    def write(self, *args: Any) -> None:
-        args[-1](None)
+def test_a_fetch_looks_at_a_thousand_batches_in_a_turn() -> None:
+    world = ShareWorld(ShareSettings(most_locks=2_000))
+    for _ in range(2_050):
+        world.log.append([None])
+    first = world.share.fetch("m", 5_000, 1 << 20, True)
+    assert first.acquired is not None
+    assert [(each.first, each.last) for each in first.acquired.batches] == [(0, 999)]
+    assert first.work == 1_000
+    second = world.share.fetch("m", 5_000, 1 << 20, True)
+    assert second.acquired is not None
+    assert [(each.first, each.last) for each in second.acquired.batches] == [(1_000, 1_999)]
+    # Fewer records, less work.
+    world = ShareWorld(ShareSettings())
+    for _ in range(50):
+        world.log.append([None])
+    assert world.share.fetch("m", 7, 1 << 20, True).work == 7
 
 
-def test_records_too_far_ahead_of_the_start_are_read_once_by_a_fetch() -> None:
-    clock = FakeClock()
-    batch = bytes(encode_batch([(0, None, b"v", ())] * 10))
-    reads: list[int] = []
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_a_fetch_learns_why_the_state_cannot_be_read(code: ErrorCode, shown: ErrorCode) -> None:
+    world = ShareWorld(ShareSettings())
+    world.log.append([None])
+    world.keeper.failure = KafkaError(code, "a reason")
+    world.restart()
+    with pytest.raises(KafkaError, match="a reason") as error:
+        world.fetch("m")
+    assert error.value.code is shown
+    assert world.share.failure is error.value
 
-    def read(offset: int, *_: object, **__: object) -> object:
-        reads.append(offset)
-        return SimpleNamespace(read=lambda: batch)
 
-    log = SimpleNamespace(log_start_offset=0, log_end_offset=10, reader=SimpleNamespace(read=read))
-    partition = SimpleNamespace(
-        topic="t", leader_epoch=0, log=log, high_watermark=10, is_led_here=True, check_leader=lambda: None
-    )
-    share = SharePartition(
-        ShareKey("g", bytes(16), 0),
-        cast(Any, partition),
-        cast(Any, Keeper()),
-        lambda _: ShareSettings(most_locks=5),
-        clock,
-        Deadlines(clock, lambda _: None),
-        lambda _: None,
-    )
-    share.load()
-    first = share.fetch("m", 5, 1 << 20, True)
-    assert first is not None
-    assert [each[:2] for each in first.batches] == [(0, 4)]
-    reads.clear()
-    assert share.fetch("m", 5, 1 << 20, True) is None
-    assert reads == [5]
+def test_only_batches_with_acquired_records_are_sent() -> None:
+    released = ShareState(1, 0, 0, [Batch(1, 2, RecordState.ACKNOWLEDGED, 1)])
+    world = ShareWorld(ShareSettings(), Keeper(released))
+    for _ in range(4):
+        world.log.append([None])
+    found = world.fetch("m")
+    assert found is not None
+    assert [(each.first, each.last) for each in found.batches] == [(0, 0), (3, 3)]
+    assert len(found.records) * 2 == len(world.log.read(0, 1 << 20, max_offset=4, min_one=True).read())

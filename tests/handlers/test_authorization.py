@@ -55,6 +55,10 @@ from ottla_protocol.messages.describe_configs import DescribeConfigsRequest, Des
 from ottla_protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from ottla_protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla_protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
 from ottla_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from ottla_protocol.messages.describe_transactions import DescribeTransactionsRequest
 from ottla_protocol.messages.elect_leaders import ElectLeadersRequest
@@ -340,6 +344,11 @@ REQUESTS: list[tuple[Any, int, ErrorCode | None]] = [
     (ShareGroupDescribeRequest(group_ids=["g"]), 1, GROUP),
     (ShareFetchRequest(group_id="g", member_id="m"), 1, GROUP),
     (ShareAcknowledgeRequest(group_id="g", member_id="m"), 1, GROUP),
+    (
+        DescribeShareGroupOffsetsRequest(groups=[DescribeShareGroupOffsetsRequestGroup(group_id="g")]),
+        1,
+        GROUP,
+    ),
     (
         AlterReplicaLogDirsRequest(
             dirs=[AlterReplicaLogDir(path="/", topics=[AlterReplicaLogDirTopic(name="t", partitions=[0])])]

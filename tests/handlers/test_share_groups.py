@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.support.processes import BrokerProcess
@@ -12,8 +13,22 @@ from tests.support.wire import Wire
 
 from ottla_client.sync import Producer
 from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from ottla_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla_protocol.messages.delete_groups import DeleteGroupsRequest
+from ottla_protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
+from ottla_protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
 from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -317,3 +332,138 @@ def test_a_restart_keeps_what_is_done_with(own_broker: Callable[..., BrokerProce
         # After the fifth delivery it is archived.
         assert one.outcome([(9, 9, [2])]) == 0
         assert not one.fetch().responses
+
+
+def test_records_of_a_key_wait_for_each_other(broker: BrokerProcess, member: Callable[..., Member]) -> None:
+    group, topic = new_topic(broker, 0)
+    with Wire(broker.port) as wire:
+        configure(wire, group, share_key_ordered="true")
+    # One of the batches is compressed, so that a thread decodes it.
+    for compression in (None, "gzip"):
+        with Producer(
+            bootstrap_servers=broker.bootstrap, linger_ms=200, compression_type=compression
+        ) as producer:
+            for number in range(4):
+                producer.send(topic, b"%d" % number, key=b"ab"[number % 2 : number % 2 + 1])
+    with member(group, topic).join() as one, member(group, topic, "m2").join() as two:
+        assert one.acquire(records=2, mode=1) == [(0, 1, 1)]
+        # Both keys have acquired records.
+        assert not two.fetch().responses
+        assert one.outcome([(1, 1, [1])]) == 0
+        got: list[int] = []
+
+        def all_of_b() -> bool:
+            for first, last, _ in two.acquire():
+                got.extend(range(first, last + 1))
+                assert two.outcome([(first, last, [1])]) == 0
+            return got == [3, 5, 7]
+
+        wait_for(all_of_b, "the records of the key b")
+        assert one.outcome([(0, 0, [2])]) == 0
+        assert one.acquire(records=2, mode=1) == [(0, 0, 2), (2, 2, 1)]
+        assert one.outcome([(2, 2, [1])]) == ErrorCode.INVALID_RECORD_STATE
+        assert one.outcome([(0, 0, [1]), (2, 2, [1])]) == 0
+
+
+def test_a_group_of_very_many_partitions(broker: BrokerProcess) -> None:
+    topic, group = f"wide-{next(_numbers)}", f"wide-group-{next(_numbers)}"
+    with Wire(broker.port) as wire:
+        wanted = CreatableTopic(name=topic, num_partitions=1_050, replication_factor=1)
+        wire.call(CreateTopicsRequest(topics=[wanted], timeout_ms=30000), 7)
+        configure(wire, group, share_auto_offset_reset="earliest")
+    with Member(broker.port, group, topic) as one:
+        one.wire.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4)
+        assigned: list[int] = []
+
+        def joined() -> bool:
+            answer = one.heartbeat(0, [topic])
+            assignment = answer.assignment
+            assigned[:] = [] if assignment is None else assignment.topic_partitions[0].partitions
+            return answer.error_code == 0 and len(assigned) == 1_050
+
+        wait_for(joined, "a member with all partitions")
+        request = ShareFetchRequest(
+            group_id=group,
+            member_id=one.member_id,
+            share_session_epoch=0,
+            max_wait_ms=60_000,
+            min_bytes=1,
+            max_records=10,
+            topics=[
+                FetchTopic(
+                    topic_id=one.topic_id,
+                    partitions=[FetchPartition(partition_index=index) for index in range(1_050)],
+                )
+            ],
+        )
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(one.wire.call, request, 2)
+            # It tries the partitions in several turns, and then waits for all of them.
+            with Producer(bootstrap_servers=broker.bootstrap) as producer:
+                producer.send_and_wait(topic, b"v", partition=1)
+            (found,) = answer.result(60).responses[0].partitions
+        assert (found.partition_index, found.acquired_records[0].last_offset) == (1, 0)
+
+
+def offsets_of(wire: Wire, group: str, topic: str | None, *partitions: int) -> list[tuple[int, int, int]]:
+    """The start offset, the lag and the error of partitions; of all for None."""
+    topics = None
+    if topic is not None:
+        topics = [DescribeShareGroupOffsetsRequestTopic(topic_name=topic, partitions=list(partitions))]
+    wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=topics)
+    (answer,) = wire.call(DescribeShareGroupOffsetsRequest(groups=[wanted]), 1).groups
+    assert answer.error_code == 0, answer
+    return [(each.start_offset, each.lag, each.error_code) for of in answer.topics for each in of.partitions]
+
+
+def alter_offset(wire: Wire, group: str, topic: str, index: int, offset: int) -> tuple[int, int | None]:
+    """The error codes of the request and of the partition."""
+    partition = AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset)
+    topics = [AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=[partition])]
+    answer = wire.call(AlterShareGroupOffsetsRequest(group_id=group, topics=topics), 0)
+    partitions = [each.error_code for of in answer.responses for each in of.partitions]
+    return answer.error_code, partitions[0] if partitions else None
+
+
+def delete_offsets(wire: Wire, group: str, *topics: str) -> list[int]:
+    """The error code of the request, and those of the topics."""
+    wanted = [DeleteShareGroupOffsetsRequestTopic(topic_name=topic) for topic in topics]
+    answer = wire.call(DeleteShareGroupOffsetsRequest(group_id=group, topics=wanted), 0)
+    return [answer.error_code, *(each.error_code for each in answer.responses)]
+
+
+def test_the_offsets_of_a_group_are_shown_and_changed(
+    broker: BrokerProcess, member: Callable[..., Member]
+) -> None:
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    group, topic = new_topic(broker)
+    with Wire(broker.port) as wire:
+        with member(group, topic).join() as one:
+            # No one has asked for records yet.
+            assert offsets_of(wire, group, None) == [(-1, -1, 0)]
+            assert one.acquire() == [(0, 9, 1)]
+            assert one.outcome([(0, 3, [1]), (5, 5, [1])]) == 0
+            assert offsets_of(wire, group, topic, 0, 7) == [(-1, -1, unknown), (4, 5, 0)]
+            assert offsets_of(wire, group, "missing", 0) == [(-1, -1, unknown)]
+            assert alter_offset(wire, group, topic, 0, 2) == (ErrorCode.NON_EMPTY_GROUP, None)
+            assert delete_offsets(wire, group, topic) == [ErrorCode.NON_EMPTY_GROUP]
+            assert one.fetch(epoch=-1).error_code == 0
+            assert one.heartbeat(-1).error_code == 0
+        # Twice within a second: each is a new state epoch.
+        for offset in (8, 2):
+            assert alter_offset(wire, group, topic, 0, offset) == (0, 0)
+        assert offsets_of(wire, group, None) == [(2, 8, 0)]
+        for index, offset, code in ((7, 1, unknown), (0, -5, ErrorCode.INVALID_REQUEST)):
+            assert alter_offset(wire, group, topic, index, offset) == (0, code)
+        assert alter_offset(wire, "no-group", topic, 0, 1) == (ErrorCode.GROUP_ID_NOT_FOUND, None)
+        with member(group, topic).join() as one:
+            assert one.acquire() == [(2, 9, 1)]
+            assert one.outcome([(2, 9, [1])]) == 0
+            assert offsets_of(wire, group, None) == [(10, 0, 0)]
+            assert one.fetch(epoch=-1).error_code == 0
+            assert one.heartbeat(-1).error_code == 0
+        assert delete_offsets(wire, group, topic, "missing") == [0, 0, unknown]
+        assert offsets_of(wire, group, None) == []
+        assert offsets_of(wire, group, topic, 0) == [(-1, -1, 0)]
+        with member(group, topic).join() as one:
+            assert one.acquire() == [(0, 9, 1)]

@@ -54,6 +54,7 @@ MAINS = {
         "groups": f"{TOOLS}.consumer.group.ConsumerGroupCommand",
         "share-groups": f"{TOOLS}.consumer.group.ShareGroupCommand",
         "all-groups": f"{TOOLS}.GroupsCommand",
+        "configs": "kafka.admin.ConfigCommand",
     },
 }
 

@@ -11,6 +11,7 @@ from threading import Thread
 import pytest
 from harness import maven
 from harness.brokers import Broker
+from harness.share_members import PROGRAM, ShareMembers, Worked
 from tests.interop.conftest import KIND, MakeTopic, java_tools
 from tests.interop.support import PROGRAMS, Java, needed, run
 from tests.support.waiting import wait_for
@@ -18,7 +19,9 @@ from tests.support.wire import Wire
 
 from ottla_client.admin import AlterConfig, ConfigResource, ResourceType
 from ottla_client.sync import Admin, Producer
+from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla_protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from ottla_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 if KIND.__name__ == "Kafka":
     pytest.skip("Kafka 3.9 serves no share groups", allow_module_level=True)
@@ -61,6 +64,17 @@ class Member:
             process.stdout.close()
 
 
+def wait_for_members(broker: Broker, group: str, count: int) -> None:
+    """Wait until so many members have partitions."""
+    with Wire(broker.port) as wire:
+
+        def joined() -> bool:
+            described = wire.call(ShareGroupDescribeRequest(group_ids=[group]), 1).groups[0]
+            return len([each for each in described.members if each.assignment.topic_partitions]) == count
+
+        wait_for(joined, f"{count} members to join")
+
+
 def test_java_members_share_a_partition_and_outlive_one_that_is_killed(
     broker: Broker, java_4: Java, new_topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -73,13 +87,7 @@ def test_java_members_share_a_partition_and_outlive_one_that_is_killed(
         admin.alter_configs({ConfigResource(ResourceType.GROUP, group): [start]})
     members = [Member(java_4, tmp_path, group, topic) for _ in range(2)]
     try:
-        with Wire(broker.port) as wire:
-
-            def joined() -> bool:
-                described = wire.call(ShareGroupDescribeRequest(group_ids=[group]), 1).groups[0]
-                return len([each for each in described.members if each.assignment.topic_partitions]) == 2
-
-            wait_for(joined, "both members to join")
+        wait_for_members(broker, group, 2)
 
         def seen() -> Counter[str]:
             lines = [line for member in members for line in list(member.lines)]
@@ -104,3 +112,77 @@ def test_java_members_share_a_partition_and_outlive_one_that_is_killed(
             member.close()
     assert not [line for member in members for line in member.lines if line.startswith("error")]
     assert "share" in java_4.tool("all-groups", "--list", "--group-type", "share").lower()
+
+
+def test_java_members_work_in_the_order_of_keys_though_some_are_killed(
+    broker: Broker, java_4: Java, new_topic: MakeTopic, tmp_path: Path
+) -> None:
+    run([needed("javac"), "-cp", f"{java_4.libs}/*", "-d", str(tmp_path), str(PROGRAM)])
+    topic = new_topic(4)
+    group = f"group-{topic}"
+    keys, count = 60, 100
+    with Admin(broker.address) as admin:
+        start = AlterConfig("share.auto.offset.reset", "earliest")
+        admin.alter_configs({ConfigResource(ResourceType.GROUP, group): [start]})
+    of_group = ["--entity-type", "groups", "--entity-name", group]
+    java_4.tool("configs", "--alter", *of_group, "--add-config", "share.key.ordered=true")
+    command = java_4.command("KeyedShareMembers", classes=tmp_path)
+    crowds = [ShareMembers(command, java_4.address, group, topic, 8, 2, 10) for _ in range(2)]
+    try:
+        wait_for_members(broker, group, 16)
+        with Producer(bootstrap_servers=broker.address, compression_type="lz4") as producer:
+            for number in range(count):
+                for key in range(keys):
+                    producer.send(topic, b"%d" % number, key=b"k%d" % key)
+        wait_for(lambda: all(len(crowd.worked) > 100 for crowd in crowds), "both processes to work")
+        crowds[0].kill()
+        dead = {worked.member for worked in crowds[0].worked}
+
+        def seen() -> set[tuple[str, int]]:
+            return {(each.key, each.number) for crowd in crowds for each in list(crowd.worked)}
+
+        wait_for(lambda: len(seen()) == keys * count, "every record")
+    finally:
+        for crowd in crowds:
+            crowd.close()
+    assert not crowds[1].errors
+    assert len(dead) > 1
+    last: dict[str, Worked] = {}
+    for worked in sorted(worked for crowd in crowds for worked in crowd.worked):
+        before = last.get(worked.key)
+        if before is None:
+            assert worked.number == 0
+        elif before.member not in dead or worked.member in dead:
+            assert worked.number == before.number + 1, (before, worked)
+        else:
+            # What the dead one had not acknowledged is delivered again, from its first record on.
+            assert worked.number <= before.number + 1, (before, worked)
+        last[worked.key] = worked
+    assert {worked.number for worked in last.values()} == {count - 1}
+
+
+def test_kafkas_tool_shows_and_changes_offsets(
+    broker: Broker, java_4: Java, new_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = new_topic(1)
+    group = "billing"
+    with Wire(broker.port) as wire, Producer(bootstrap_servers=broker.address) as producer:
+        for number in range(10):
+            producer.send(topic, b"%d" % number)
+        producer.flush()
+        wire.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4)
+        beat = ShareGroupHeartbeatRequest(group_id=group, member_id="m", subscribed_topic_names=[topic])
+        wait_for(lambda: wire.call(beat, 1).error_code == 0, "a member to join")
+        leave = ShareGroupHeartbeatRequest(group_id=group, member_id="m", member_epoch=-1)
+        assert wire.call(leave, 1).error_code == 0
+    of_group = ["--group", group]
+    reset = java_4.tool(
+        "share-groups", "--reset-offsets", *of_group, "--topic", topic, "--to-earliest", "--execute"
+    )
+    assert [line.split() for line in reset.splitlines() if topic in line] == [[group, topic, "0", "0"]]
+    shown = java_4.tool("share-groups", "--describe", *of_group, "--offsets")
+    assert [line.split()[:5] for line in shown.splitlines() if topic in line] == [
+        [group, topic, "0", "0", "10"]
+    ]
+    java_4.tool("share-groups", "--delete-offsets", *of_group, "--topic", topic)
+    assert topic not in java_4.tool("share-groups", "--describe", *of_group, "--offsets")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla_broker.config.model import (
+    BOOLEAN,
     CLUSTER_WIDE,
     INT,
     STRING,
@@ -31,6 +32,7 @@ SHARE_DELIVERY_LIMIT: Final = "share.delivery.count.limit"
 SHARE_RECORD_LOCKS: Final = "share.partition.max.record.locks"
 SHARE_OFFSET_RESET: Final = "share.auto.offset.reset"
 SHARE_ISOLATION: Final = "share.isolation.level"
+SHARE_KEY_ORDERED: Final = "share.key.ordered"
 
 _DURATION: Final = re.compile(
     r"by_duration:P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
@@ -96,6 +98,15 @@ GROUP_KEYS: Final[Mapping[str, Key[Any]]] = {
         CLUSTER_WIDE,
         name=SHARE_ISOLATION,
     ),
+    SHARE_KEY_ORDERED: Key(
+        BOOLEAN,
+        False,
+        "Whether a record of the share group waits until the earlier ones of its key are done with.",
+        None,
+        CLUSTER_WIDE,
+        name=SHARE_KEY_ORDERED,
+        note="Kafka has no such config.",
+    ),
     SHARE_RECORD_LOCKS: _share(
         SHARE_RECORD_LOCKS,
         2000,
@@ -125,6 +136,7 @@ class ShareConfigs(NamedTuple):
     most_locks: int
     reset: str | int
     read_committed: bool
+    key_ordered: bool
 
 
 def share_configs(config: BrokerConfig, settings: Mapping[str, str]) -> ShareConfigs:
@@ -144,6 +156,7 @@ def share_configs(config: BrokerConfig, settings: Mapping[str, str]) -> ShareCon
         number(SHARE_RECORD_LOCKS, config.group_share_partition_max_record_locks),
         reset.lower() if ago is None else ago,
         settings.get(SHARE_ISOLATION, "read_uncommitted") == "read_committed",
+        settings.get(SHARE_KEY_ORDERED, "false").strip().lower() == "true",
     )
 
 

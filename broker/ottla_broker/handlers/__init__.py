@@ -77,6 +77,9 @@ SERVED: dict[int, Served] = {
     77: Served("share_group_describe", 1, 1),
     78: Served("share_fetch", 1, 2),
     79: Served("share_acknowledge", 1, 2),
+    90: Served("describe_share_group_offsets", 0, 1),
+    91: Served("alter_share_group_offsets", 0, 0),
+    92: Served("delete_share_group_offsets", 0, 0),
 }
 
 IN_CLUSTERS: dict[int, Served] = {
@@ -94,7 +97,7 @@ CONSUMER_PROTOCOL = frozenset({68, 69})
 """The APIs of groups of the consumer protocol, which ``group.coordinator.rebalance.protocols`` can leave out."""
 
 
-SHARE_GROUPS = frozenset({76, 77, 78, 79})
+SHARE_GROUPS = frozenset({76, 77, 78, 79, 90, 91, 92})
 """The APIs of share groups, which ``group.share.enable`` can leave out. Only a broker that stands alone has them."""
 
 

@@ -46,6 +46,9 @@ _OTHERS: Final[Mapping[int, int]] = {
     # About 3,500 partitions, which are read in one turn.
     ApiKey.SHARE_FETCH: MiB,
     ApiKey.SHARE_ACKNOWLEDGE: MiB,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: MiB // 2,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: MiB // 2,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: MiB // 2,
 }
 """APIs with another limit than ``ELEMENT_MEMORY``."""
 

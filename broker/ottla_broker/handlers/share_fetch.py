@@ -7,9 +7,15 @@ once they are persisted. Version 2 can ask for an exact number of records (KIP-1
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
 from ottla_broker.coordinator.share.in_flight import Acknowledgement
 from ottla_broker.coordinator.share.sessions import FINAL, INITIAL, Place, ShareSession
 from ottla_broker.coordinator.share.share_partition import Acquired, SharePartition
+from ottla_broker.coordinator.share.state_batches import ShareKey
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_requests import (
     AckResults,
@@ -38,6 +44,10 @@ from ottla_protocol.messages.share_fetch import (
 
 _EXACT = 1
 """The acquire mode that never exceeds the number of records."""
+_TURN: Final = 1_000
+"""The work of one turn of the event loop: so many batches that are looked at, or partitions without any."""
+_LOADED: Final = 40
+"""The work of a share partition whose state has to be read first."""
 
 
 def handle(ctx: RequestContext, request: ShareFetchRequest) -> PendingResponse | ShareFetchResponse:
@@ -88,6 +98,27 @@ def _session(
     return session
 
 
+class _Scan:
+    """A pass over the session's partitions, which may take several turns of the event loop.
+
+    Attributes:
+        places: those that are still to be tried.
+        failures: errors of share partitions that closed while the fetch waited for them.
+        is_over: nothing is left to do.
+        is_woken: something came to a partition that had nothing before.
+    """
+
+    def __init__(self, places: Iterable[Place], records: int, size: int, may_wait: bool) -> None:
+        self.places = deque(places)
+        self.left_records = records
+        self.left_bytes = size
+        self.may_wait = may_wait
+        self.failures: dict[Place, KafkaError] = {}
+        self.has_answer = False
+        self.is_over = False
+        self.is_woken = False
+
+
 class _ShareFetch:
     """One request, from its acknowledgements to its response. Owned by the loop thread."""
 
@@ -97,11 +128,14 @@ class _ShareFetch:
         self._session = session
         self._pending = PendingResponse()
         self._answers: dict[Place, PartitionData] = {}
-        self._waiting: DelayedFetch | None = None
-        self._joined: list[SharePartition] = []
+        self._scan = _Scan((), 0, 0, may_wait=False)
+        # What it waits for; a scan of several turns has several.
+        self._waiting: list[tuple[DelayedFetch, list[SharePartition]]] = []
         clock = ctx.services.clock
         self._until = clock.monotonic() + request.max_wait_ms / 1000
         self._acknowledged = False
+        # Nothing was found; what the acknowledgements make available is, once they are persisted.
+        self._tries_again = False
         self._fetched = request.share_session_epoch == FINAL or request.is_renew_ack
 
     def start(self, wanted: dict[Place, list[Acknowledgement]]) -> PendingResponse:
@@ -123,46 +157,83 @@ class _ShareFetch:
                 self._answer(place)
         self._acknowledged = True
         finish(self._ctx, self._session, self._request.share_session_epoch)
-        self._complete()
+        if self._tries_again:
+            self._guarded(partial(self._fetch, may_wait=False))
+        else:
+            self._complete()
 
     # Fetching
 
-    def _fetch(self, may_wait: bool = True) -> None:
+    def _fetch(self, may_wait: bool = True, failures: dict[Place, KafkaError] | None = None) -> None:
         """Acquire what there is; wait if there is nothing."""
-        self._waiting = None
         session, request = self._session, self._request
-        left_records = max(1, request.max_records)
-        left_bytes = min(request.max_bytes, self._ctx.services.config.fetch_max_bytes)
-        found = failed = False
-        shares: list[SharePartition] = []
         session.rotate()
-        for place in list(session.places) if not session.ended else ():
-            if left_records <= 0 or left_bytes <= 0:
-                break
-            try:
-                share = share_of(self._ctx, session, place)
-                acquired = share.fetch(
-                    session.member_id, left_records, left_bytes, request.share_acquire_mode == _EXACT
-                )
-            except KafkaError as error:
-                failed = True
-                answer = self._answer(place)
-                answer.error_code, answer.error_message = error.code, error.message
-                if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    self._name_leader(place, answer)
-                continue
-            shares.append(share)
-            if acquired is not None:
-                found = True
-                self._take(place, acquired)
-                left_bytes -= len(acquired.records)
-                left_records -= sum(each.last - each.first + 1 for each in acquired.batches)
-        left = self._until - self._ctx.services.clock.monotonic()
-        if found or failed or not may_wait or left <= 0 or not shares:
+        self._scan = _Scan(
+            session.places,
+            max(1, request.max_records),
+            min(request.max_bytes, self._ctx.services.config.fetch_max_bytes),
+            may_wait,
+        )
+        self._scan.failures = failures or {}
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Try partitions until the turn's work is done; the others follow in later turns."""
+        scan, clock = self._scan, self._ctx.services.clock
+        work = 0
+        shares: list[SharePartition] = []
+        while scan.places and not self._session.ended and scan.left_records > 0 and scan.left_bytes > 0:
+            if work >= _TURN:
+                self._listen(shares)
+                clock.call_later(0, self._guarded, self._go_on)
+                return
+            work += self._try(scan.places.popleft(), shares)
+        scan.is_over = True
+        may_wait = scan.may_wait and not self._session.ended and clock.monotonic() < self._until
+        self._tries_again = not (scan.has_answer or may_wait or self._acknowledged or self._session.ended)
+        if self._tries_again:
+            self._leave()
+        elif scan.has_answer or not may_wait or not (shares or self._waiting):
+            self._leave()
             self._fetched = True
             self._complete()
+        elif scan.is_woken:
+            self._leave()
+            clock.call_later(0, self._guarded, self._fetch)
         else:
-            self._wait(shares, left)
+            self._listen(shares)
+
+    def _try(self, place: Place, shares: list[SharePartition]) -> int:
+        """Try one partition; returns how much work it was."""
+        scan, session = self._scan, self._session
+        try:
+            failure = scan.failures.pop(place, None)
+            if failure is not None:
+                raise failure
+            partitions = services(self._ctx).partitions
+            is_known = partitions.find(ShareKey(session.group_id, *place)) is not None
+            share = share_of(self._ctx, session, place)
+            exact = self._request.share_acquire_mode == _EXACT
+            tried = share.fetch(session.member_id, scan.left_records, scan.left_bytes, exact)
+        except KafkaError as error:
+            scan.has_answer = True
+            answer = self._answer(place)
+            answer.error_code, answer.error_message = error.code, error.message
+            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                self._name_leader(place, answer)
+            return 1
+        if tried.unfinished:
+            scan.places.appendleft(place)
+            return _TURN
+        work = tried.work + (1 if is_known else _LOADED)
+        shares.append(share)
+        acquired = tried.acquired
+        if acquired is not None:
+            scan.has_answer = True
+            self._take(place, acquired)
+            scan.left_bytes -= len(acquired.records)
+            scan.left_records -= sum(each.last - each.first + 1 for each in acquired.batches)
+        return work
 
     def _take(self, place: Place, acquired: Acquired) -> None:
         answer = self._answer(place)
@@ -172,39 +243,56 @@ class _ShareFetch:
             for each in acquired.batches
         ]
 
-    def _wait(self, shares: list[SharePartition], seconds: float) -> None:
+    def _guarded(self, step: Callable[[], None]) -> None:
+        if self._pending.done:
+            return
+        try:
+            step()
+        except Exception as error:
+            # A defect of the fetch, not of what woke it.
+            self._leave()
+            self._pending.complete(error)
+
+    def _listen(self, shares: list[SharePartition]) -> None:
+        """Wait for these partitions too."""
+        if self._scan.has_answer or not self._scan.may_wait or not shares:
+            return
         places = [share.partition.fetches for share in shares]
         places += [share.partition.committed_fetches for share in shares if self._reads_committed(share)]
-        waiting = self._waiting = DelayedFetch(places, 1, self._ctx.services.clock, self._resume)
-        self._joined = shares
+        clock = self._ctx.services.clock
+        waiting = DelayedFetch(places, 1, clock, self._resume)
+        self._waiting.append((waiting, shares))
         for share in shares:
             share.waiters.add(waiting)
-        waiting.start(int(seconds * 1000) + 1)
+        waiting.start(max(0, int((self._until - clock.monotonic()) * 1000)) + 1)
 
     def _reads_committed(self, share: SharePartition) -> bool:
         return services(self._ctx).partitions.settings_of(share.key.group_id).read_committed
 
     def _resume(self) -> None:
+        """Something has come, or the time is up."""
+        if not self._scan.is_over:
+            self._scan.is_woken = True
+            return
+        failures: dict[Place, KafkaError] = {}
+        for _, shares in self._waiting:
+            for share in shares:
+                if share.failure is not None:
+                    failures[share.key.topic_id, share.key.partition] = share.failure
         self._leave()
-        try:
-            self._fetch()
-        except Exception as error:
-            # A defect of the fetch, not of the append that woke it.
-            self._pending.complete(error)
+        self._guarded(partial(self._fetch, failures=failures))
 
     def _leave(self) -> None:
-        waiting, self._waiting = self._waiting, None
-        joined, self._joined = self._joined, []
-        if waiting is not None:
-            for share in joined:
-                share.waiters.discard(waiting)
+        """Wait no longer."""
+        waiting, self._waiting = self._waiting, []
+        for each, shares in waiting:
+            each.abandon()
+            for share in shares:
+                share.waiters.discard(each)
 
     def _abandon(self) -> None:
         """The client has gone; its session ends with the connection."""
-        waiting = self._waiting
         self._leave()
-        if waiting is not None:
-            waiting.abandon()
         self._pending.done = True
 
     # The response

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ottla_broker.coordinator.group.share.offsets import ShareOffsets
 from ottla_broker.coordinator.share.persister import Persister
 from ottla_broker.coordinator.share.sessions import ShareSessions
 from ottla_broker.coordinator.share.share_partitions import SharePartitions
@@ -22,3 +23,4 @@ class ShareServices:
     sessions: ShareSessions
     coordinator: ShareStateCoordinator
     persister: Persister
+    offsets: ShareOffsets

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -103,10 +104,11 @@ def _invalid(message: str) -> KafkaError:
 class InFlight(Generic[L]):
     """The runs of one share partition. Owned by the loop thread.
 
-    Every method that changes what is persisted returns the changed batches; acquiring changes nothing of it.
+    Every method that changes what is persisted returns the changed batches; acquiring changes nothing of it. The time
+    of a change depends on what it names, not on how many runs there are.
     """
 
-    __slots__ = ("_runs", "end", "start")
+    __slots__ = ("_done", "_runs", "end", "start")
 
     def __init__(self, start: int, batches: Iterable[Batch] = ()) -> None:
         """From the persisted state; offsets between its batches are available, and were never delivered."""
@@ -120,6 +122,7 @@ class InFlight(Generic[L]):
                 self._runs.append(Run(self.end, first - 1, RecordState.AVAILABLE, 0))
             self._runs.append(Run(first, batch.last, batch.state, batch.deliveries))
             self.end = batch.last + 1
+        self._count_done()
         self._advance()
 
     def __iter__(self) -> Iterator[Run[L]]:
@@ -141,8 +144,7 @@ class InFlight(Generic[L]):
         """The ranges within ``first`` to ``last`` that may be acquired, including what was never delivered."""
         found = []
         if first < self.end:
-            at = bisect_right(self._runs, first, key=_first) - 1
-            for run in self._runs[max(at, 0) :]:
+            for run in self._from(first):
                 if run.first > last:
                     break
                 if run.state is RecordState.AVAILABLE and run.last >= first:
@@ -155,6 +157,20 @@ class InFlight(Generic[L]):
                 found.append((beyond, last))
         return found
 
+    def acquired(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The ranges within ``first`` to ``last`` that a member has."""
+        found = []
+        for run in self._from(first):
+            if run.first > last:
+                break
+            if run.state is RecordState.ACQUIRED and run.last >= first:
+                found.append((max(run.first, first), min(run.last, last)))
+        return found
+
+    def locked(self, chosen: Callable[[L], bool]) -> list[tuple[int, int]]:
+        """The ranges that are acquired under the locks that ``chosen`` names."""
+        return [(run.first, run.last) for run in self._runs if run.lock is not None and chosen(run.lock)]
+
     def acquire(self, ranges: Iterable[tuple[int, int]], lock: L) -> list[Batch]:
         """Acquire every available offset in ``ranges``, which rise; the batches have the new delivery counts.
 
@@ -163,29 +179,37 @@ class InFlight(Generic[L]):
         acquired: list[Batch] = []
         for first, last in ranges:
             self._grow(last)
-            for run in self._cut(first, last):
+            for run in self._within(first, last):
                 if run.state is RecordState.AVAILABLE:
                     run.count += 1
                     self._move(run, RecordState.ACQUIRED, lock)
                     acquired.append(Batch(run.first, run.last, run.state, run.count))
-        self._merge()
         return acquired
 
     def _grow(self, last: int) -> None:
         if last >= self.end:
             self._runs.append(Run(self.end, last, RecordState.AVAILABLE, 0))
             self.end = last + 1
+            self._merge(len(self._runs) - 1, len(self._runs))
 
     def archive(self, first: int, last: int) -> list[Batch]:
         """Archive every available offset from ``first`` to ``last``: no consumer may have it, as it was aborted."""
         self._grow(last)
         changed = []
-        for run in self._cut(first, last):
+        for run in self._within(first, last):
             if run.state is RecordState.AVAILABLE:
                 self._move(run, RecordState.ARCHIVED)
                 changed.append(Batch(run.first, run.last, run.state, run.count))
-        self._settle()
+        self._advance()
         return changed
+
+    def check_held(self, batches: Iterable[Acknowledgement], member_id: str) -> None:
+        """Raises KafkaError: INVALID_RECORD_STATE for an offset that the member hasn't acquired, or no longer has.
+
+        Offsets before ``start`` are done with, and ignored.
+        """
+        for first, last, _ in batches:
+            self._check_held(max(first, self.start), last, member_id)
 
     def acknowledge(
         self,
@@ -196,35 +220,47 @@ class InFlight(Generic[L]):
     ) -> list[Batch]:
         """Apply a member's acknowledgements, all or none; offsets before ``start`` are done with and ignored.
 
-        ``renewed`` is the lock of the offsets whose type is RENEW. Raises KafkaError: INVALID_RECORD_STATE for an
-        offset that the member hasn't acquired, or no longer has.
+        ``renewed`` is the lock of the offsets whose type is RENEW. Raises KafkaError: see :meth:`check_held`.
         """
-        for first, last, _ in batches:
-            self._check_held(max(first, self.start), last, member_id)
+        self.check_held(batches, member_id)
         changed: list[Batch] = []
+        start = self.start
         for first, last, types in batches:
             for low, high, kind in _spans(first, last, types):
-                if high < self.start:
+                if high < start:
                     continue
                 outcome = OUTCOME[Acknowledge(kind)]
-                for run in self._cut(max(low, self.start), high):
+                for run in self._within(max(low, start), high):
                     if outcome is None:
                         run.lock = renewed
                         continue
                     self._give_up(run, outcome, most_deliveries)
                     changed.append(Batch(run.first, run.last, run.state, run.count))
-        self._settle()
+        self._advance()
         return changed
 
     def release(self, lost: Callable[[L], bool], most_deliveries: int) -> list[Batch]:
         """Release what is acquired under the locks that ``lost`` names: timed out, or their member has gone."""
+        return self.give_back(self.locked(lost), most_deliveries)
+
+    def give_back(self, ranges: Iterable[tuple[int, int]], most_deliveries: int) -> list[Batch]:
+        """Release acquired offsets; after their last delivery they are archived."""
         changed = []
-        for run in self._runs:
-            if run.lock is not None and lost(run.lock):
+        for first, last in ranges:
+            for run in self._within(first, last):
                 self._give_up(run, RecordState.AVAILABLE, most_deliveries)
                 changed.append(Batch(run.first, run.last, run.state, run.count))
-        if changed:
-            self._settle()
+        self._advance()
+        return changed
+
+    def take_back(self, ranges: Iterable[tuple[int, int]]) -> list[Batch]:
+        """Make acquired offsets available as if they hadn't been delivered."""
+        changed = []
+        for first, last in ranges:
+            for run in self._within(first, last):
+                self._move(run, RecordState.AVAILABLE)
+                run.count -= 1
+                changed.append(Batch(run.first, run.last, run.state, run.count))
         return changed
 
     def begin_at(self, offset: int) -> bool:
@@ -236,6 +272,7 @@ class InFlight(Generic[L]):
         self._runs = [run for run in self._runs if run.last >= offset]
         if self._runs and self._runs[0].first < offset:
             self._runs[0].first = offset
+        self._count_done()
         self._advance()
         return True
 
@@ -248,43 +285,52 @@ class InFlight(Generic[L]):
             self._runs[-1].last = offset - 1
         self.end = offset
         self.start = min(self.start, offset)
+        self._count_done()
         return True
 
     def completed(self) -> int:
         """How many offsets in flight are in a terminal state."""
-        return sum(run.last - run.first + 1 for run in self._runs if run.state in TERMINAL)
+        return self._done
+
+    def _count_done(self) -> None:
+        self._done = sum(run.last - run.first + 1 for run in self._runs if run.state in TERMINAL)
 
     def _check_held(self, first: int, last: int, member_id: str) -> None:
         if first > last:
             return
         if last >= self.end:
             raise _not_held(last)
-        at = bisect_right(self._runs, first, key=_first) - 1
-        for run in self._runs[at:]:
+        for run in self._from(first):
             if run.first > last:
                 return
             if run.lock is None or run.lock.member_id != member_id:
                 raise _not_held(max(run.first, first))
 
-    @staticmethod
-    def _move(run: Run[L], state: RecordState, lock: L | None = None) -> None:
+    def _move(self, run: Run[L], state: RecordState, lock: L | None = None) -> None:
         if state not in NEXT[run.state]:
             raise RuntimeError(f"a record that is {run.state.name} cannot become {state.name}")
         run.state = state
         run.lock = lock
+        if state in TERMINAL:
+            self._done += run.last - run.first + 1
 
     def _give_up(self, run: Run[L], outcome: RecordState, most_deliveries: int) -> None:
         if outcome is RecordState.AVAILABLE and run.count >= most_deliveries:
             outcome = RecordState.ARCHIVED
         self._move(run, outcome)
 
-    def _cut(self, first: int, last: int) -> list[Run[L]]:
-        """The runs of exactly the offsets from ``first`` to ``last``, cut where needed."""
+    def _from(self, first: int) -> Iterator[Run[L]]:
+        """The runs from the one with ``first`` on."""
+        return islice(self._runs, max(bisect_right(self._runs, first, key=_first) - 1, 0), None)
+
+    def _within(self, first: int, last: int) -> Iterator[Run[L]]:
+        """The runs of exactly the offsets from ``first`` to ``last``, for a change: cut before, and merged after it."""
         if first > last or not self._runs:
-            return []
+            return
         low = self._cut_at(first)
         high = self._cut_at(last + 1)
-        return self._runs[low:high]
+        yield from self._runs[low:high]
+        self._merge(low, high)
 
     def _cut_at(self, offset: int) -> int:
         """Make ``offset`` the first one of a run; returns that run's index."""
@@ -301,29 +347,29 @@ class InFlight(Generic[L]):
         run.last = offset - 1
         return at + 1
 
-    def _settle(self) -> None:
-        self._advance()
-        self._merge()
-
     def _advance(self) -> None:
         runs = self._runs
         done = 0
         while done < len(runs) and runs[done].state in TERMINAL:
+            self._done -= runs[done].last - runs[done].first + 1
             done += 1
         if done:
             self.start = runs[done - 1].last + 1
             del runs[:done]
 
-    def _merge(self) -> None:
+    def _merge(self, low: int, high: int) -> None:
+        """Join the runs from index ``low`` to before ``high``, and those beside them, where they are alike."""
+        low, high = max(low - 1, 0), min(high + 1, len(self._runs))
         merged: list[Run[L]] = []
-        for run in self._runs:
+        for run in self._runs[low:high]:
             if merged:
                 before = merged[-1]
                 if before.state is run.state and before.count == run.count and before.lock is run.lock:
                     before.last = run.last
                     continue
             merged.append(run)
-        self._runs = merged
+        if len(merged) < high - low:
+            self._runs[low:high] = merged
 
 
 def _not_held(offset: int) -> KafkaError:

@@ -135,9 +135,9 @@ class Persister:
         try:
             await self._ensure_topic()
             self._has_topic = True
-        except KafkaError as error:
-            # The requests fail by themselves after their time; the next one tries again.
-            _log.warning("topic of share groups not made", error=error.code.name, reason=error.message)
+        except Exception as error:
+            # Whatever it is: the requests fail by themselves after their time, and the next one tries again.
+            _log.warning("topic of share groups not made", reason=str(error) or repr(error))
         self._making = None
         waiting, self._waiting = self._waiting, []
         for attempt in waiting:

@@ -17,6 +17,8 @@ class ShareSettings(NamedTuple):
     offset_reset: str | int = LATEST
     """Where a group starts in a partition: ``latest``, ``earliest``, or so many ms ago."""
     read_committed: bool = False
+    key_ordered: bool = False
+    """Whether a record waits until the earlier ones of its key are done with."""
 
 
 SettingsOf = Callable[[str], ShareSettings]

@@ -9,12 +9,13 @@ A change is applied in memory and then written, all changes of a turn of the eve
 way at a time; acknowledgements are answered when their write is committed. If a write fails, memory and log differ, so
 the share partition closes: the next fetch reads the state again. What was acquired meanwhile is then available again.
 
-No record is looked at: batches' headers say which offsets a fetch found.
+No record is looked at: batches' headers say which offsets a fetch found. Only in a group whose records are ordered by
+key are keys read, ahead of the fetches (:mod:`.key_reader`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -22,13 +23,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator.deadlines import Deadline, Deadlines
 from ottla_broker.coordinator.share.in_flight import Acknowledgement, Batch, InFlight
+from ottla_broker.coordinator.share.key_order import KeyOrder, Ranges
+from ottla_broker.coordinator.share.key_reader import KeyReader, Run
 from ottla_broker.coordinator.share.persister import Persister
-from ottla_broker.coordinator.share.settings import EARLIEST, LATEST, SettingsOf
+from ottla_broker.coordinator.share.settings import EARLIEST, LATEST, SettingsOf, ShareSettings
 from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState
+from ottla_broker.coordinator.share.states import Acknowledge
 from ottla_broker.events import get_logger
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.records.batch import CorruptRecordError
+from ottla_protocol.records.batch import LOG_OVERHEAD, CorruptRecordError
 from ottla_protocol.records.formats import iter_any_headers
 
 if TYPE_CHECKING:
@@ -39,8 +43,21 @@ _log = get_logger()
 
 _MOST_BYTES: Final = 4 << 20
 """What one fetch reads of a partition at most, unless its first batch is larger."""
-_SEVERAL: Final = 8
-"""How many reads a fetch makes if it finds only aborted records."""
+_MOST_BYTES_IN_ORDER: Final = 512 * 1024
+"""The same where records are ordered by key: those of a fetch lie apart, and what lies between isn't sent."""
+_MOST_BATCHES: Final = 1_000
+"""How many batches of a partition one turn of the event loop looks at: about five milliseconds."""
+_OFFSETS_A_BATCH: Final = 32
+"""Choosing among so many offsets by their keys takes about as long as looking at a batch."""
+_SHOWN: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Errors of the state that a fetch answers as they are. Java's share consumer fails for good with other codes."""
 
 
 class Life(Enum):
@@ -72,10 +89,28 @@ class Acquired(NamedTuple):
     batches: list[Batch]
 
 
+class Tried(NamedTuple):
+    """What a turn of a fetch came to.
+
+    Attributes:
+        acquired: None if there was nothing.
+        work: the batches that were looked at.
+        unfinished: there may be something behind them.
+    """
+
+    acquired: Acquired | None
+    work: int = 0
+    unfinished: bool = False
+
+
+_NOTHING: Final = Tried(None)
+
+
 class SharePartition:
     """Owned by the loop thread.
 
     Attributes:
+        failure: why its state couldn't be read, for the fetches that wait for it.
         waiters: fetches to wake when something becomes available.
         users: the share sessions that contain it.
     """
@@ -89,12 +124,14 @@ class SharePartition:
         clock: Clock,
         locks: Deadlines,
         closed: Callable[[SharePartition], None],
+        run: Run,
     ) -> None:
+        """``run`` runs a function on a thread."""
         self.key = key
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.life = Life.LOADING
-        self.error: KafkaError | None = None
+        self.failure: KafkaError | None = None
         self.waiters: set[Waiter] = set()
         self.users: set[object] = set()
         self.in_flight: InFlight[AcquisitionLock] = InFlight(0)
@@ -103,6 +140,8 @@ class SharePartition:
         self._clock = clock
         self._locks = locks
         self._closed = closed
+        self._run = run
+        self._keys: KeyReader | None = None
         self._state_epoch = 0
         self._changes: list[Batch] = []
         self._replies: list[Callable[[KafkaError | None], None]] = []
@@ -149,7 +188,10 @@ class SharePartition:
         """Serve nothing any more; what waits gets ``error``."""
         if self.life is Life.CLOSED:
             return
-        if self.life is Life.ACTIVE and error.code not in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+        is_expected = error.code in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self.life is Life.LOADING and not is_expected:
+            self.failure = _as_fetched(error)
+        elif not is_expected:
             _log.warning(
                 "share partition closed",
                 group=self.key.group_id,
@@ -159,7 +201,7 @@ class SharePartition:
                 reason=error.message,
             )
         self.life = Life.CLOSED
-        self.error = error
+        self._forget_keys()
         for run in self.in_flight:
             if run.lock is not None:
                 self._locks.clear(run.lock)
@@ -181,16 +223,16 @@ class SharePartition:
 
     # Fetching
 
-    def fetch(self, member_id: str, most_records: int, most_bytes: int, exact: bool) -> Acquired | None:
-        """Acquire records for a member; None while there are none.
+    def fetch(self, member_id: str, most_records: int, most_bytes: int, exact: bool) -> Tried:
+        """Acquire records for a member, with the work of one turn of the event loop.
 
         ``exact``: not one record more than ``most_records``; otherwise the last batch is acquired whole (KIP-1206).
-        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, or the log's.
+        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, why the state couldn't be read, or the log's.
         """
         if self.life is Life.LOADING:
-            return None
+            return _NOTHING
         if self.life is Life.CLOSED:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise self.failure or KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         partition = self.partition
         partition.check_leader()
         settings = self._settings_of(self.key.group_id)
@@ -201,52 +243,52 @@ class SharePartition:
         ):
             self._persist([], lambda _: None)
         limit = partition.last_stable_offset if settings.read_committed else partition.high_watermark
-        for _ in range(_SEVERAL):
+        most_bytes = min(most_bytes, _MOST_BYTES)
+        keys = self._ordered(settings)
+        if keys is not None:
+            return self._fetch_in_order(keys, member_id, most_records, most_bytes, limit, settings)
+        work = 0
+        while work < _MOST_BATCHES:
             offset = in_flight.next_offset(settings.most_locks)
             if offset is None or offset >= limit:
-                return None
-            found = log.reader.read(offset, min(most_bytes, _MOST_BYTES), max_offset=limit, min_one=True)
+                return Tried(None, work)
+            most_offset = in_flight.start + settings.most_locks - 1
+            wanted = _first_records(in_flight.available(offset, most_offset), most_records, None)
+            found = log.reader.read(offset, most_bytes, max_offset=limit, min_one=True) if wanted else None
             if found is None:
-                return None
+                return Tried(None, work)
             aborted = log.reader.aborted(offset, found, limit) if settings.read_committed else ()
+            headers = []
             try:
                 data = found.read()
-                headers = list(iter_any_headers(data))
+                for each in iter_any_headers(data):
+                    headers.append(each)
+                    work += 1
+                    if each[1].last_offset >= wanted[-1][1] or work >= _MOST_BATCHES:
+                        break
             except (CorruptRecordError, OSError) as error:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
             if not headers:
-                return None
+                return Tried(None, work)
             if aborted:
-                self._archive_aborted([header for _, header in headers], aborted, offset)
+                self.archive_aborted([header for _, header in headers], aborted, offset)
             last = min(headers[-1][1].last_offset, limit - 1)
             ranges = in_flight.available(offset, min(last, in_flight.start + settings.most_locks - 1))
             ranges = _first_records(ranges, most_records, None if exact else [h for _, h in headers])
             if ranges:
-                return self._acquire(member_id, ranges, data, headers, settings.lock_ms)
+                batches = self._acquire(member_id, ranges, settings)
+                return Tried(Acquired(_batches_with(data, headers, ranges), batches), work)
             if in_flight.next_offset(settings.most_locks) == offset:
-                return None  # Too far ahead of the start: the same would be read again.
-        return None
+                return Tried(None, work)  # The same would be read again.
+        return Tried(None, work, unfinished=True)
 
-    def _acquire(
-        self,
-        member_id: str,
-        ranges: list[tuple[int, int]],
-        data: bytes,
-        headers: list[tuple[int, BatchHeader]],
-        lock_ms: int,
-    ) -> Acquired:
+    def _acquire(self, member_id: str, ranges: Ranges, settings: ShareSettings) -> list[Batch]:
         lock = AcquisitionLock(member_id, self)
         batches = self.in_flight.acquire(ranges, lock)
-        self._locks.set(lock, lock_ms / 1000)
-        first, last = ranges[0][0], ranges[-1][1]
-        begin, end = len(data), 0
-        for position, header in headers:
-            if header.last_offset >= first and header.base_offset <= last:
-                begin = min(begin, position)
-                end = position + int.from_bytes(data[position + 8 : position + 12], "big") + 12
-        return Acquired(memoryview(data)[begin:end] if begin < end else b"", batches)
+        self._locks.set(lock, settings.lock_ms / 1000)
+        return batches
 
-    def _archive_aborted(
+    def archive_aborted(
         self, headers: Sequence[BatchHeader], aborted: Sequence[AbortedTransaction], offset: int
     ) -> None:
         """Archive the batches of aborted transactions from ``offset`` on."""
@@ -263,6 +305,75 @@ class SharePartition:
         if changed:
             self._persist(changed, lambda _: None)
 
+    # Order by key
+
+    def _ordered(self, settings: ShareSettings) -> KeyReader | None:
+        """What is known of the keys; None while the group's records aren't ordered."""
+        keys = self._keys
+        if keys is not None and (not settings.key_ordered or keys.committed != settings.read_committed):
+            self._forget_keys()
+            keys = None
+        in_flight = self.in_flight
+        if keys is None and settings.key_ordered:
+            keys = self._keys = KeyReader(
+                in_flight.start, settings.read_committed, self.partition, self, self._clock, self._run
+            )
+        if keys is not None:
+            keys.order.trim(in_flight.start)
+        return keys
+
+    def _forget_keys(self) -> None:
+        if self._keys is not None:
+            self._keys.close()
+            self._keys = None
+
+    def acquired(self, first: int, last: int) -> Ranges:
+        """The ranges of these offsets that members have."""
+        return self.in_flight.acquired(first, last)
+
+    def _fetch_in_order(
+        self,
+        keys: KeyReader,
+        member_id: str,
+        most_records: int,
+        most_bytes: int,
+        limit: int,
+        settings: ShareSettings,
+    ) -> Tried:
+        """:meth:`fetch` where a record waits for the earlier ones of its key. Raises KafkaError."""
+        in_flight, log, order = self.in_flight, self.partition.log, keys.order
+        order.cut(max(log.log_end_offset, in_flight.start))
+        until = min(limit, in_flight.start + settings.most_locks)
+        known = order.known_to
+        keys.read(until, limit)
+        order.trim(in_flight.start)
+        work = max(order.known_to - known, 0) // 4 + (until - in_flight.start) // _OFFSETS_A_BATCH
+        available = in_flight.available(in_flight.start, until - 1)
+        ranges = order.choose(available, most_records, len(self.users))
+        if not ranges:
+            return Tried(None, work)
+        most_bytes = min(most_bytes, _MOST_BYTES_IN_ORDER)
+        found = log.reader.read(ranges[0][0], most_bytes, max_offset=limit, min_one=True)
+        if found is None:
+            return Tried(None, work)
+        headers = []
+        try:
+            data = found.read()
+            for each in iter_any_headers(data):
+                headers.append(each)
+                work += 1
+                if each[1].last_offset >= ranges[-1][1] or len(headers) >= _MOST_BATCHES:
+                    break
+        except (CorruptRecordError, OSError) as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        if not headers:
+            return Tried(None, work)
+        read_to = headers[-1][1].last_offset
+        ranges = [(first, min(last, read_to)) for first, last in ranges if first <= read_to]
+        batches = self._acquire(member_id, ranges, settings)
+        order.acquire(ranges)
+        return Tried(Acquired(_batches_with(data, headers, ranges), batches), work)
+
     # Acknowledging
 
     def acknowledge(
@@ -277,12 +388,20 @@ class SharePartition:
             return
         settings = self._settings_of(self.key.group_id)
         renewed = AcquisitionLock(member_id, self)
+        in_flight, keys = self.in_flight, self._ordered(settings)
         try:
-            changed = self.in_flight.acknowledge(batches, member_id, settings.most_deliveries, renewed)
+            if keys is None:
+                changed = in_flight.acknowledge(batches, member_id, settings.most_deliveries, renewed)
+            else:
+                in_flight.check_held(batches, member_id)
+                settled = keys.order.settle(batches)
+                changed = in_flight.acknowledge(settled.applied, member_id, settings.most_deliveries, renewed)
+                changed += in_flight.take_back(settled.taken_back)
+                reply = self._when_written(keys.order, settled.keys, reply)
         except KafkaError as error:
             reply(error)
             return
-        if any(run.lock is renewed for run in self.in_flight):
+        if any(Acknowledge.RENEW in types for _, _, types in batches):
             self._locks.set(renewed, settings.lock_ms / 1000)
         if not changed:
             reply(None)
@@ -300,10 +419,33 @@ class SharePartition:
     def _release(self, lost: Callable[[AcquisitionLock], bool]) -> None:
         if self.life is not Life.ACTIVE:
             return
-        changed = self.in_flight.release(lost, self._settings_of(self.key.group_id).most_deliveries)
+        reply: Callable[[KafkaError | None], None] = _no_request
+        settings = self._settings_of(self.key.group_id)
+        in_flight, keys = self.in_flight, self._ordered(settings)
+        if keys is None:
+            changed = in_flight.release(lost, settings.most_deliveries)
+        else:
+            released = keys.order.release(in_flight.locked(lost))
+            changed = in_flight.give_back(released.delivered, settings.most_deliveries)
+            changed += in_flight.take_back(released.taken_back)
+            reply = self._when_written(keys.order, released.keys, reply)
         if changed:
-            self._persist(changed, lambda _: None)
+            self._persist(changed, reply)
             self.wake()
+
+    def _when_written(
+        self, order: KeyOrder, keys: Collection[int], reply: Callable[[KafkaError | None], None]
+    ) -> Callable[[KafkaError | None], None]:
+        """Hold the keys' records back until the change is written; returns the reply to the write."""
+        order.writing(keys)
+
+        def written(error: KafkaError | None) -> None:
+            order.written(keys)
+            reply(error)
+            if keys:
+                self.wake()
+
+        return written
 
     # Persisting
 
@@ -348,6 +490,10 @@ class SharePartition:
             self.close(KafkaError(ErrorCode.NONE))
 
 
+def _no_request(error: KafkaError | None) -> None:
+    """In place of a reply: no request waits for the write."""
+
+
 def _first_records(
     ranges: list[tuple[int, int]], most: int, whole: Sequence[BatchHeader] | None
 ) -> list[tuple[int, int]]:
@@ -365,3 +511,39 @@ def _first_records(
         result.append((first, min(last, end)))
         break
     return result
+
+
+def _batches_with(
+    data: bytes, headers: Sequence[tuple[int, BatchHeader]], ranges: Ranges
+) -> bytes | memoryview:
+    """The batches of ``data`` that hold any of these offsets."""
+    pieces: list[tuple[int, int]] = []
+    at = 0
+    for position, header in headers:
+        while at < len(ranges) and ranges[at][1] < header.base_offset:
+            at += 1
+        if at == len(ranges):
+            break
+        if ranges[at][0] > header.last_offset:
+            continue
+        end = position + int.from_bytes(data[position + 8 : position + 12], "big") + LOG_OVERHEAD
+        if pieces and pieces[-1][1] == position:
+            pieces[-1] = pieces[-1][0], end
+        else:
+            pieces.append((position, end))
+    view = memoryview(data)
+    if len(pieces) == 1:
+        return view[pieces[0][0] : pieces[0][1]]
+    return b"".join([view[begin:end] for begin, end in pieces])
+
+
+def _as_fetched(error: KafkaError) -> KafkaError:
+    """A fetch's error for what the share coordinator has answered (Kafka: ``SharePartition.fetchPersisterError``)."""
+    if error.code is ErrorCode.FENCED_LEADER_EPOCH:
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message)
+    if error.code in _SHOWN:
+        return error
+    return KafkaError(
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        f"The state of the share partition can't be read: {error}",
+    )

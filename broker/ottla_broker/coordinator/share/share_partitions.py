@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator.deadlines import Deadline, Deadlines
+from ottla_broker.coordinator.share.key_reader import Run
 from ottla_broker.coordinator.share.persister import Persister
 from ottla_broker.coordinator.share.settings import SettingsOf
 from ottla_broker.coordinator.share.share_partition import AcquisitionLock, SharePartition
@@ -17,10 +18,12 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 class SharePartitions:
     """Owned by the loop thread. A listener of the replica manager (``on_leader``, ``on_stop``)."""
 
-    def __init__(self, persister: Persister, settings_of: SettingsOf, clock: Clock) -> None:
+    def __init__(self, persister: Persister, settings_of: SettingsOf, clock: Clock, run: Run) -> None:
+        """``run`` runs a function on a thread."""
         self.settings_of = settings_of
         self._persister = persister
         self._clock = clock
+        self._run = run
         self._locks = Deadlines(clock, _timed_out)
         self._found: dict[ShareKey, SharePartition] = {}
 
@@ -36,7 +39,14 @@ class SharePartitions:
                 return found
             found.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         found = self._found[key] = SharePartition(
-            key, partition, self._persister, self.settings_of, self._clock, self._locks, self._forget
+            key,
+            partition,
+            self._persister,
+            self.settings_of,
+            self._clock,
+            self._locks,
+            self._forget,
+            self._run,
         )
         found.load()
         return found

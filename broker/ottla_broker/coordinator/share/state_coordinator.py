@@ -63,7 +63,8 @@ def coordinator_key(key: ShareKey) -> str:
 class ShareStateCoordinator:
     """Owned by the loop thread. A listener of the replica manager (``on_leader``, ``on_stop``).
 
-    ``partitions()`` is the number of the topic's partitions. ``delete_records`` deletes the start of a log.
+    ``partitions()`` is the number of the topic's partitions. ``delete_records`` deletes the start of a log,
+    once what follows it is on the device.
     """
 
     def __init__(

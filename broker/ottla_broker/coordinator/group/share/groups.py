@@ -6,7 +6,8 @@ members get only partitions that have state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -38,6 +39,8 @@ from ottla_protocol.records.record import Record
 _log = get_logger()
 
 JOIN_EPOCH, LEAVE_EPOCH = 0, -1
+_A_FEW: Final = 32
+"""How many states are initialized or deleted in one turn of the event loop: some milliseconds of work."""
 _EPOCH_ZERO_SECONDS: Final = 1_577_836_800
 """2020-01-01: state epochs count seconds from here, so that a group made again fences leaders of the deleted one."""
 
@@ -64,6 +67,16 @@ class ShareHeartbeatAnswer(NamedTuple):
 
 
 Reply = Callable[[ShareHeartbeatAnswer], None]
+
+
+class _Plan(NamedTuple):
+    """What a group becomes when ``rows`` are written."""
+
+    rows: list[Row]
+    epoch: int
+    topics_hash: int
+    target: Mapping[str, Partitions]
+    assignment_epoch: int
 
 
 class StateKeeper(Protocol):
@@ -110,12 +123,14 @@ class ShareGroups:
         self._most_members = most_members
         self._clock = clock
         self._timers = Deadlines(clock, self._missed)
+        self._closed = False
 
     @property
     def topics(self) -> TopicsView:
         return self._topics
 
     def close(self) -> None:
+        self._closed = True
         self._timers.close()
 
     # Loading
@@ -220,43 +235,44 @@ class ShareGroups:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if request.member_id not in group.members:
             raise unknown_member(group.group_id, request.member_id)
-        rows = self._retarget(group)
+        plan = self._plan(group)
         member = group.members[request.member_id]
-        assigned = group.target.get(member.member_id, {})
+        assigned = plan.target.get(member.member_id, {})
         changed = dict(assigned) != dict(member.assigned)
-        if changed or member.epoch != group.assignment_epoch:
+        rows = plan.rows
+        if changed or member.epoch != plan.assignment_epoch:
             member = replace(
-                member, epoch=group.assignment_epoch, previous_epoch=member.epoch, assigned=assigned
+                member, epoch=plan.assignment_epoch, previous_epoch=member.epoch, assigned=assigned
             )
-            group.members[member.member_id] = member
             rows.append(records.current(group.group_id, member))
         if rows:
             self._write(group, rows)
+            group.epoch, group.topics_hash = plan.epoch, plan.topics_hash
+            group.target, group.assignment_epoch = dict(plan.target), plan.assignment_epoch
+            group.members[member.member_id] = member
         interval = self._touch(group, member.member_id)
         shows = changed or request.epoch == JOIN_EPOCH or request.epoch != member.epoch
         return ShareHeartbeatAnswer(
             member.member_id, member.epoch, interval, member.assigned if shows else None
         )
 
-    def _retarget(self, group: ShareGroup) -> list[Row]:
-        """Compute the target again if members or topics have changed; returns the records."""
+    def _plan(self, group: ShareGroup) -> _Plan:
+        """Compute the target again if members or topics have changed; this changes nothing."""
         rows: list[Row] = []
+        epoch = group.epoch
         topics = self._assignable(group)
         topics_hash = _hash(topics)
         if topics_hash != group.topics_hash:
-            group.topics_hash = topics_hash
-            group.epoch += 1
-            rows.append(records.epoch(group.group_id, group.epoch, topics_hash))
-        if group.assignment_epoch >= group.epoch:
-            return rows
+            epoch += 1
+            rows.append(records.epoch(group.group_id, epoch, topics_hash))
+        if group.assignment_epoch >= epoch:
+            return _Plan(rows, epoch, topics_hash, group.target, group.assignment_epoch)
         target = assign(group.members, topics)
         for member_id, partitions in target.items():
             if dict(group.target.get(member_id, {})) != dict(partitions):
                 rows.append(records.target(group.group_id, member_id, partitions))
-        group.target = dict(target)
-        group.assignment_epoch = group.epoch
-        rows.append(records.target_epoch(group.group_id, group.epoch))
-        return rows
+        rows.append(records.target_epoch(group.group_id, epoch))
+        return _Plan(rows, epoch, topics_hash, target, epoch)
 
     def _assignable(self, group: ShareGroup) -> list[Topic]:
         found = []
@@ -294,46 +310,93 @@ class ShareGroups:
     ) -> None:
         """Have the share coordinator initialize partitions, note those for which it did, and then go on."""
         group.is_initializing = True
-        waiting = len(missing)
-        made: dict[bytes, tuple[str, set[int]]] = {}
-        epoch = max(1, self._clock.now_ms() // 1000 - _EPOCH_ZERO_SECONDS)
+        names = {topic_id: name for topic_id, name, _ in missing}
+        made: dict[bytes, set[int]] = {}
+        epoch = state_epoch(self._clock)
 
-        def settled(topic_id: bytes, name: str, index: int, error: KafkaError | None) -> None:
-            nonlocal waiting
-            waiting -= 1
+        def begin(key: ShareKey, settled: Settled) -> None:
+            self._keeper.initialize(key, epoch, UNINITIALIZED, settled)
+
+        def settled(key: ShareKey, error: KafkaError | None) -> None:
             if error is None:
-                made.setdefault(topic_id, (name, set()))[1].add(index)
+                made.setdefault(key.topic_id, set()).add(key.partition)
             else:
                 _log.warning(
                     "state of a share partition not initialized",
                     group=group.group_id,
-                    topic=name,
-                    partition=index,
+                    topic=names[key.topic_id],
+                    partition=key.partition,
                     error=error.code.name,
                 )
-            if waiting:
-                return
+
+        def finish() -> None:
             group.is_initializing = False
             if made and not group.is_dead:
-                for each, (topic_name, indexes) in made.items():
-                    before = group.initialized.get(each)
-                    earlier = before.partitions if before is not None else frozenset()
-                    group.initialized[each] = InitializedTopic(topic_name, earlier | indexes)
-                try:
-                    self._write(group, [records.initialized(group.group_id, group.initialized)])
-                except KafkaError as refused:
-                    _log.warning("share group not written", group=group.group_id, error=refused.code.name)
+                self.note_initialized(group, {each: (names[each], indexes) for each, indexes in made.items()})
             done()
 
-        for topic_id, name, index in missing:
+        keys = [ShareKey(group.group_id, topic_id, index) for topic_id, _, index in missing]
+        self.for_each(group, keys, begin, settled, finish)
 
-            def each_settled(
-                error: KafkaError | None, topic_id: bytes = topic_id, name: str = name, index: int = index
-            ) -> None:
-                settled(topic_id, name, index, error)
+    def note_initialized(self, group: ShareGroup, made: Mapping[bytes, tuple[str, set[int]]]) -> None:
+        """Write which partitions have state now; if the log refuses, the next heartbeat has it made again."""
+        initialized = dict(group.initialized)
+        for topic_id, (name, indexes) in made.items():
+            before = initialized.get(topic_id)
+            earlier = before.partitions if before is not None else frozenset()
+            initialized[topic_id] = InitializedTopic(name, earlier | indexes)
+        try:
+            self._write(group, [records.initialized(group.group_id, initialized)])
+        except KafkaError as refused:
+            _log.warning("share group not written", group=group.group_id, error=refused.code.name)
+        else:
+            group.initialized = initialized
 
-            key = ShareKey(group.group_id, topic_id, index)
-            self._keeper.initialize(key, epoch, UNINITIALIZED, each_settled)
+    def note_deleted(self, group: ShareGroup, places: Iterable[tuple[bytes, int]]) -> None:
+        """Write that partitions, by topic id and index, have no state any longer."""
+        for topic_id, index in places:
+            _forget_state(group, ShareKey(group.group_id, topic_id, index))
+        self._keep(group)
+
+    def for_each(
+        self,
+        group: ShareGroup,
+        keys: Sequence[ShareKey],
+        begin: Callable[[ShareKey, Settled], None],
+        settled: Callable[[ShareKey, KafkaError | None], None],
+        done: Callable[[], None],
+    ) -> None:
+        """Have the share coordinator do something for each key, a few at a time, and then call ``done``.
+
+        Each few have a turn of the event loop of their own. Those that are left when the group is unloaded are skipped.
+        """
+        left = deque(keys)
+        waiting = 0
+
+        def few() -> None:
+            nonlocal waiting
+            if self._closed:
+                return
+            if not left or group.is_dead:
+                done()
+                return
+            some = [left.popleft() for _ in range(min(_A_FEW, len(left)))]
+            waiting = len(some)
+            for key in some:
+                begin(key, partial(each_settled, key))
+
+        def each_settled(key: ShareKey, error: KafkaError | None) -> None:
+            nonlocal waiting
+            settled(key, error)
+            waiting -= 1
+            if waiting:
+                return
+            if left:
+                self._clock.call_later(0, few)
+            else:
+                few()
+
+        few()
 
     # Leaving, and timeouts
 
@@ -386,8 +449,6 @@ class ShareGroups:
 
     def delete(self, group: ShareGroup, reply: Callable[[int], None]) -> None:
         """Delete an empty group: first its state, then its records."""
-        keys = self.state_keys(group)
-        waiting = len(keys)
         failure: KafkaError | None = None
 
         def finish() -> None:
@@ -408,18 +469,12 @@ class ShareGroups:
             shard.when_committed(end, lambda code, _: reply(code))
 
         def settled(key: ShareKey, error: KafkaError | None) -> None:
-            nonlocal waiting, failure
-            waiting -= 1
+            nonlocal failure
             failure = failure or error
             if error is None:
                 _forget_state(group, key)
-            if not waiting:
-                finish()
 
-        if not keys:
-            finish()
-        for key in keys:
-            self._keeper.delete(key, partial(settled, key))
+        self.for_each(group, self.state_keys(group), self._keeper.delete, settled, finish)
 
     def _keep(self, group: ShareGroup) -> None:
         """Note which state a group still has that was not deleted after all: members need state made again."""
@@ -491,6 +546,11 @@ def _forget_state(group: ShareGroup, key: ShareKey) -> None:
         group.initialized[key.topic_id] = known._replace(partitions=known.partitions - {key.partition})
         if not group.initialized[key.topic_id].partitions:
             del group.initialized[key.topic_id]
+
+
+def state_epoch(clock: Clock) -> int:
+    """The state epoch of share partitions that are initialized now."""
+    return max(1, clock.now_ms() // 1000 - _EPOCH_ZERO_SECONDS)
 
 
 def unknown_member(group_id: str, member_id: str) -> KafkaError:

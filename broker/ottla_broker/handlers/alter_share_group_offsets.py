@@ -1,0 +1,69 @@
+"""AlterShareGroupOffsets (key 91), version 0: begin at other offsets with an empty share group (KIP-932)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ottla_broker.coordinator.group.share.offsets import Place
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.share_requests import services
+from ottla_broker.network.pending_response import PendingResponse
+from ottla_protocol.acls import AclResource
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
+
+
+def handle(
+    ctx: RequestContext, request: AlterShareGroupOffsetsRequest
+) -> PendingResponse | AlterShareGroupOffsetsResponse:
+    offsets: dict[Place, int] = {}
+    names: dict[bytes, str] = {}
+    topics: dict[str, AlterShareGroupOffsetsResponseTopic] = {}
+    for wanted in request.topics:
+        name = wanted.topic_name
+        answer = topics.setdefault(name, AlterShareGroupOffsetsResponseTopic(topic_name=name))
+        allowed = ctx.authorize(AclResource.TOPIC, name)
+        found = ctx.services.metadata.topic(name) if allowed else None
+        if found is not None:
+            answer.topic_id = found.topic_id
+            names[bytes(found.topic_id)] = name
+        for each in wanted.partitions:
+            if not allowed:
+                failure = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            elif found is None or each.partition_index not in found.partitions:
+                failure = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            elif each.start_offset < 0:
+                failure = KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"The start offset {each.start_offset} is negative."
+                )
+            else:
+                offsets[bytes(found.topic_id), each.partition_index] = each.start_offset
+                continue
+            answer.partitions.append(_partition(each.partition_index, failure))
+    pending = PendingResponse()
+
+    def changed(results: Mapping[Place, KafkaError | None]) -> None:
+        for (topic_id, index), error in results.items():
+            topics[names[topic_id]].partitions.append(_partition(index, error))
+        if not pending.done:
+            pending.complete(AlterShareGroupOffsetsResponse(responses=list(topics.values())))
+
+    try:
+        group = ctx.services.groups.describe_share_group(request.group_id)
+        services(ctx).offsets.alter(group, offsets, names, changed)
+    except KafkaError as error:
+        return AlterShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
+    return pending
+
+
+def _partition(index: int, error: KafkaError | None) -> AlterShareGroupOffsetsResponsePartition:
+    if error is None:
+        return AlterShareGroupOffsetsResponsePartition(partition_index=index)
+    return AlterShareGroupOffsetsResponsePartition(
+        partition_index=index, error_code=error.code, error_message=error.message
+    )

@@ -1,0 +1,53 @@
+"""DeleteShareGroupOffsets (key 92), version 0: forget where an empty share group is in topics (KIP-932)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ottla_broker.coordinator.group.share.offsets import Place
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.share_requests import services
+from ottla_broker.network.pending_response import PendingResponse
+from ottla_protocol.acls import AclResource
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
+)
+
+
+def handle(
+    ctx: RequestContext, request: DeleteShareGroupOffsetsRequest
+) -> PendingResponse | DeleteShareGroupOffsetsResponse:
+    pending = PendingResponse()
+    answers: dict[bytes, DeleteShareGroupOffsetsResponseTopic] = {}
+    others: list[DeleteShareGroupOffsetsResponseTopic] = []
+
+    def changed(results: Mapping[Place, KafkaError | None]) -> None:
+        for (topic_id, _), error in results.items():
+            answer = answers[topic_id]
+            if error is not None and not answer.error_code:
+                answer.error_code, answer.error_message = error.code, error.message
+        if not pending.done:
+            pending.complete(DeleteShareGroupOffsetsResponse(responses=[*answers.values(), *others]))
+
+    try:
+        group = ctx.services.groups.describe_share_group(request.group_id)
+        ids = {topic.name: topic_id for topic_id, topic in group.initialized.items()}
+        for name in dict.fromkeys(topic.topic_name for topic in request.topics):
+            answer = DeleteShareGroupOffsetsResponseTopic(topic_name=name)
+            if not ctx.authorize(AclResource.TOPIC, name):
+                answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                others.append(answer)
+            elif name in ids:
+                answer.topic_id = ids[name]
+                answers[ids[name]] = answer
+            else:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                answer.error_message = f"The group has no offsets of the topic {name}."
+                others.append(answer)
+        services(ctx).offsets.delete(group, list(answers), changed)
+    except KafkaError as error:
+        return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
+    return pending

@@ -1,0 +1,145 @@
+"""DescribeShareGroupOffsets (key 90), versions 0-1: where share groups are in their partitions (KIP-932).
+
+Version 1 has the lag: the records that are neither done with nor before the start (KIP-1226).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ottla_broker.coordinator.group.share.group import ShareGroup
+from ottla_broker.coordinator.group.share.offsets import Place
+from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareState
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.share_requests import services
+from ottla_broker.network.pending_response import PendingResponse
+from ottla_protocol.acls import AclResource
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+
+_Answered = Callable[[DescribeShareGroupOffsetsResponseGroup], None]
+_UNKNOWN = -1
+
+
+def handle(ctx: RequestContext, request: DescribeShareGroupOffsetsRequest) -> PendingResponse:
+    pending = PendingResponse()
+    groups = list({group.group_id: group for group in request.groups}.values())
+    answers: list[DescribeShareGroupOffsetsResponseGroup] = []
+
+    def answered(answer: DescribeShareGroupOffsetsResponseGroup) -> None:
+        answers.append(answer)
+        if len(answers) == len(groups) and not pending.done:
+            pending.complete(DescribeShareGroupOffsetsResponse(groups=answers))
+
+    for group in groups:
+        _Group(ctx, group).describe(answered)
+    if not groups:
+        pending.complete(DescribeShareGroupOffsetsResponse())
+    return pending
+
+
+class _Group:
+    """One group of the request. Owned by the loop thread."""
+
+    def __init__(self, ctx: RequestContext, wanted: DescribeShareGroupOffsetsRequestGroup) -> None:
+        self._ctx = ctx
+        self._wanted = wanted
+        self._topics: list[DescribeShareGroupOffsetsResponseTopic] = []
+
+    def describe(self, answered: _Answered) -> None:
+        group_id = self._wanted.group_id
+        ctx = self._ctx
+        try:
+            if not ctx.authorize(AclResource.GROUP, group_id):
+                raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            group = ctx.services.groups.describe_share_group(group_id)
+        except KafkaError as error:
+            answered(
+                DescribeShareGroupOffsetsResponseGroup(
+                    group_id=group_id, error_code=error.code, error_message=error.message
+                )
+            )
+            return
+
+        def found(states: Mapping[Place, ShareState | KafkaError | None]) -> None:
+            for (topic_id, index), state in sorted(states.items(), key=lambda each: each[0]):
+                topic = known[topic_id]
+                topic.partitions.append(self._partition(topic.topic_name, index, state))
+            answered(DescribeShareGroupOffsetsResponseGroup(group_id=group_id, topics=self._topics))
+
+        places = self._places(group)
+        known = {bytes(topic.topic_id): topic for topic in self._topics}
+        services(ctx).offsets.describe(group, places, found)
+
+    def _places(self, group: ShareGroup) -> list[Place]:
+        """The partitions to describe, in the topics of the answer."""
+        ctx, metadata = self._ctx, self._ctx.services.metadata
+        places: list[Place] = []
+        if self._wanted.topics is None:
+            for topic_id, topic in group.initialized.items():
+                if ctx.shows(AclResource.TOPIC, topic.name):
+                    self._topics.append(
+                        DescribeShareGroupOffsetsResponseTopic(topic_name=topic.name, topic_id=topic_id)
+                    )
+                    places += [(topic_id, index) for index in sorted(topic.partitions)]
+            return places
+        for wanted in {each.topic_name: each for each in self._wanted.topics}.values():
+            name = wanted.topic_name
+            answer = DescribeShareGroupOffsetsResponseTopic(topic_name=name)
+            self._topics.append(answer)
+            code = ErrorCode.NONE
+            found = None
+            if not ctx.authorize(AclResource.TOPIC, name):
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif (found := metadata.topic(name)) is None:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if found is None:
+                answer.partitions += [_failed(index, KafkaError(code)) for index in wanted.partitions]
+                continue
+            answer.topic_id = found.topic_id
+            for index in dict.fromkeys(wanted.partitions):
+                if index in found.partitions:
+                    places.append((bytes(found.topic_id), index))
+                else:
+                    answer.partitions.append(_failed(index, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
+        return places
+
+    def _partition(
+        self, topic: str, index: int, state: ShareState | KafkaError | None
+    ) -> DescribeShareGroupOffsetsResponsePartition:
+        if isinstance(state, KafkaError):
+            return _failed(index, state)
+        if state is None:
+            return DescribeShareGroupOffsetsResponsePartition(
+                partition_index=index, start_offset=UNINITIALIZED
+            )
+        return DescribeShareGroupOffsetsResponsePartition(
+            partition_index=index,
+            start_offset=state.start,
+            leader_epoch=max(state.leader_epoch, 0),
+            lag=self._lag(topic, index, state),
+        )
+
+    def _lag(self, topic: str, index: int, state: ShareState) -> int:
+        """The records that the group has still to work on; -1 if that isn't known here."""
+        partition = self._ctx.services.replicas.partition(topic, index)
+        if partition is None or not partition.is_led_here or state.start < 0:
+            return _UNKNOWN
+        start = max(state.start, partition.log.log_start_offset)
+        return max(partition.high_watermark - start - max(state.completed, 0), 0)
+
+
+def _failed(index: int, error: KafkaError) -> DescribeShareGroupOffsetsResponsePartition:
+    return DescribeShareGroupOffsetsResponsePartition(
+        partition_index=index,
+        start_offset=UNINITIALIZED,
+        error_code=error.code,
+        error_message=error.message,
+    )

@@ -1,0 +1,103 @@
+"""Share groups of topics with very many partitions, and groups whose log refuses a record."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from tests.support.clock import FakeClock
+
+from ottla_broker.coordinator.group.modern.settings import GroupTimes
+from ottla_broker.coordinator.group.share.groups import ShareGroups, ShareHeartbeat, ShareHeartbeatAnswer
+from ottla_broker.coordinator.share.state_batches import ShareKey
+from ottla_broker.coordinator.share.state_coordinator import Settled
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+TOPIC = bytes(16)
+
+
+class Keeper:
+    def __init__(self) -> None:
+        self.made: list[int] = []
+
+    def initialize(self, key: ShareKey, epoch: int, start: int, settled: Settled) -> None:
+        self.made.append(key.partition)
+        settled(None)
+
+    def delete(self, key: ShareKey, settled: Settled) -> None:
+        settled(None)
+
+
+class Log:
+    """A shard whose log refuses the writes with the numbers ``refused``."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+        self.refused: set[int] = set()
+
+    def write(self, rows: list[object]) -> int:
+        self.writes += 1
+        if self.writes in self.refused:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self.writes
+
+    def when_committed(self, end: int, written: Any) -> None:
+        written(0, end)
+
+
+class Groups:
+    def __init__(self, partitions: int) -> None:
+        self.clock, self.keeper, self.log = FakeClock(), Keeper(), Log()
+        topic = SimpleNamespace(topic_id=TOPIC, partitions=partitions)
+        self.groups = ShareGroups(
+            self.keeper,
+            lambda _: GroupTimes(45_000, 5_000, False),
+            cast(Any, SimpleNamespace(find=lambda name: topic)),
+            lambda: 10,
+            self.clock,
+        )
+        self.answers: list[ShareHeartbeatAnswer] = []
+
+    def join(self, member: str) -> None:
+        request = ShareHeartbeat(member, 0, topics=["t"])
+        self.groups.heartbeat("g", cast(Any, self.log), request, self.answers.append)
+
+
+def test_the_states_of_many_partitions_are_made_a_few_at_a_time() -> None:
+    world = Groups(100)
+    world.join("m1")
+    assert len(world.keeper.made) == 32
+    # A second member doesn't wait for them.
+    world.join("m2")
+    assert [each.assignment for each in world.answers] == [{}]
+    world.clock.settle()
+    assert world.keeper.made == list(range(100))
+    (partitions,) = (world.answers[1].assignment or {}).values()
+    assert world.answers[1].member_id == "m1"
+    assert len(partitions) == 50
+
+
+def test_a_group_that_is_unloaded_has_no_more_states_made() -> None:
+    world = Groups(100)
+    world.join("m1")
+    world.groups.unload(cast(Any, world.log))
+    world.clock.settle()
+    assert len(world.keeper.made) == 32
+    (answer,) = world.answers
+    assert answer.error is not None
+    assert answer.error.code is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_heartbeat_that_the_log_refuses_changes_nothing() -> None:
+    world = Groups(2)
+    # Writes: the member, the states, then the assignment.
+    world.log.refused = {3}
+    world.join("m1")
+    group = world.groups.groups["g"]
+    assert world.answers[0].error is not None
+    before = group.members["m1"]
+    assert (before.assigned, group.target, group.assignment_epoch) == ({}, {}, 0)
+    world.join("m1")
+    assert world.answers[1].error is None
+    assert world.answers[1].assignment == {TOPIC: frozenset({0, 1})}
+    assert group.assignment_epoch == group.epoch
