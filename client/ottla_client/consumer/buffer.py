@@ -129,17 +129,25 @@ class Buffer:
                 break
         return taken
 
-    def take_parts(self, count: int) -> list[Part]:
-        """Up to ``count`` records as decoded batches. Raises CorruptBatchError if the first batch is corrupt."""
+    @property
+    def left_out(self) -> int:
+        """Records that ``take_parts`` has passed over because of its ``having``."""
+        return self._reader.left_out
+
+    def take_parts(self, count: int, having: bytes | None = None) -> list[Part]:
+        """Up to ``count`` records as decoded batches, without batches in which the bytes ``having`` don't occur.
+
+        Raises CorruptBatchError if the first batch is corrupt.
+        """
         self.halt()
         parts: list[Part] = []
         for chunk in self._usable(None):
             state = chunk.state
             chunk.rewind()
             while count > 0:
-                before = chunk.at
+                before, left_out = chunk.at, self._reader.left_out
                 try:
-                    part = self._reader.part(chunk, count)
+                    part = self._reader.part(chunk, count, having)
                 except CorruptBatchError as error:
                     self._went_on(chunk, before)
                     if parts:
@@ -147,6 +155,7 @@ class Buffer:
                     self._put_off(error)
                     raise
                 self._went_on(chunk, before, handed_out=part is not None)
+                count -= self._reader.left_out - left_out
                 if chunk.epoch is not None:
                     state.epoch = chunk.epoch
                 if part is None:

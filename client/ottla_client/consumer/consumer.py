@@ -33,6 +33,8 @@ from .settings import ConsumerOptions, ConsumerSettings
 if TYPE_CHECKING:
     import pyarrow
 
+    from ..arrow import Part
+
 CLOSE_SECONDS = 30.0
 """How long ``close`` may take by default."""
 JUST_MADE = 1.0
@@ -265,7 +267,12 @@ class Consumer:
         return {partition: to_records(runs) for partition, runs in by_partition.items()}
 
     async def poll_arrow(
-        self, timeout_ms: int | None = 1_000, max_records: int = 100_000, *, headers: bool = False
+        self,
+        timeout_ms: int | None = 1_000,
+        max_records: int = 100_000,
+        *,
+        headers: bool = False,
+        having: bytes | None = None,
     ) -> pyarrow.Table:
         """Return records as an Arrow table as soon as there are some; an empty table after ``timeout_ms``.
 
@@ -273,6 +280,10 @@ class Consumer:
         and on request headers (``ottla_client.arrow`` has their types). Keys and values are bytes: deserializers are
         not used. Rows of a partition are in order. Positions and commits work as with ``poll``. Raises the errors of
         ``getone``, and ConfigurationError without pyarrow and numpy (the extra ``arrow``).
+
+        With ``having``, record batches in which these bytes don't occur are passed over, which is much faster than
+        looking at their records; rows of other batches may not have the bytes either. The table then has how many
+        records were passed over in its schema's metadata, as ``ottla.left_out``, and may be empty before the timeout.
         """
         from ..arrow import to_arrow
 
@@ -280,8 +291,16 @@ class Consumer:
             raise ConfigurationError(f"max_records must be at least 1, not {max_records}")
         buffer = self._engine.buffer
         deadline = Deadline(None if timeout_ms is None else timeout_ms / 1000)
-        parts = await self._engine.poll(lambda: buffer.take_parts(max_records) or None, deadline)
-        return to_arrow(parts or (), headers=headers)
+        before = buffer.left_out
+
+        def take() -> list[Part] | None:
+            parts = buffer.take_parts(max_records, having)
+            return parts if parts or buffer.left_out > before else None
+
+        table = to_arrow(await self._engine.poll(take, deadline) or (), headers=headers)
+        if having is None:
+            return table
+        return table.replace_schema_metadata({"ottla.left_out": str(buffer.left_out - before)})
 
     async def _poll(
         self, timeout_ms: int | None, max_records: int | None, only: frozenset[TopicPartition] | None

@@ -25,6 +25,7 @@ from ottla_protocol.records.batch import (
 from ottla_protocol.records.columns import RecordColumns, decode_batches, decode_columns
 from ottla_protocol.records.control import ABORT, control_type
 from ottla_protocol.records.formats import decode_any, is_intact, read_any_header
+from ottla_protocol.records.record import record_data
 
 from ..errors import CorruptBatchError, DeserializationError
 from ..types import TimestampType
@@ -170,6 +171,8 @@ class RecordReader:
         self._value = settings.value_deserializer
         self._check_crcs = settings.check_crcs
         self._read_committed = settings.read_committed
+        self.left_out = 0
+        """Records that ``part`` has passed over."""
 
     def read(self, chunk: Chunk, want: int) -> bool:
         """Decode the next run of about ``want`` records; False if no records are left.
@@ -186,8 +189,10 @@ class RecordReader:
         chunk.run(NO_ROWS, chunk.offset)
         return False
 
-    def part(self, chunk: Chunk, count: int) -> Part | None:
+    def part(self, chunk: Chunk, count: int, having: bytes | None = None) -> Part | None:
         """The next records, ``count`` at most, as decoded batches; None if none are left.
+
+        Batches in which the bytes ``having`` don't occur are left out without decoding their records.
 
         Raises CorruptBatchError.
         """
@@ -195,14 +200,17 @@ class RecordReader:
 
         topic, partition = chunk.state.partition
         while (batches := self.batches(chunk, count)) is not None:
-            columns = self.columns(chunk, batches)
+            kept = batches if having is None else self._having(chunk, batches, having)
+            if not kept:
+                continue
+            columns = self.columns(chunk, kept)
             offsets: Any = columns.offsets if columns.spans is None else columns.spans.offsets
             start = bisect_left(offsets, chunk.offset)
             stop = min(columns.count, start + count)
-            at, header = batches[-1]
+            at, header = kept[-1]
             if stop < columns.count:
                 following = int(offsets[stop])
-                chunk.at = next(at for at, header in batches if header.last_offset >= following)
+                chunk.at = next(at for at, header in kept if header.last_offset >= following)
                 chunk.offset = following
             else:
                 chunk.at = at + header.size
@@ -212,6 +220,20 @@ class RecordReader:
                 return Part(topic, partition, columns, start, stop)
         chunk.run(NO_ROWS, chunk.offset)
         return None
+
+    def _having(
+        self, chunk: Chunk, batches: list[tuple[int, BatchHeader]], having: bytes
+    ) -> list[tuple[int, BatchHeader]]:
+        """Those of the batches that have these bytes. Without any, the chunk is moved past all."""
+        kept = [(at, header) for at, header in batches if _has(chunk.view, at, header, having)]
+        at, header = (kept or batches)[-1]
+        # Those behind the last one that has them are looked at again in the next turn.
+        self.left_out += sum(each.record_count for place, each in batches if place <= at)
+        self.left_out -= sum(each.record_count for _, each in kept)
+        if not kept:
+            chunk.at = at + header.size
+            chunk.offset = max(chunk.offset, header.last_offset + 1)
+        return kept
 
     def batches(self, chunk: Chunk, want: int) -> list[tuple[int, BatchHeader]] | None:
         """Batches to decode at once, with ``want`` records if there are as many; None if none are left.
@@ -374,6 +396,16 @@ class RecordReader:
             keys.append(key)
             values.append(value)
         return keys, values
+
+
+def _has(view: memoryview, at: int, header: BatchHeader, wanted: bytes) -> bool:
+    """Whether these bytes occur anywhere in a batch's records; True as well if that can't be seen from outside."""
+    if header.magic != MAGIC:
+        return True
+    try:
+        return wanted in bytes(record_data(view, at, header, None))
+    except CorruptRecordError:
+        return True
 
 
 def _old_columns(view: memoryview, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:

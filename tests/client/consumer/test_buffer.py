@@ -203,3 +203,25 @@ def test_records_that_were_polled_stay_as_they_are() -> None:
     held.drop(state)
     assert values(first) == [0, 1, 2, 3, 4]
     assert values(second) == list(range(5, 15))
+
+
+def test_batches_without_what_is_sought_are_passed_over() -> None:
+    for needle in (b"35", b"3", b"x", b"6"):
+        for count in (1, 10, 1000):
+            state, held = partition(), buffer()
+            for base in (0, 35):
+                held.add(chunk(state, *(batch(base + each, 7) for each in range(0, 35, 7)), offset=base))
+            wanted = [each for base in range(0, 70, 7) for each in range(base, base + 7) if has(base, needle)]
+            seen: list[int] = []
+            before = -1
+            while before != len(seen) + held.left_out:
+                before = len(seen) + held.left_out
+                for part in held.take_parts(count, needle):
+                    seen += part.columns.offsets[part.start : part.stop]
+            assert seen == wanted
+            assert held.left_out == 70 - len(wanted)
+            assert (state.position, state.buffered) == (70, 0)
+
+
+def has(base: int, needle: bytes) -> bool:
+    return any(needle in b"%d" % each for each in range(base, base + 7))
