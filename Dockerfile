@@ -2,13 +2,15 @@
 FROM python:3.11-slim AS build
 # Compiles two modules of the broker; where Debian's mirrors can't be reached, the image does without.
 RUN (apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev) || echo "no compiler" >&2
+# What of Ottla to install: extras of pyproject.toml. The console in the browser needs web.
+ARG EXTRAS=broker,console
 COPY pyproject.toml hatch_build.py README.md LICENSE /source/
 COPY broker /source/broker
 COPY protocol /source/protocol
 COPY client /source/client
 COPY pipeline /source/pipeline
 RUN python3 -m venv --without-pip /opt/ottla \
- && python3 -m pip --disable-pip-version-check --no-cache-dir --python /opt/ottla/bin/python install '/source[broker,console]'
+ && python3 -m pip --disable-pip-version-check --no-cache-dir --python /opt/ottla/bin/python install "/source[$EXTRAS]"
 
 FROM python:3.11-slim
 RUN groupadd --gid 1000 ottla && useradd --uid 1000 --gid ottla --no-create-home --home-dir /var/lib/ottla ottla \

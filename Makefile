@@ -36,7 +36,7 @@ demo: $(VENV)/.dev  ## send a year of flights through a broker that is killed on
 pipeline: $(VENV)/.dev  ## land topics in Delta tables with a Spark job that is killed on the way (needs Java 17; ARGS=--quick)
 	@$(BIN)/python -m bench.pipeline $(ARGS)
 
-cluster: $(VENV)/.dev  ## run ZooKeeper and three brokers on 127.0.0.1:9092 to 9094 (ARGS="--data folder --port 9092 …")
+cluster: $(VENV)/.dev  ## run ZooKeeper, three brokers on 127.0.0.1:9092 to 9094 and the console on 8080 (ARGS="--data folder --port 9092 …")
 	@exec $(BIN)/python -m bench.local $(ARGS)
 
 secure-cluster: $(VENV)/.dev  ## run the same with TLS, SCRAM and ACLs, and certificates of its own (ARGS="--data folder --port 9092 …")

@@ -1,4 +1,4 @@
-"""``make cluster`` and ``make secure-cluster``: run ZooKeeper and three brokers here, in the foreground, until Ctrl-C.
+"""``make cluster`` and ``make secure-cluster``: run ZooKeeper, three brokers and the console here, until Ctrl-C.
 
 ZooKeeper's jars come with pyspark; Java 17 or later runs them. One folder holds all data, logs and broker properties,
 so the next start continues with the same cluster. A process that dies restarts after a while, so that you can watch
@@ -66,6 +66,7 @@ the cluster serves at {bootstrap}: mutual TLS between brokers, SCRAM over TLS fo
 docs/security.md goes on from here; data, logs and certificates are in {folder}; Ctrl-C stops everything
 """
 _INSIDE_PORT: Final = 9192
+_CONSOLE_PORT: Final = 8080
 
 
 class Stopped(Exception):
@@ -151,9 +152,18 @@ class LocalCluster:
     """ZooKeeper, and brokers 1, 2, 3, … on successive ports."""
 
     def __init__(
-        self, folder: Path, brokers: int, port: int, zookeeper_port: int, inside_port: int | None = None
+        self,
+        folder: Path,
+        brokers: int,
+        port: int,
+        zookeeper_port: int,
+        inside_port: int | None = None,
+        console_port: int = 0,
     ) -> None:
-        """With ``inside_port``, brokers have listeners for each other from there on, and everyone logs in."""
+        """With ``inside_port``, brokers have listeners for each other from there on, and everyone logs in.
+
+        With ``console_port``, the console for the browser runs as well, unless the port is taken.
+        """
         self.folder = folder
         ports = [port + number for number in range(brokers)]
         inside = [] if inside_port is None else [inside_port + number for number in range(brokers)]
@@ -194,6 +204,29 @@ class LocalCluster:
                 encoding="utf-8",
             )
             self.brokers.append(_broker(number, config, folder / f"broker-{number}.log", each))
+        self.console: Member | None = None
+        self.console_said = ""
+        if console_port:
+            self._add_console(console_port)
+
+    def _add_console(self, port: int) -> None:
+        try:
+            _check_free(port)
+        except Unavailable:
+            self.console_said = f"the console is left out: port {port} is taken (--console-port)"
+            return
+        options = []
+        if self._files is not None:
+            options = [
+                *("-X", "security.protocol=SASL_SSL", "-X", "sasl.mechanism=SCRAM-SHA-512"),
+                *("-X", f"ssl.ca.location={self._files.folder / 'ca.pem'}"),
+            ]
+        command = [
+            *(sys.executable, "-m", "ottla_client", "console", "-b", self.bootstrap),
+            *("--listen", f"{HOST}:{port}", *options),
+        ]
+        self.console = Member("the console", command, self.folder / "console.log", _serving(port))
+        self.console_said = f"the console is at http://{HOST}:{port}/"
 
     def _listeners(self, place: int, port: int) -> str:
         if self._files is None:
@@ -217,6 +250,9 @@ class LocalCluster:
         if self._files is not None:
             self._files.create_admin(self._inside)
         say(f"{len(self.brokers)} brokers serve, {time.monotonic() - began:.1f} s after ZooKeeper")
+        if self.console is not None:
+            self.console.spawn()
+            self.console.wait_until_serving()
 
     def _wait_until_complete(self) -> None:
         """Wait until the brokers know each other and a controller."""
@@ -238,6 +274,9 @@ class LocalCluster:
 
     def stop(self) -> None:
         """Stop the brokers first: each hands over its partitions while others run."""
+        if self.console is not None:
+            self.console.stop()
+            self.console.wait()
         for broker in self.brokers:
             broker.stop()
         for broker in self.brokers:
@@ -252,16 +291,23 @@ class LocalCluster:
     def members(self) -> Iterator[Member]:
         yield self.zookeeper
         yield from self.brokers
+        if self.console is not None:
+            yield self.console
 
 
 def _broker(number: int, config: Path, log: Path, port: int) -> Member:
+    command = [sys.executable, "-m", "ottla_broker", str(config)]
+    return Member(f"broker {number}", command, log, _serving(port))
+
+
+def _serving(port: int) -> Callable[[], bool]:
     def serves() -> bool:
         with suppress(OSError):
             socket.create_connection((HOST, port), 1.0).close()
             return True
         return False
 
-    return Member(f"broker {number}", [sys.executable, "-m", "ottla_broker", str(config)], log, serves)
+    return serves
 
 
 def _check_free(port: int) -> None:
@@ -314,6 +360,12 @@ def main() -> int:
         default=_INSIDE_PORT,
         help=f"with --secure, give the first broker's listener for other brokers this port ({_INSIDE_PORT})",
     )
+    parser.add_argument(
+        "--console-port",
+        type=int,
+        default=_CONSOLE_PORT,
+        help=f"give the console for the browser this port ({_CONSOLE_PORT}); 0 runs none",
+    )
     options = parser.parse_args()
     if not 1 <= options.brokers <= 100:
         parser.error(f"--brokers is from 1 to 100, not {options.brokers}")
@@ -327,6 +379,7 @@ def main() -> int:
             options.port,
             options.zookeeper_port,
             options.inside_port if options.secure else None,
+            options.console_port,
         )
         cluster.start()
         pid = cluster.brokers[-1].pid
@@ -339,6 +392,8 @@ def main() -> int:
                 folder=options.data,
             )
         )
+        if cluster.console_said:
+            say(cluster.console_said)
         while True:
             cluster.supervise()
             time.sleep(0.2)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import psutil
 import pytest
@@ -68,7 +69,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def test_a_local_cluster(start: Start, end: signal.Signals) -> None:
     java()
     port, zookeeper = free_ports(2), free_port()
-    process = start("--port", str(port), "--zookeeper-port", str(zookeeper))
+    # Its start takes a second of CPU: once is enough.
+    console = free_port() if end is signal.SIGINT else 0
+    process = start("--port", str(port), "--zookeeper-port", str(zookeeper), "--console-port", str(console))
     assert process.stdout is not None
     said = next((line for line in process.stdout if line.startswith("the cluster serves at")), "")
     assert said, process.communicate(timeout=60)[1]
@@ -78,7 +81,11 @@ def test_a_local_cluster(start: Start, end: signal.Signals) -> None:
         f"127.0.0.1:{port + 1}",
     ]
     children = psutil.Process(process.pid).children()
-    assert len(children) == 3
+    assert len(children) == (4 if console else 3)
+    if console:
+        assert f"the console is at http://127.0.0.1:{console}/\n" in process.stdout
+        with urlopen(f"http://127.0.0.1:{console}/brokers", timeout=60) as page:
+            assert f"127.0.0.1:{port + 1}" in page.read().decode()
     victim = next(each for each in children if "broker-2.properties" in " ".join(each.cmdline()))
     victim.kill()
     assert any("broker 2 has died (SIGKILL)" in line for line in process.stdout)
@@ -102,7 +109,7 @@ def test_a_missing_requirement_is_a_one_line_error(start: Start, tmp_path: Path)
                 "--zookeeper-port": str(free_port()),
                 arguments[0]: arguments[1],
             }
-            process = start(*(part for pair in ports.items() for part in pair))
+            process = start(*(part for pair in ports.items() for part in pair), "--console-port", "0")
             assert f"port {port} of 127.0.0.1: Address already in use" in failure(process)
     ports_free = ("--port", str(free_ports(2)), "--zookeeper-port", str(free_port()))
     assert "none in JAVA_HOME" in failure(start(*ports_free, JAVA_HOME=str(tmp_path)))

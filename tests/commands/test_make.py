@@ -127,7 +127,7 @@ def test_cluster_serves_until_it_is_stopped(make: Callable[..., subprocess.Popen
     if lack := without_java():
         pytest.skip(lack)
     ports = successive_ports(3)
-    process = make("cluster", f"ARGS=--port {ports[0]} --zookeeper-port {free_port()}")
+    process = make("cluster", f"ARGS=--port {ports[0]} --zookeeper-port {free_port()} --console-port 0")
     stop_when_serving(process, ports)
 
 

@@ -106,16 +106,23 @@ trap 'exit 143' TERM
 say "building the image"
 # The host's network, as a builder's own may have no names.
 $engine build --network host -q -t ottla . >/dev/null
+$engine build --network host -q -t ottla-console --build-arg EXTRAS=console,web . >/dev/null
 user=$($engine run --rm --entrypoint id ottla -u)
 [[ $user != 0 ]] || { echo "compose-test: the image runs as root" >&2; exit 1; }
 
 say "up"
 "${compose[@]}" up -d >/dev/null 2>&1
-for service in zookeeper broker-1 broker-2 broker-3; do
+for service in zookeeper broker-1 broker-2 broker-3 console; do
     within 120 healthy $service
 done
 within 120 finished client
 [[ $($engine logs "$(container client)" 2>/dev/null | tail -1) == "the cluster serves" ]]
+
+say "the console"
+brokers() {
+    python3 -c 'import sys, urllib.request as r; sys.exit(">broker-3:9092<" not in r.urlopen("http://127.0.0.1:8080/brokers", timeout=30).read().decode())'
+}
+within 60 brokers
 
 say "records from inside and from this machine"
 for number in 1 2 3; do

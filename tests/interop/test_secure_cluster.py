@@ -23,7 +23,7 @@ def test_a_secured_cluster(tmp_path: Path) -> None:
     ports = (free_ports(2), free_ports(2))
     folder = tmp_path / "ottla-secure-cluster"
     arguments = ["--data", folder, "--port", ports[0], "--inside-port", ports[1], "--brokers", 2]
-    arguments += ["--zookeeper-port", free_port(), "--secure"]
+    arguments += ["--zookeeper-port", free_port(), "--secure", "--console-port", 0]
     command = [sys.executable, "-m", "bench.local", *map(str, arguments)]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
