@@ -29,6 +29,7 @@ from .timefmt import now_ms
 if TYPE_CHECKING:
     from ..admin import Admin, ConfigResource, GroupDescription, PartitionLag
     from ..types import TopicMetadata
+    from .cluster_state import ClusterState
 
 T = TypeVar("T")
 
@@ -102,9 +103,15 @@ def _show(console: Console, seen: Gathered, found: list[Finding]) -> None:
     console.print(f"{counts_of(found) or nothing} ({looked})")
 
 
-async def gather(admin: Admin, interval: float, only_groups: Collection[str] = ()) -> Gathered:
-    """Find out everything that can be. What a user may not see, or a broker doesn't know, is noted as unchecked."""
-    state = await look(admin)
+async def gather(
+    admin: Admin, interval: float, only_groups: Collection[str] = (), state: ClusterState | None = None
+) -> Gathered:
+    """Find out everything that can be. What a user may not see, or a broker doesn't know, is noted as unchecked.
+
+    A ``state`` that is known already saves the brokers the question.
+    """
+    if state is None:
+        state = await look(admin)
     seen = Gathered(state, now_ms(), unchecked=list(state.remarks))
     names = list(state.topics)
     seen.topic_configs = await _try(seen, "settings of topics", _topic_configs(admin, names), {})

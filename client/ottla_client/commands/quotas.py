@@ -27,7 +27,7 @@ KEYS: Final = {
 }
 _UNITS: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 _AMOUNT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMG]?)(?:i?B)?(?:/s)?", re.IGNORECASE)
-_DEFAULT: Final = "<default>"
+DEFAULT: Final = "<default>"
 
 
 @click.group()
@@ -53,13 +53,15 @@ def _entity_options(command: Command) -> Command:
     return command
 
 
-def _entity(user: str | None, client_id: str | None, ip: str | None) -> dict[str, str | None]:
+def entity_of(user: str | None, client_id: str | None, ip: str | None) -> dict[str, str | None]:
+    """An entity as Admin takes it: names by type, None for the default of a type."""
     given = {"user": user, "client-id": client_id, "ip": ip}
-    return {kind: None if name == _DEFAULT else name for kind, name in given.items() if name is not None}
+    return {kind: None if name == DEFAULT else name for kind, name in given.items() if name is not None}
 
 
-def _needed(user: str | None, client_id: str | None, ip: str | None) -> dict[str, str | None]:
-    entity = _entity(user, client_id, ip)
+def needed_entity(user: str | None, client_id: str | None, ip: str | None) -> dict[str, str | None]:
+    """An entity that a quota may have. Raises click.UsageError."""
+    entity = entity_of(user, client_id, ip)
     if not entity:
         raise click.UsageError("name whose quota: --user, --client-id, both, or --ip")
     if "ip" in entity and len(entity) > 1:
@@ -73,7 +75,8 @@ def _key(text: str) -> str:
     return text
 
 
-def _amount(key: str, text: str) -> float:
+def amount_of(key: str, text: str) -> float:
+    """A quota's value as people write it. Raises click.BadParameter."""
     found = _AMOUNT.fullmatch(text)
     if found is None or (found[2] and not key.endswith("byte_rate")):
         example = "1048576 or 1MiB" if key.endswith("byte_rate") else "50"
@@ -81,13 +84,15 @@ def _amount(key: str, text: str) -> float:
     return float(found[1]) * _UNITS[found[2].upper()]
 
 
-def _shown(entity: Mapping[str, str | None]) -> str:
+def entity_text(entity: Mapping[str, str | None]) -> str:
+    """An entity in one line: ``user alice, client-id batch``."""
     return ", ".join(
-        f"{kind} {_DEFAULT if name is None else name}" for kind, name in sorted(entity.items(), reverse=True)
+        f"{kind} {DEFAULT if name is None else name}" for kind, name in sorted(entity.items(), reverse=True)
     )
 
 
-def _number(value: float) -> float:
+def number(value: float) -> float:
+    """A value without a needless fraction."""
     return int(value) if value == int(value) else value
 
 
@@ -102,12 +107,12 @@ async def list_quotas(console: Console, user: str | None, client_id: str | None,
     ottla quotas list --user alice --json
     """
     async with admin_of(console) as admin:
-        entity = _entity(user, client_id, ip)
+        entity = entity_of(user, client_id, ip)
         found: Collection[ClientQuota] = await admin.describe_client_quotas(entity)
     console.table(
         ["Of", "Quota", "Value", "Unit"],
         [
-            (_shown(quota.entity), key, _number(value), KEYS.get(key, ""))
+            (entity_text(quota.entity), key, number(value), KEYS.get(key, ""))
             for quota in found
             for key, value in sorted(quota.values.items())
         ],
@@ -133,14 +138,14 @@ async def set_quotas(
     values: dict[str, float | None] = {}
     for text in settings:
         key, value = pair(text, "KEY=VALUE")
-        values[_key(key)] = _amount(key, value)
-    entity = _needed(user, client_id, ip)
+        values[_key(key)] = amount_of(key, value)
+    entity = needed_entity(user, client_id, ip)
     async with admin_of(console) as admin:
         await admin.alter_client_quotas(entity, values)
     if console.as_json:
-        console.emit({"of": _shown(entity), "set": values})
+        console.emit({"of": entity_text(entity), "set": values})
     else:
-        console.note(f"{plural(len(values), 'quota')} of {_shown(entity)} set")
+        console.note(f"{plural(len(values), 'quota')} of {entity_text(entity)} set")
 
 
 @quotas.command(short_help="Remove quotas.")
@@ -157,19 +162,19 @@ async def remove(
     ottla quotas remove --ip 10.0.0.7
     """
     wanted = [_key(key) for key in keys]
-    entity = _needed(user, client_id, ip)
+    entity = needed_entity(user, client_id, ip)
     async with admin_of(console) as admin:
         found = await admin.describe_client_quotas(entity, strict=True)
         existing = found[0].values if found else {}
         missing = [key for key in wanted if key not in existing]
         if missing or not existing:
             raise click.ClickException(
-                f"{_shown(entity)} has no quota {missing[0] if missing else ''}".rstrip()
+                f"{entity_text(entity)} has no quota {missing[0] if missing else ''}".rstrip()
                 + "; `ottla quotas list` shows all"
             )
         gone = wanted or sorted(existing)
         await admin.alter_client_quotas(entity, dict.fromkeys(gone))
     if console.as_json:
-        console.emit({"of": _shown(entity), "removed": gone})
+        console.emit({"of": entity_text(entity), "removed": gone})
     else:
-        console.note(f"{plural(len(gone), 'quota')} of {_shown(entity)} removed")
+        console.note(f"{plural(len(gone), 'quota')} of {entity_text(entity)} removed")

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from .login import Login
-from .pages import access, groups, messages, overview, topics, transactions
+from .login import CALLBACK, Login
+from .pages import access, groups, landing, messages, overview, quotas, topics, transactions
 from .settings import WebSettings
 from .site import Site
 
@@ -19,22 +19,26 @@ def build(settings: WebSettings) -> web.Application:
     site = Site(settings)
     app = web.Application(middlewares=[site.guard], client_max_size=MOST_FORM_BYTES)
     app.on_response_prepare.append(site.prepare)
+    login = Login(site)
+    jobs = landing.Landing(site)
 
     async def running(_: web.Application) -> AsyncIterator[None]:
         try:
             await site.sessions.start()
             yield
         finally:
+            await jobs.close()
             await site.sessions.close()
+            await login.close()
             await site.schemas.close()
             site.audit.close()
 
     app.cleanup_ctx.append(running)
-    login = Login(site)
     reading = messages.Messages(site.schemas)
     changes = groups.GroupChanges(site)
     endings = transactions.TransactionChanges(site)
     lists = access.AccessChanges(site)
+    limits = quotas.QuotaChanges(site)
     app.add_routes(
         [
             web.get("/", site.page(overview.overview)),
@@ -56,9 +60,16 @@ def build(settings: WebSettings) -> web.Application:
             web.get("/access", site.page(access.access)),
             web.post("/access/add", site.form(lists.add)),
             web.post("/access/remove", site.form(lists.remove)),
+            web.get("/quotas", site.page(quotas.quotas)),
+            web.post("/quotas/set", site.form(limits.set)),
+            web.post("/quotas/remove", site.form(limits.remove)),
+            web.get("/landing", site.page(jobs.landing)),
+            web.get("/landing/dead-letters/{topic}", site.page(jobs.dead_letters)),
             web.post("/confirm", site.form(site.confirm)),
             web.get("/login", login.form),
             web.post("/login", login.log_in),
+            web.get("/login/provider", login.begin),
+            web.get(CALLBACK, login.callback),
             web.post("/logout", login.log_out),
             web.get("/static/{name}", site.asset),
         ]

@@ -9,8 +9,8 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-SHARE: Final = 200
-"""A call that took a second is repeated after that many, so that open pages cost brokers at most 0.5 %."""
+SHARE: Final = 300
+"""A call that took a second is repeated after that many: open pages need several, and cost at most 0.5 % together."""
 
 
 class Cached(Generic[T]):
@@ -49,6 +49,14 @@ class Cached(Generic[T]):
         if self._has and loop.time() < self._until:
             return self._value  # type: ignore[return-value]
         return await asyncio.shield(self._started())
+
+    async def within(self, seconds: float) -> T | None:
+        """The result if it is there by then, otherwise the last one, or None without one. Failures are raised."""
+        if self._has and asyncio.get_running_loop().time() < self._until:
+            return self._value
+        task = self._started()
+        done, _ = await asyncio.wait([task], timeout=0 if self._has else seconds)
+        return task.result() if done else self._value
 
     def refresh(self) -> None:
         """Start a call if the result is too old, without waiting for it."""

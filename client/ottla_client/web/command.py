@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from ..commands import Console, options
@@ -57,14 +59,41 @@ from ..errors import ConfigurationError
 @click.option(
     "--schema-registry",
     metavar="URL",
-    help="Decode Avro values with schemas from this Confluent-compatible registry.",
+    help="Decode Avro and Protobuf values with schemas from this Confluent-compatible registry.",
 )
 @click.option(
     "--schema",
     "schemas",
     multiple=True,
     metavar="TOPIC=FILE",
-    help="Decode a topic's values with the Avro schema in a file. Repeat it for several topics.",
+    help="Decode a topic's values with the schema in a file: Avro, .proto or a descriptor set, the latter two with"
+    " #MESSAGE if they have several messages. Repeat it for several topics.",
+)
+@click.option(
+    "--landing",
+    multiple=True,
+    type=click.Path(),
+    metavar="FOLDER",
+    help="Show the landing jobs whose tables are in this folder. Repeatable.",
+)
+@click.option(
+    "--oidc-issuer",
+    metavar="URL",
+    help="Let people log in at this OpenID Connect provider, whose tokens the cluster accepts by OAUTHBEARER.",
+)
+@click.option("--oidc-client-id", default="", metavar="ID", help="Set the console's name at the provider.")
+@click.option(
+    "--oidc-client-secret-file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Read the console's secret at the provider from this file, if it has one.",
+)
+@click.option(
+    "--oidc-scope",
+    default="openid",
+    show_default=True,
+    metavar="SCOPES",
+    help="Ask the provider for these scopes, with spaces between them.",
 )
 @options
 async def console(
@@ -80,6 +109,11 @@ async def console(
     audit_log: str | None,
     schema_registry: str | None,
     schemas: tuple[str, ...],
+    landing: tuple[str, ...],
+    oidc_issuer: str | None,
+    oidc_client_id: str,
+    oidc_client_secret_file: str | None,
+    oidc_scope: str,
 ) -> None:
     """Serve a page for the browser that shows what is wrong first: brokers, topics, messages, groups.
 
@@ -92,6 +126,7 @@ async def console(
     ottla console -b kafka-1:9092 --read-only
     ottla console -X security.protocol=SASL_SSL -X sasl.mechanism=SCRAM-SHA-512 --listen 0.0.0.0:8443
         --tls-cert cert.pem --tls-key key.pem --name console.example.com --audit-log console.log
+    ottla console --schema orders=order.proto#shop.Order --landing lake
     """
     from ..admin.base import AdminSettings
     from ..consumer.settings import ConsumerSettings
@@ -102,11 +137,23 @@ async def console(
         raise click.ClickException(
             f"the console needs the package {missing.name}: pip install 'ottla[web]'"
         ) from None
+    from .oidc import OidcSettings
     from .settings import WebSettings
 
     host, port = _address(listen)
     client = console.settings.of(ConsumerSettings, (AdminSettings,))
     try:
+        oidc = None
+        if oidc_issuer is not None:
+            oidc = OidcSettings(
+                issuer=oidc_issuer,
+                client_id=oidc_client_id,
+                secret=None if oidc_client_secret_file is None else _secret(oidc_client_secret_file),
+                scope=oidc_scope,
+                authorities=client.get("https_ca_location"),
+            )
+        elif oidc_client_id or oidc_client_secret_file is not None:
+            raise ConfigurationError("--oidc-client-id and --oidc-client-secret-file need --oidc-issuer")
         settings = WebSettings(
             client=client,
             host=host,
@@ -122,12 +169,26 @@ async def console(
             audit_log=audit_log,
             registry=schema_registry,
             schemas=dict(pair(text, "--schema") for text in schemas),
+            landing=landing,
+            oidc=oidc,
         )
         async with serving(settings) as address:
             console.print(f"the console is at {address}")
             await serve_forever()
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
+
+
+def _secret(path: str) -> str:
+    """The first line of a file. Raises ConfigurationError."""
+    try:
+        text = Path(path).read_text(encoding="utf-8").partition("\n")[0].strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it isn't text"
+        raise ConfigurationError(f"--oidc-client-secret-file {path}: {reason}") from None
+    if not text:
+        raise ConfigurationError(f"--oidc-client-secret-file {path}: it is empty")
+    return text
 
 
 def _address(text: str) -> tuple[str, int]:

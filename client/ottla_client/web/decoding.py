@@ -1,11 +1,11 @@
-"""Values as people read them: text, JSON or bytes; ``schemas`` has Avro. Bounded, whatever the bytes are."""
+"""Values as text, JSON or bytes, bounded whatever the bytes are. ``schemas`` has Avro and Protobuf."""
 
 from __future__ import annotations
 
 import json
 from typing import Final, NamedTuple
 
-FORMATS: Final = ("auto", "text", "json", "avro", "hex")
+FORMATS: Final = ("auto", "text", "json", "schema", "hex")
 SHOWN_BYTES: Final = 64 << 10
 PREVIEW: Final = 300
 _HEX_BYTES: Final = 4 << 10

@@ -38,6 +38,7 @@ _REFUSED: Final = frozenset(
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
+_NO_GROUP: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID})
 _MOST: Final = 500
 
 
@@ -67,12 +68,12 @@ def _failure(error: BaseException, what: str) -> Failure:
             what,
             "It doesn't exist, or you have no right to see it. The list of topics has all that you may see.",
         )
-    if isinstance(error, BrokerError) and error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+    if isinstance(error, BrokerError) and error.code in _NO_GROUP:
         return Failure(404, what, "It may have been deleted. The list of groups has all that you may see.")
     if isinstance(error, AuthenticationError):
         return Failure(401, what, "Log in again; the password may have been changed.")
     if isinstance(error, ClosedError):
-        return Failure(401, "Your session has ended.", "Log in again. Nothing was changed.")
+        return Failure(401, "The connection to the cluster was closed.", "Log in again. Nothing was changed.")
     if isinstance(error, UnsupportedApiError):
         return Failure(501, what, "The brokers are too old for this, or don't support it.")
     if isinstance(error, (ConnectError, ConnectionLostError)):

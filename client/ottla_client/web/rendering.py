@@ -17,15 +17,18 @@ from ..commands.admin_common import plural, ranges_of, show_seconds
 from ..commands.group_lag import History
 from ..commands.progress import amount_of_bytes
 from ..commands.timefmt import show_time
+from .watch import Trace
 
 PAGE_ROWS: Final = 50
 EXTRA_PAGES: Final = (
     ("/transactions", "Transactions", "x"),
     ("/moves", "Reassignments", "r"),
     ("/access", "Access", "a"),
+    ("/quotas", "Quotas", "u"),
+    ("/landing", "Landing", "l"),
 )
 """Pages behind the first four: path, name and key."""
-_SPARK_POINTS: Final = 60
+_SPARK_POINTS: Final = 120
 _NONE: Final = "\N{EN DASH}"
 _WIDTH: Final = 120
 _HEIGHT: Final = 24
@@ -83,7 +86,7 @@ def size(value: int | None) -> str:
     return _NONE if value is None else amount_of_bytes(value)
 
 
-def spark(history: History | None) -> Markup:
+def spark(history: History | Trace | None) -> Markup:
     """The lag over time as a small drawing, with its meaning as text."""
     if history is None or len(history.looks) < 2:
         return Markup('<span class="dim">collecting…</span>')

@@ -1,6 +1,6 @@
 """Finding records in a topic: from an offset or a time on, the last ones, by key, or by what their values contain.
 
-Records are read and compared as Arrow columns, so that a filter over a million of them takes a second or two. A search
+Batches that can't have a hit are passed over by their bytes; records of others are compared as Arrow columns. A search
 ends with the ends that the partitions had when it began, with enough hits, or at a bound, and reports where it got to.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 MOST_HITS: Final = 500
 MOST_RECORDS: Final = 50_000_000
 MOST_SECONDS: Final = 120.0
-_AT_ONCE: Final = 50_000
+_AT_ONCE: Final = 100_000
 _FETCH_BYTES: Final = 4 << 20
 _BUFFERED_BYTES: Final = 16 << 20
 _LONGEST_PATTERN: Final = 1_000
 _QUIET_POLLS: Final = 3
 _POLL_MS: Final = 2_000
+_SAY_SECONDS: Final = 0.1
+"""Between two reports without a hit."""
 
 STARTS: Final = ("latest", "earliest", "offset", "time")
 
@@ -64,10 +66,17 @@ class Query:
     is_regex: bool = False
     committed: bool = False
     limit: int = 50
+    headers: bool = False
 
     @property
     def filters(self) -> bool:
         return bool(self.key or self.contains)
+
+    @property
+    def needle(self) -> bytes | None:
+        """Bytes that each hit has: batches without them needn't be decoded."""
+        texts = [self.key, "" if self.is_regex else self.contains]
+        return max(texts, key=len).encode() or None
 
 
 @dataclass(slots=True)
@@ -75,7 +84,6 @@ class Progress:
     """How far a search is. ``why`` is set once it has ended before it saw everything."""
 
     scanned: int = 0
-    size: int = 0
     hits: int = 0
     left: int = 0
     why: str = ""
@@ -159,17 +167,20 @@ async def search(session: Session, query: Query) -> AsyncGenerator[tuple[list[Fo
     loop = asyncio.get_running_loop()
     until = loop.time() + MOST_SECONDS
     positions = dict(begins)
-    quiet = 0
+    quiet, said = 0, 0.0
+    having = query.needle
     async with _consumer(session, query) as consumer:
         consumer.assign(list(begins))
         for partition, begin in begins.items():
             consumer.seek(partition, begin)
         while positions:
-            table = await consumer.poll_arrow(timeout_ms=_POLL_MS, max_records=_AT_ONCE)
-            if table.num_rows:
+            table = await consumer.poll_arrow(
+                timeout_ms=_POLL_MS, max_records=_AT_ONCE, headers=query.headers, having=having
+            )
+            left_out = int((table.schema.metadata or {}).get(b"ottla.left_out", 0))
+            if table.num_rows or left_out:
                 quiet = 0
-                progress.scanned += table.num_rows
-                progress.size += table.nbytes
+                progress.scanned += table.num_rows + left_out
                 hits = await asyncio.to_thread(_matching, table, query, ends, query.limit - progress.hits)
                 progress.hits += len(hits)
             else:
@@ -191,7 +202,8 @@ async def search(session: Session, query: Query) -> AsyncGenerator[tuple[list[Fo
             elif quiet >= _QUIET_POLLS:
                 # Behind the last records there may be markers of transactions alone.
                 positions.clear()
-            if hits or progress.why or not positions or query.filters:
+            if hits or progress.why or not positions or (query.filters and loop.time() - said > _SAY_SECONDS):
+                said = loop.time()
                 yield hits, progress
             if progress.why:
                 return
@@ -220,6 +232,8 @@ def _matching(table: pa.Table, query: Query, ends: Mapping[TopicPartition, int],
 def _rows(table: pa.Table) -> list[Found]:
     import pyarrow as pa
 
+    has_headers = "headers" in table.column_names
+    headers: Iterable[Any] = map(_headers, table["headers"].to_pylist()) if has_headers else [()] * len(table)
     columns = (
         table["topic"].to_pylist(),
         table["partition"].to_pylist(),
@@ -227,8 +241,13 @@ def _rows(table: pa.Table) -> list[Found]:
         table["timestamp"].cast(pa.int64()).to_pylist(),
         table["key"].to_pylist(),
         table["value"].to_pylist(),
+        headers,
     )
     return [Found(*row) for row in zip(*columns, strict=True)]
+
+
+def _headers(found: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((each["key"], each["value"]) for each in found or ())
 
 
 async def newest(session: Session, query: Query) -> tuple[list[Found], Progress]:

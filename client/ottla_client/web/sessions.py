@@ -8,11 +8,14 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..admin import Admin
 from ..errors import AuthenticationError, BootstrapError, ClientError
 from .watch import Watch
+
+if TYPE_CHECKING:
+    from .oidc import UserTokens
 
 MOST_SESSIONS: Final = 200
 MOST_PENDING: Final = 20
@@ -60,6 +63,8 @@ class Session:
     pending: dict[str, Change] = field(default_factory=dict)
     busy: int = 0
     ended: bool = False
+    over: Callable[[], bool] = bool
+    """Whether its login has ended by itself, as that of a token without another one."""
 
     @property
     def admin(self) -> Admin:
@@ -160,6 +165,19 @@ class Sessions:
         while len(self._failures) > _MOST_ADDRESSES:
             del self._failures[next(iter(self._failures))]
         options = {**self._client, "sasl_plain_username": user, "sasl_plain_password": password}
+        watch = await self._connected(options)
+        self._failures.pop(address, None)
+        return self._add(user, watch, options)
+
+    async def log_in_by_token(self, user: str, tokens: UserTokens) -> Session:
+        """Connect to the cluster by a person's tokens. Raises ClientError, AuthenticationError."""
+        options = {**self._client, "sasl_oauth_token_provider": tokens}
+        session = self._add(user, await self._connected(options), options)
+        session.over = lambda: tokens.ended
+        return session
+
+    async def _connected(self, options: Mapping[str, Any]) -> Watch:
+        """Raises ClientError, AuthenticationError."""
         admin = self._admin(options)
         try:
             await admin.start(min(self._timeout, _START_SECONDS))
@@ -167,11 +185,10 @@ class Sessions:
             if isinstance(error.__cause__, AuthenticationError):
                 raise error.__cause__ from None
             raise
-        self._failures.pop(address, None)
-        return self._add(user, Watch(admin, self._refresh), options)
+        return Watch(admin, self._refresh)
 
     def _is_over(self, session: Session, now: float) -> bool:
-        return now - session.used > self._idle or now - session.began > LONGEST_SECONDS
+        return now - session.used > self._idle or now - session.began > LONGEST_SECONDS or session.over()
 
     def _add(self, user: str, watch: Watch, client: Mapping[str, Any]) -> Session:
         now = asyncio.get_running_loop().time()

@@ -5,11 +5,20 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigurationError
 
+if TYPE_CHECKING:
+    from .oidc import OidcSettings
+
 LOOPBACK_NAMES: Final = ("localhost", "ip6-localhost")
+_OWN_TOKENS: Final = (
+    "sasl_oauth_token_provider",
+    "sasl_oauthbearer_method",
+    "sasl_oauthbearer_token_endpoint_url",
+    "sasl_oauthbearer_client_id",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +34,9 @@ class WebSettings:
         session_minutes: how long a session lasts without a request.
         audit_log: a file for changes; None writes them to standard error.
         registry: the URL of a schema registry.
-        schemas: files with Avro schemas, by topic.
+        schemas: files with schemas, by topic; ``FILE#MESSAGE`` names a message of Protobuf.
+        landing: folders with tables that landing jobs fill, or such tables.
+        oidc: the provider at which people log in; None lets them log in as users of the cluster.
     """
 
     client: Mapping[str, Any] = field(default_factory=dict)
@@ -42,10 +53,14 @@ class WebSettings:
     audit_log: str | None = None
     registry: str | None = None
     schemas: Mapping[str, str] = field(default_factory=dict)
+    landing: tuple[str, ...] = ()
+    oidc: OidcSettings | None = None
 
     def __post_init__(self) -> None:
         if self.tls_key is not None and self.tls_cert is None:
             raise ConfigurationError("--tls-key needs --tls-cert")
+        if self.oidc is not None:
+            self._check_oidc()
         if is_loopback(self.host) or self.insecure:
             return
         if self.tls_cert is None:
@@ -60,9 +75,22 @@ class WebSettings:
                 " with --insecure"
             )
 
+    def _check_oidc(self) -> None:
+        protocol = str(self.client.get("security_protocol", ""))
+        if not protocol.startswith("SASL_") or self.client.get("sasl_mechanism") != "OAUTHBEARER":
+            raise ConfigurationError(
+                "--oidc-issuer: each person's token goes to the cluster, which decides what they may do; give"
+                " -X security.protocol=SASL_SSL -X sasl.mechanism=OAUTHBEARER"
+            )
+        own = next((name for name in _OWN_TOKENS if self.client.get(name)), None)
+        if own is not None:
+            raise ConfigurationError(f"--oidc-issuer: each person has a token of their own; leave out {own}")
+
     @property
     def logs_in(self) -> bool:
-        """Whether each person logs in: the cluster wants a user and a password, and the console has none of its own."""
+        """Whether each person logs in: the cluster wants a login, and the console has none of its own."""
+        if self.oidc is not None:
+            return True
         protocol = str(self.client.get("security_protocol", ""))
         has_own = self.client.get("sasl_plain_username") or self.client.get("sasl_mechanism") == "OAUTHBEARER"
         return protocol.startswith("SASL_") and not has_own

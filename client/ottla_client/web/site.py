@@ -65,7 +65,7 @@ class Site:
         )
         # Cookies don't know ports: each console on a machine has its own.
         name = f"ottla_console_{settings.port}"
-        self._cookie = f"__Host-{name}" if settings.is_tls else name
+        self.cookie = f"__Host-{name}" if settings.is_tls else name
         self._streams = 0
         self._names = {*LOOPBACK_NAMES, settings.host.lower(), *(each.lower() for each in settings.names)}
 
@@ -129,23 +129,21 @@ class Site:
         except Exception as error:
             if not isinstance(error, _FAILED):
                 _LOG.exception("%s %s failed", request.method, request.path)
-            return self.failed(request, self.session_of(request), failure_of(error))
+            return self.failed(request, self.session_of(request), self._failure(error))
 
     # Sessions
 
     def session_of(self, request: web.Request, *, touch: bool = True) -> Session | None:
-        token = request.cookies.get(self._cookie, "")
+        token = request.cookies.get(self.cookie, "")
         return self.sessions.find(token, touch=touch) if token else None
 
     def set_cookie(self, response: web.StreamResponse, session: Session) -> None:
         response.set_cookie(
-            self._cookie, session.token, path="/", httponly=True, secure=self.settings.is_tls, samesite="Lax"
+            self.cookie, session.token, path="/", httponly=True, secure=self.settings.is_tls, samesite="Lax"
         )
 
     def drop_cookie(self, response: web.StreamResponse) -> None:
-        response.del_cookie(
-            self._cookie, path="/", httponly=True, secure=self.settings.is_tls, samesite="Lax"
-        )
+        response.del_cookie(self.cookie, path="/", httponly=True, secure=self.settings.is_tls, samesite="Lax")
 
     # Responses
 
@@ -172,6 +170,24 @@ class Site:
         return self.respond(
             request, session, View("failed.html", {"failure": failure}, status=failure.status)
         )
+
+    @property
+    def _ended(self) -> Failure:
+        """Why a browser has no session (any more)."""
+        if self.settings.logs_in:
+            return Failure(401, "Your session has ended.", "Nothing was changed. Log in and start again.")
+        return Failure(
+            401,
+            "The console doesn't know this page.",
+            "Nothing was changed. It was started again, or your browser keeps no cookies: reload the page.",
+        )
+
+    def _failure(self, error: BaseException) -> Failure:
+        """A failure, where only those who have logged in may do so again."""
+        failure = failure_of(error)
+        if failure.status != 401 or self.settings.logs_in:
+            return failure
+        return Failure(502, failure.what, "Start the console with a user that the cluster accepts.")
 
     async def asset(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
@@ -203,7 +219,7 @@ class Site:
             async with asyncio.timeout(2 * self.settings.timeout):
                 view = await handler(request, session)
             response = self.respond(request, session, view) if isinstance(view, View) else view
-            if not response.prepared and request.cookies.get(self._cookie) != session.token:
+            if not response.prepared and request.cookies.get(self.cookie) != session.token:
                 self.set_cookie(response, session)
             return response
 
@@ -226,10 +242,7 @@ class Site:
         async def answer(request: web.Request) -> web.StreamResponse:
             session = self.session_of(request)
             if session is None:
-                failure = Failure(
-                    401, "Your session has ended.", "Nothing was changed. Log in and start again."
-                )
-                return self.failed(request, None, failure)
+                return self.failed(request, None, self._ended)
             form = await request.post()
             if not session.matches(str(form.get("csrf", ""))):
                 failure = Failure(
@@ -283,7 +296,7 @@ class Site:
         try:
             await change.run()
         except _FAILED as error:
-            failed = failure_of(error)
+            failed = self._failure(error)
         finally:
             session.busy -= 1
             session.watch.forget()
@@ -298,7 +311,7 @@ class Site:
     async def _tell_ended(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
-        await send_event(response, "ended", "Your session has ended. Log in again.")
+        await send_event(response, "ended", f"{self._ended.what} {self._ended.action}")
         return response
 
     async def _stream(self, request: web.Request, session: Session, handler: Handler) -> web.StreamResponse:
@@ -324,7 +337,7 @@ class Site:
             except Exception as error:
                 if not isinstance(error, _FAILED):
                     _LOG.exception("events of %s failed", request.path)
-                failure = failure_of(error)
+                failure = self._failure(error)
                 await send_event(response, "failed", f"{failure.what} {failure.action}")
             return response
         finally:
@@ -348,7 +361,7 @@ class Site:
                     return
                 event, text = "live", render_live(view, self._shared(request, session))
             except _FAILED as error:
-                failure = failure_of(error)
+                failure = self._failure(error)
                 event, text = "failed", f"{failure.what} {failure.action}"
             if text != last:
                 await send_event(response, event, text)

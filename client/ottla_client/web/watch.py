@@ -23,14 +23,19 @@ AT_ONCE: Final = 8
 _DEEP_SECONDS: Final = 60.0
 _BETWEEN_SECONDS: Final = 5.0
 """Between the two looks at groups of a check."""
-_SIZES_SECONDS: Final = 120.0
-_MOST_SECONDS: Final = 30.0
+_SIZES_SECONDS: Final = 300.0
+_FIRST_SECONDS: Final = 0.25
+"""How long the first page waits for what takes brokers longest; without it, it follows while the page is open."""
+_MOST_SECONDS: Final = 45.0
 """The longest that brokers, partitions and lags are left as they were, however long it takes to ask for them."""
 _MOST_SLOW_SECONDS: Final = 900.0
+_MOST_NEW: Final = 200
 _CHECKED_GROUPS: Final = 200
 """So many groups are checked for the overview; `ottla cluster doctor` checks them all."""
 _HISTORIES: Final = 2_000
 _RATE_SECONDS: Final = 60.0
+_TRACED: Final = 120
+"""Looks that are kept of a group."""
 _NO_MEMBERS: Final = ("Empty", "Dead")
 
 
@@ -66,6 +71,24 @@ class Ends:
         return max(0.0, grown / (last - first))
 
 
+@dataclass(slots=True)
+class Trace:
+    """A group's lag for as long as it is watched: the older, the fewer looks."""
+
+    looks: list[Look] = field(default_factory=list)
+
+    def add(self, look: Look) -> None:
+        self.looks.append(look)
+        if len(self.looks) > _TRACED:
+            recent = _TRACED // 4
+            self.looks[:-recent] = self.looks[:-recent:2]
+
+
+def _look_of(at: float, lags: Lags) -> Look:
+    behind = [each.seconds for each in lags.values() if each.seconds is not None]
+    return Look(at, sum(each.records or 0 for each in lags.values()), max(behind, default=None))
+
+
 class Watch:
     """Belongs to one Admin, and so to one person's rights."""
 
@@ -82,6 +105,8 @@ class Watch:
         )
         self.ends: dict[str, Ends] = {}
         self.histories: dict[str, History] = {}
+        self.traces: dict[str, Trace] = {}
+        """The lags of groups since the session began, or the console."""
         self._refresh = 0.8 * refresh
         self._lags: dict[str, tuple[float, Lags | ClientError]] = {}
 
@@ -90,15 +115,31 @@ class Watch:
         remarks: list[str] = []
         folders = await log_dirs(self.admin, remarks)
         topics = await self.admin.list_topics(include_internal=True)
-        return Sizes(folders, await minimums_of(self.admin, topics, remarks), tuple(remarks))
+        sizes = Sizes(folders, await minimums_of(self.admin, topics, remarks), tuple(remarks))
+        if self.sizes.last is None:
+            self.state.forget()
+        return sizes
 
     async def _look(self) -> ClusterState:
-        sizes = await self.sizes.get()
-        remarks = list(sizes.remarks)
-        description = await self.admin.describe_cluster()
-        topics = await self.admin.list_topics(include_internal=True)
-        moving = await moves_of(self.admin, remarks)
-        return ClusterState(description, topics, sizes.minimums, sizes.folders, moving, tuple(remarks))
+        remarks: list[str] = []
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        description, topics, moving = await asyncio.gather(
+            self.admin.describe_cluster(),
+            self.admin.list_topics(include_internal=True),
+            moves_of(self.admin, remarks),
+        )
+        # Only now: a broker would answer this first, which takes it longest.
+        sizes = await self.sizes.within(max(0.0, started + _FIRST_SECONDS - loop.time()))
+        # They may have come meanwhile.
+        sizes = sizes or self.sizes.last or Sizes({}, {}, ("sizes and settings are being asked for",))
+        remarks += sizes.remarks
+        minimums = dict(sizes.minimums)
+        new = [name for name in topics if name not in minimums] if minimums else []
+        if new:
+            # Made since the last look at all: only these are asked for.
+            minimums |= await minimums_of(self.admin, new[:_MOST_NEW], remarks)
+        return ClusterState(description, topics, minimums, sizes.folders, moving, tuple(remarks))
 
     async def _gather(self) -> Gathered:
         listed = await self.groups.get()
@@ -106,7 +147,13 @@ class Watch:
         without = [name for name in listed if name not in set(with_members)]
         names = (with_members + without)[:_CHECKED_GROUPS]
         # A name that no group has, rather than none: none would mean all.
-        seen = await gather(self.admin, _BETWEEN_SECONDS if with_members else 0.0, names or [""])
+        between = _BETWEEN_SECONDS if with_members else 0.0
+        state = await self.state.get()
+        seen = await gather(self.admin, between, names or [""], state)
+        # What is missing in the state is said with the state that is shown.
+        seen.unchecked = [each for each in seen.unchecked if each not in state.remarks]
+        for name, lags in {**seen.lags, **seen.later}.items():
+            self._trace(name, lags)
         if len(listed) > len(names):
             seen.unchecked.append(
                 f"{len(names):,} of {len(listed):,} groups were checked; ottla cluster doctor checks them all"
@@ -142,7 +189,7 @@ class Watch:
             deep.dead_letters,
             deep.unchecked,
         )
-        return findings_of(fresh), deep.unchecked, True
+        return findings_of(fresh), [*state.remarks, *deep.unchecked], True
 
     async def rates_of(self, topics: Mapping[str, Collection[int]]) -> dict[str, Ends]:
         """Look at the ends of these topics' partitions, which have leaders."""
@@ -194,14 +241,19 @@ class Watch:
         for name, lags in found.items():
             self._lags[name] = (until, lags)
             if not isinstance(lags, ClientError) and lags:
-                behind = [each.seconds for each in lags.values() if each.seconds is not None]
-                records = sum(each.records or 0 for each in lags.values())
-                self.histories.setdefault(name, History()).add(Look(now, records, max(behind, default=None)))
+                self.histories.setdefault(name, History()).add(_look_of(now, lags))
+                self._trace(name, lags)
         _bound(self.histories, names)
+        _bound(self.traces, names)
         lags_now = {name: self._lags[name][1] for name in names}
         while len(self._lags) > _HISTORIES:
             del self._lags[next(iter(self._lags))]
         return lags_now
+
+    def _trace(self, name: str, lags: Lags) -> None:
+        if lags:
+            look = _look_of(asyncio.get_running_loop().time(), lags)
+            self.traces.setdefault(name, Trace()).add(look)
 
     def forget(self) -> None:
         """Something was changed."""
@@ -227,7 +279,7 @@ async def offsets_known(
     return {partition: found.offset for partition, found in listed.items()}
 
 
-def _bound(kept: dict[str, object] | dict[str, Ends] | dict[str, History], used: Collection[str]) -> None:
+def _bound(kept: dict[str, Ends] | dict[str, History] | dict[str, Trace], used: Collection[str]) -> None:
     """Forget the oldest names beyond a bound, but none that is in use."""
     for name in list(kept):
         if len(kept) <= _HISTORIES:

@@ -14,11 +14,14 @@ from tests.support.processes import BrokerProcess
 
 from ottla_client import Admin, Producer, TopicPartition
 from ottla_client.admin import NewTopic
+from ottla_client.commands.group_lag import Look
 from ottla_client.errors import BootstrapError, ConfigurationError
 from ottla_client.web.pages.messages import _ended
+from ottla_client.web.rendering import spark
 from ottla_client.web.search import Progress
 from ottla_client.web.server import serving
 from ottla_client.web.settings import WebSettings
+from ottla_client.web.watch import Trace
 
 Topic = Callable[..., str]
 Name = Callable[..., str]
@@ -64,6 +67,9 @@ async def test_every_page_is_there(
         "/transactions?state=Ongoing&q=a",
         "/moves",
         "/access",
+        "/quotas",
+        "/quotas?type=user&q=default",
+        "/landing",
         f"/brokers/{node}",
     ):
         page = await browser.get(path)
@@ -84,7 +90,11 @@ async def test_one_line_says_what_is_wrong(browser: Browser, new_topic: Topic) -
         ("/topics/nothing", 404, "nothing"),
         ("/topics/%3Cscript%3E", 404, "&lt;script&gt;"),
         ("/topics/a%2F..%2Fb", 404, ""),
-        ("/group?id=nothing", 400, "unknown group"),
+        ("/group?id=nothing", 404, "unknown group"),
+        ("/group?id=", 404, ""),
+        ("/group", 400, "which group"),
+        ("/quotas?type=cloud", 400, "user, client-id, ip"),
+        ("/login/provider", 404, "There is no such page."),
         ("/brokers/999", 404, "There is no such page."),
         ("/topics?page=many", 400, "a number"),
         (f"/topics/{topic}/messages?from=somewhere", 400, "latest, earliest, offset, time"),
@@ -208,7 +218,44 @@ async def test_forms_of_others_change_nothing(
     browser.forget()
     ended = await browser.post("/confirm", **shown.hidden)
     assert (ended.status, "Nothing was changed" in ended.text) == (401, True)
+    assert "session has ended" not in ended.text
+    assert "Log in" not in ended.text
     assert group in await admin.list_groups()
+
+
+async def test_quotas_are_set_and_removed_after_a_look(
+    browser: Browser, admin: Admin, new_name: Name, tmp_path: Path
+) -> None:
+    user = new_name("user <i>")
+    csrf = (await browser.get("/quotas")).hidden["csrf"]
+    quota = {"user": user, "client_id": "<default>", "key": "producer_byte_rate"}
+    proposed = await browser.post("/quotas/set", csrf=csrf, value="1.5KiB", **quota)
+    assert "none → 1,536 bytes per second" in proposed.text
+    entity = {"user": user, "client-id": None}
+    assert not await admin.describe_client_quotas(entity, strict=True)
+    assert (await browser.post("/confirm", **proposed.hidden)).status == 200
+    (set_,) = await admin.describe_client_quotas(entity, strict=True)
+    assert set_.values == {"producer_byte_rate": 1536.0}
+    listed = await browser.get("/quotas?type=user&q=user+%3Ci")
+    assert "user &lt;i&gt;" in listed.text
+    assert listed.hidden["client_id"] == "<default>"
+    proposed = await browser.post("/quotas/remove", csrf=csrf, **quota)
+    assert "1,536 bytes per second → none" in proposed.text
+    assert (await browser.post("/confirm", **proposed.hidden)).status == 200
+    assert not await admin.describe_client_quotas(entity, strict=True)
+    log = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    assert [line["change"]["value"] for line in log if line["event"] == "change"] == [1536.0, None]
+    for wrong, text in (
+        ({}, "has no quota"),
+        ({"user": "", "client_id": ""}, "name a user"),
+        ({"ip": "10.0.0.7"}, "without the others"),
+        ({"user": "", "client_id": "", "ip": "10.0.0.7"}, "addresses have"),
+        ({"key": "speed"}, "no quota"),
+    ):
+        page = await browser.post("/quotas/remove", csrf=csrf, **{**quota, **wrong})
+        assert (page.status, text in page.text) == (400, True), page.text
+    page = await browser.post("/quotas/set", csrf=csrf, value="much", **quota)
+    assert (page.status, "write a number" in page.text) == (400, True)
 
 
 async def test_read_only(broker: BrokerProcess, admin: Admin, new_topic: Topic, new_name: Name) -> None:
@@ -279,3 +326,15 @@ def test_a_search_that_saw_less_than_all_does_not_say_all() -> None:
         _ended(Progress(scanned=30, hits=1, left=5))
         == "1 found in 30 records; 5 more offsets brought no record"
     )
+
+
+def test_a_group_is_traced_for_long_in_few_points() -> None:
+    trace = Trace()
+    for at in range(1000):
+        trace.add(Look(float(at), at, None))
+        assert len(trace.looks) <= 120
+    times = [look.at for look in trace.looks]
+    assert times == sorted(times)
+    assert times[-30:] == [float(each) for each in range(970, 1000)]
+    assert times[0] == 0
+    assert "from 0 to 999" in spark(trace)

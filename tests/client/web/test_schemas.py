@@ -18,7 +18,9 @@ from tests.support.processes import BrokerProcess
 
 from ottla_client import Producer
 from ottla_client.errors import ConfigurationError
-from ottla_client.web.schemas import SchemaError, Schemas, parsed
+from ottla_client.web.avro import parsed
+from ottla_client.web.registry import SchemaError
+from ottla_client.web.schemas import Schemas
 
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "item", "type": "string"}]}
 NESTED = {
@@ -39,7 +41,7 @@ def value(schema: Any, record: Any, number: int | None = None) -> bytes:
 ANSWERS: dict[int, Callable[[], web.Response]] = {
     1: lambda: web.json_response({"schema": json.dumps(ORDER)}),
     2: lambda: web.json_response({"schema": "{", "schemaType": "AVRO"}),
-    3: lambda: web.json_response({"schema": "syntax", "schemaType": "PROTOBUF"}),
+    3: lambda: web.json_response({"schema": "syntax", "schemaType": "JSON"}),
     4: lambda: web.Response(text="<html>", content_type="text/html"),
     5: lambda: web.Response(body=b" " * (2 << 20)),
     6: lambda: web.json_response({"schema": json.dumps({"type": "array", "items": "null"})}),
@@ -71,13 +73,13 @@ async def registry() -> AsyncIterator[tuple[str, list[int]]]:
     ("number", "why"),
     [
         (2, "isn't Avro's"),
-        (3, "only Avro is decoded"),
+        (3, "Avro and Protobuf are decoded"),
         (4, "isn't a schema"),
         (5, "longer than"),
         (6, "may have no bytes"),
         (8, "isn't a schema"),
         (9, "status 302"),
-        (10, "refers to others"),
+        (10, "a reference of schema 10 isn't one"),
         (404, "has no schema 404"),
     ],
 )
@@ -114,6 +116,58 @@ async def test_values_that_are_not_of_their_schema(registry: tuple[str, list[int
         assert await schemas.show("t", None, asked=True) is None
     finally:
         await schemas.close()
+
+
+REFERENCES = {
+    "point": {
+        "schema": json.dumps(
+            {"type": "record", "name": "geo.Point", "fields": [{"name": "x", "type": "int"}]}
+        )
+    },
+    "circle": {"schema": "{}", "references": [{"name": "c", "subject": "circle", "version": 1}]},
+}
+TREE = {
+    "type": "record",
+    "name": "geo.Tree",
+    "fields": [
+        {"name": "at", "type": "geo.Point"},
+        {"name": "below", "type": {"type": "array", "items": "geo.Tree"}},
+    ],
+}
+
+
+async def test_schemas_that_refer_to_others() -> None:
+    def refers(name: str, schema: Any) -> dict[str, Any]:
+        return {
+            "schema": json.dumps(schema),
+            "references": [{"name": name, "subject": name, "version": 1}],
+        }
+
+    numbers = {"1": refers("point", TREE), "2": refers("circle", TREE), "3": refers("nothing", TREE)}
+    numbers["4"] = refers("point", ["geo.Point"])
+
+    async def answer(request: web.Request) -> web.Response:
+        found = {**numbers, **REFERENCES}.get(request.match_info["name"])
+        return web.Response(status=404) if found is None else web.json_response(found)
+
+    app = web.Application()
+    app.router.add_get("/schemas/ids/{name}", answer)
+    app.router.add_get("/subjects/{name}/versions/1", answer)
+    tree = b"\6\2\10\0\0"  # at 3, with one below at 4
+    async with TestServer(app) as server:
+        schemas = Schemas(str(server.make_url("/")), {})
+        try:
+            for number, data, text in (
+                (1, tree, '"x": 4'),
+                (2, tree, "isn't Avro's"),
+                (3, tree, "has no 'nothing', version 1"),
+                (4, b"\0\6", '"x": 3'),
+            ):
+                shown = await schemas.show("t", b"\0" + number.to_bytes(4) + data, asked=False)
+                assert shown is not None
+                assert text in (shown.text or shown.note), shown
+        finally:
+            await schemas.close()
 
 
 async def test_a_registry_that_is_down() -> None:

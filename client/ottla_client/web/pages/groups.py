@@ -13,6 +13,7 @@ from ...commands.admin_common import duration_in, known_partitions, partitions_i
 from ...commands.timefmt import now_ms
 from ...errors import ClientError
 from ...types import TopicPartition
+from ..failures import Failure
 from ..rendering import View, link, paged
 from ..search import local_time, zone
 from ..sessions import Change, Session
@@ -44,6 +45,7 @@ async def groups(request: web.Request, session: Session) -> View:
             "group": listed[name],
             "failed": str(lags[name]) if isinstance(lags[name], ClientError) else "",
             "history": watch.histories.get(name),
+            "trace": watch.traces.get(name),
         }
         for name in part.rows
     ]
@@ -65,14 +67,18 @@ async def group(request: web.Request, session: Session) -> View:
     """One group: partitions with lag, members, and forms to change it."""
     from ...admin import is_unknown_group
 
-    name = request.query.get("id", "")
+    name = request.query.get("id")
+    if name is None:
+        raise click.BadParameter("which group? Its name is missing behind /group?id=")
     watch = session.watch
     try:
         described = (await session.admin.describe_groups([name]))[name]
     except ClientError as error:
         if not is_unknown_group(error):
             raise
-        raise click.ClickException(f"unknown group {name[:250]!r}; it may have been deleted") from None
+        action = "It may have been deleted. The list of groups has all that you may see."
+        failure = Failure(404, f"unknown group {name[:250]!r}", action)
+        return View("failed.html", {"failure": failure}, status=failure.status)
     found = (await watch.lags_of([name]))[name]
     if isinstance(found, ClientError):
         raise found
@@ -89,6 +95,7 @@ async def group(request: web.Request, session: Session) -> View:
             "part": part,
             "owners": owners,
             "history": watch.histories.get(name),
+            "trace": watch.traces.get(name),
             "topics": sorted({p.topic for p in found}),
             "zone": zone(),
         },

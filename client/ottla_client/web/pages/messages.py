@@ -59,6 +59,7 @@ def query_in(request: web.Request) -> Query:
 
 def format_in(request: web.Request) -> str:
     how = request.query.get("format", "auto")
+    how = "schema" if how in ("avro", "protobuf") else how
     if how not in FORMATS:
         raise click.BadParameter(f"format is {how[:40]!r}; it is one of {', '.join(FORMATS)}")
     return how
@@ -91,7 +92,7 @@ class Messages:
             row = _row(each, how)
             shown = (
                 await self._schemas.show(each.topic, each.value, asked=False)
-                if how in ("auto", "avro")
+                if how in ("auto", "schema")
                 else None
             )
             if shown is not None and shown.form:
@@ -179,11 +180,11 @@ class Messages:
     async def _value(self, topic: str, value: bytes | None, how: str) -> Shown:
         """The value of one record, and why it isn't shown by its schema."""
         shown = None
-        if how in ("auto", "avro"):
-            shown = await self._schemas.show(topic, value, asked=how == "avro")
+        if how in ("auto", "schema"):
+            shown = await self._schemas.show(topic, value, asked=how == "schema")
         if shown is not None and shown.form:
             return shown
-        plain = show(value, "auto" if how == "avro" else how)
+        plain = show(value, "auto" if how == "schema" else how)
         if shown is None:
             return plain
         return plain._replace(note=". ".join(each for each in (shown.note, plain.note) if each))
