@@ -12,9 +12,19 @@ from tests.support.wire import request_bytes
 
 from ottla_broker.handlers import served_apis
 from ottla_broker.handlers.dispatch import Dispatcher
-from ottla_broker.handlers.turns import AT_ONCE, TURN, Job, Turns, at_once
-from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.handlers.turns import (
+    AT_ONCE,
+    AT_ONCE_MEMORY,
+    SMALL_MEMORY,
+    TURN,
+    Job,
+    Steps,
+    Turns,
+    at_once,
+)
+from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 
 class Loop:
@@ -38,7 +48,7 @@ def work(done: list[str], name: str, steps: int) -> Job:
         yield 1
 
 
-def test_a_turn_does_limited_work_of_one_job_after_another() -> None:
+def test_jobs_share_turns_of_limited_work() -> None:
     loop, done = Loop(), list[str]()
     turns = Turns(loop.call_soon)
     turns.start(work(done, "a", 2 * TURN))
@@ -48,8 +58,67 @@ def test_a_turn_does_limited_work_of_one_job_after_another() -> None:
     assert done == ["a"] * TURN
     while loop.calls:
         loop.turn()
-    assert done == ["a"] * 2 * TURN + ["b"] * 10
+    assert done == ["a"] * TURN + ["b"] * 10 + ["a"] * TURN
     assert turns.longest == TURN
+
+
+def test_a_short_job_does_not_wait_for_long_ones_before_it() -> None:
+    loop, done = Loop(), list[str]()
+    turns = Turns(loop.call_soon)
+    for name in "abcdefgh":
+        turns.start(work(done, name, 50 * TURN))
+    turns.start(work(done, "short", 10))
+    for _ in range(9):
+        loop.turn()
+    assert done.count("short") == 10
+    turns.close()
+
+
+def test_jobs_that_take_much_memory_wait_for_one_another() -> None:
+    loop, done = Loop(), list[str]()
+    turns = Turns(loop.call_soon)
+    more_than_half = AT_ONCE_MEMORY // 2 + 1
+    turns.start(work(done, "a", 2 * TURN), more_than_half)
+    turns.start(work(done, "b", 2 * TURN), more_than_half)
+    turns.start(work(done, "c", 2 * TURN), more_than_half)
+    turns.start(work(done, "small", 10), SMALL_MEMORY)
+    while "b" not in done:
+        loop.turn()
+    assert done.count("a") == 2 * TURN
+    assert done.count("small") == 10
+    while loop.calls:
+        loop.turn()
+    assert done[-1] == "c"
+    assert len(done) == 6 * TURN + 10
+
+
+def test_jobs_that_wait_for_memory_end_with_the_others() -> None:
+    loop, done = Loop(), list[str]()
+    turns = Turns(loop.call_soon)
+    turns.start(work(done, "a", 2 * TURN), AT_ONCE_MEMORY)
+    turns.start(work(done, "b", 2 * TURN), AT_ONCE_MEMORY)
+    turns.close()
+    while loop.calls:
+        loop.turn()
+    assert not done
+
+
+async def test_a_coroutine_runs_steps_in_turns() -> None:
+    def steps(count: int) -> Steps[str]:
+        for _ in range(count):
+            yield 1
+        if not count:
+            raise ValueError("a defect")
+        return "done"
+
+    turns = Turns()
+    assert await turns.run(steps(3 * TURN), lambda: False) == "done"
+    assert turns.longest == TURN
+    with pytest.raises(ValueError, match="a defect"):
+        await turns.run(steps(0), lambda: False)
+    looks = iter((False, False, True))
+    with pytest.raises(CloseConnection, match="has left"):
+        await turns.run(steps(10 * TURN), lambda: next(looks))
 
 
 def test_the_beginning_of_a_handler_runs_at_once() -> None:
@@ -78,12 +147,19 @@ class Held(Client):
     """A client that nothing is read from while it waits."""
 
     long = 0
+    pending: PendingResponse | None = None
+    gone = False
 
     def begin_long(self) -> None:
         self.long += 1
 
     def end_long(self) -> None:
         self.long -= 1
+
+    def has_left(self) -> bool:
+        if self.gone and self.pending is not None and self.pending.abandon is not None:
+            self.pending.abandon()
+        return self.gone
 
 
 def large_request() -> bytes:
@@ -119,6 +195,29 @@ async def test_a_client_that_leaves_ends_its_request() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
     assert not pending.done
+
+
+def names_of(count: int) -> bytes:
+    topics = [MetadataRequestTopic(name=f"absent-{number}") for number in range(count)]
+    return request_bytes(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 9)[4:]
+
+
+async def test_a_request_whose_client_has_gone_takes_no_more_turns() -> None:
+    given = services(clock=FakeClock(), served=served_apis(in_cluster=False))
+    dispatch = Dispatcher(given, asyncio.get_running_loop())
+    client = Held()
+    pending = client.pending = dispatch.handle(client, memoryview(names_of(40_000)))  # type: ignore[assignment]
+    assert pending is not None
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert given.turns.longest
+    assert not given.turns.is_idle
+    client.gone = True
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert client.long == 0
+    assert not pending.done
+    assert given.turns.is_idle
 
 
 def test_a_defect_of_one_job_does_not_end_the_others() -> None:

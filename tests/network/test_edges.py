@@ -410,3 +410,34 @@ async def test_an_acceptor_out_of_descriptors_says_so_once_and_goes_on(
         c.send(b"in the end")
         assert await c.receive() == b"in the end"
     assert told == ["cannot accept connections, trying on"]
+
+
+def test_a_client_that_leaves_while_nothing_is_read_is_noticed() -> None:
+    sock = Pieces(b"")
+    connection = connection_on(sock, echo)
+    assert not connection.has_left(), "while it is read, reading notices"
+    connection.begin_long()
+    assert connection.has_left()
+    assert connection.closed
+
+
+def test_requests_that_came_before_a_client_left_are_kept() -> None:
+    sent = framed(b"x" * 20)
+    sock = Pieces(sent[:3], b"")
+    connection = connection_on(sock, echo)
+    connection.begin_long()
+    assert not connection.has_left()
+    assert not connection.has_left(), "what it has sent may matter"
+    sock.pieces.insert(0, sent[3:])
+    connection.end_long()
+    connection._on_readable()
+    assert sock.sent == [sent]
+    connection._on_readable()
+    assert connection.closed
+
+
+def test_a_client_that_is_still_there_has_not_left() -> None:
+    connection = connection_on(Pieces(), echo)
+    connection.begin_long()
+    assert not connection.has_left()
+    assert not connection.closed

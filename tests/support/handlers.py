@@ -12,6 +12,7 @@ from ottla_broker.handlers.authorization import RULES, Authorizer
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.conversions import Conversions
 from ottla_broker.handlers.services import Services
+from ottla_broker.handlers.turns import Turns
 from ottla_broker.metadata.client_quotas import ClientQuotas
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.network.service import ANONYMOUS, Principal
@@ -44,6 +45,9 @@ class Client:
     def end_long(self) -> None:
         return
 
+    def has_left(self) -> bool:
+        return False
+
     def throttle(self, seconds: float) -> None:
         raise AssertionError(f"throttled for {seconds} s")
 
@@ -57,6 +61,7 @@ def services(**given: Any) -> Services:
         "conversions": Conversions(),
         "quotas": quotas,
         "quota_admin": QuotaAdmin(nothing, nothing, quotas),
+        "turns": Turns(),
     }
     return Services(**{**every, **silent, **given})
 

@@ -13,10 +13,10 @@ from ottla_broker.counters import Timings
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.api_versions import unsupported
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.limits import element_memory
+from ottla_broker.handlers.limits import element_memory, most_memory
 from ottla_broker.handlers.long_request import LongRequest
 from ottla_broker.handlers.route import Handle, Route
-from ottla_broker.handlers.turns import Turns, at_once, in_pauses
+from ottla_broker.handlers.turns import at_once
 from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply
@@ -81,6 +81,8 @@ _JOIN_SECONDS = 30.0
 _pack_header = Struct(">ii").pack
 _pack_flexible_header = Struct(">iib").pack
 
+_UNLIMITED = 1 << 62
+
 
 class RequestRecord(NamedTuple):
     """One answered request, for quotas and metrics.
@@ -117,7 +119,7 @@ class Dispatcher:
         self.times_requests = False
         self._routes: dict[tuple[int, int], Route] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
-        self.turns = Turns(loop.call_soon)
+        self.turns = services.turns
 
     def handle(self, connection: ClientConnection, frame: memoryview) -> Reply:
         """See :meth:`ottla_broker.network.service.Service.handle`."""
@@ -134,10 +136,12 @@ class Dispatcher:
             raise CloseConnection(
                 f"{api_name(api_key)} of {len(frame)} bytes is too large, {LARGEST_PLAIN_REQUEST} are allowed"
             )
-        if len(frame) > route.quick_bytes and not (
-            api_key == _PRODUCE or self._is_brokers(route, connection)
-        ):
-            return self._take_turns(route, header, connection, bytes(frame), position)
+        if len(frame) > route.quick_bytes and api_key != _PRODUCE:
+            if not self._is_brokers(route, connection):
+                memory = element_memory(api_key)
+                return self._take_turns(route, header, connection, bytes(frame), position, memory)
+            if api_key in _BETWEEN_BROKERS:
+                return self._take_turns(route, header, connection, bytes(frame), position, None)
         try:
             if api_key == _PRODUCE and len(frame) > route.quick_bytes:
                 memory = element_memory(_PRODUCE)
@@ -167,6 +171,10 @@ class Dispatcher:
                 if not finished:
                     long = LongRequest(self, route, context, len(frame), since, timings)
                     return long.start(long.handled(steps))
+                if hasattr(answer, "__await__"):
+                    # It may be answered with very many elements.
+                    long = LongRequest(self, route, context, len(frame), since, timings)
+                    return long.start(long.answered(self.run(answer)))
             if measured:
                 context.busy_seconds = self._services.clock.monotonic() - since
             if not isinstance(answer, PendingResponse):
@@ -192,9 +200,18 @@ class Dispatcher:
         return route.api_key in _OF_BROKERS and self._services.authorizer.is_brokers(connection)
 
     def _take_turns(
-        self, route: Route, header: RequestHeader, connection: ClientConnection, frame: bytes, position: int
+        self,
+        route: Route,
+        header: RequestHeader,
+        connection: ClientConnection,
+        frame: bytes,
+        position: int,
+        memory: int | None,
     ) -> PendingResponse:
-        """Decode, handle and answer a large request in turns with everything else."""
+        """Decode, handle and answer a large request in turns with everything else.
+
+        ``memory``: how many bytes its elements may take; None for another broker's request, which isn't limited.
+        """
         connection.client_id = header.client_id
         context = RequestContext(
             self._services,
@@ -205,7 +222,9 @@ class Dispatcher:
             header.correlation_id,
         )
         long = LongRequest(self, route, context, len(frame), self._services.clock.monotonic())
-        return long.start(long.serve(frame, position))
+        if memory is None:
+            return long.start(long.serve(frame, position, _UNLIMITED))
+        return long.start(long.serve(frame, position, memory), most_memory(memory, len(frame)))
 
     def timings(self) -> Iterator[tuple[int, int, Timings | None, Timings | None]]:
         """API, version, and how long its requests took; apart, how long followers' fetches took."""
@@ -247,7 +266,7 @@ class Dispatcher:
             raise CloseConnection("the controller has not described the cluster to this broker yet") from None
         answer = handle(context, request)
         if answer.__class__ is GeneratorType:
-            answer = await in_pauses(answer)
+            answer = await self.turns.run(answer, context.connection.has_left)
         return await answer if hasattr(answer, "__await__") else answer
 
     def _unsupported(self, header: RequestHeader) -> Parts:

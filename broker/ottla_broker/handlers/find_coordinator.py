@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps, in_pauses, whole
+from ottla_broker.handlers.turns import Steps, whole
 from ottla_broker.metadata.cache import NO_LEADER
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla_protocol.acls import AclResource
@@ -85,7 +85,8 @@ async def _make_topic_first(
     except KafkaError as error:
         _log.error("topic not made", topic=topic, error=error.code.name, reason=error.message)
         return _answer(ctx, [_failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE) for key in keys])
-    return _answer(ctx, await in_pauses(_each(ctx, key_type, keys)))
+    steps = _each(ctx, key_type, keys)
+    return _answer(ctx, await ctx.services.turns.run(steps, ctx.connection.has_left))
 
 
 def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:

@@ -18,7 +18,7 @@ MiB: Final = 1024 * 1024
 ELEMENT_MEMORY: Final = 8 * MiB
 """Bytes for the elements of a request."""
 _OTHERS: Final[Mapping[int, int]] = {
-    # About 7,000 partitions, which are appended in one turn of the event loop.
+    # About 7,000 partitions, which are decoded in one turn of the event loop.
     ApiKey.PRODUCE: 5 * MiB // 2,
     # About a thousand protocols, which a group compares for each member.
     ApiKey.JOIN_GROUP: 256 * 1024,
@@ -55,6 +55,8 @@ _OTHERS: Final[Mapping[int, int]] = {
 QUICK_BYTES: Final = 4 * 1024
 """A request of at most this many bytes is decoded at once, whatever it holds."""
 QUICK_PRODUCE_BYTES: Final = 16 * 1024
+_MEMORY_OF_A_BYTE: Final = 100
+"""Two bytes of a request can become an object of two hundred."""
 
 
 def element_memory(api_key: int) -> int:
@@ -65,3 +67,8 @@ def element_memory(api_key: int) -> int:
 def quick_bytes(api_key: int) -> int:
     """The size up to which requests of an API are decoded at once, and without counting."""
     return QUICK_PRODUCE_BYTES if api_key == ApiKey.PRODUCE else QUICK_BYTES
+
+
+def most_memory(memory: int, size: int) -> int:
+    """The bytes that the elements of a request of ``size`` bytes take at most, if they may take ``memory``."""
+    return min(memory, _MEMORY_OF_A_BYTE * size)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from ottla_broker.handlers.limits import element_memory
-from ottla_broker.handlers.turns import CODED, Job
+from ottla_broker.handlers.turns import CODED, TURN, Job
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ProtocolError
@@ -22,6 +21,22 @@ if TYPE_CHECKING:
     from ottla_broker.network.service import Parts
 
 R = TypeVar("R")
+
+_CARRIED_OUT: Final = frozenset(
+    map(
+        int,
+        (
+            ApiKey.PRODUCE,
+            ApiKey.OFFSET_COMMIT,
+            ApiKey.LEAVE_GROUP,
+            ApiKey.LEADER_AND_ISR,
+            ApiKey.STOP_REPLICA,
+            ApiKey.UPDATE_METADATA,
+            ApiKey.WRITE_TXN_MARKERS,
+        ),
+    )
+)
+"""Requests that may be sent just before a connection closes: they are carried out all the same."""
 
 
 class Owner(Protocol):
@@ -70,16 +85,21 @@ class LongRequest:
         self._pending = PendingResponse(self._abandon)
         self._pending.encode = _parts
 
-    def start(self, work: Job) -> PendingResponse:
-        """Begin with ``work``, which :meth:`serve` or :meth:`handled` has made."""
+    def start(self, work: Job, memory: int = 0) -> PendingResponse:
+        """Begin with ``work``, which :meth:`serve`, :meth:`handled` or :meth:`answered` has made.
+
+        ``memory``: the bytes that the elements it decodes may take.
+        """
         self._context.connection.begin_long()
-        self._owner.turns.start(self._guarded(work))
+        self._owner.turns.start(self._guarded(work), memory)
         return self._pending
 
-    def serve(self, frame: bytes, position: int) -> Job:
-        """Decode the request and all that follows. ``position`` is that of the body."""
+    def serve(self, frame: bytes, position: int, memory: int) -> Job:
+        """Decode the request and all that follows.
+
+        ``position`` is that of the body; ``memory``: how many bytes its elements may take.
+        """
         route, context = self._route, self._context
-        memory = element_memory(route.api_key)
         try:
             request = yield from _slices(
                 route.request_class.decode_in_slices(frame, context.version, position, memory)
@@ -97,12 +117,12 @@ class LongRequest:
         if answer.__class__ is GeneratorType:
             yield from self.handled(answer)
         else:
-            yield from self._answer(answer)
+            yield from self.answered(answer)
 
     def handled(self, steps: Generator[int, None, Any]) -> Job:
         """Go on with a handler's steps."""
         answer = yield from steps
-        yield from self._answer(answer)
+        yield from self.answered(answer)
 
     # Called as the connection of a handler's own pending response.
 
@@ -111,13 +131,18 @@ class LongRequest:
         inner, self._inner = self._inner, None
         assert inner is not None
         if not self._abandoned:
-            self._owner.turns.start(self._guarded(self._encode(inner.parts)))
+            # A handler may go on in turns after its wait.
+            answer: Any = inner.parts
+            goes_on = answer.__class__ is GeneratorType
+            work = self.handled(answer) if goes_on else self._encode(answer)
+            self._owner.turns.start(self._guarded(work))
 
     def close(self, reason: str | None) -> None:
         """See :class:`.ResponseQueue`."""
         self._complete(CloseConnection(reason))
 
-    def _answer(self, answer: Any) -> Job:
+    def answered(self, answer: Any) -> Job:
+        """Go on with what a handler has returned."""
         if not isinstance(answer, PendingResponse):
             if not hasattr(answer, "__await__"):
                 yield from self._encode(answer)
@@ -142,11 +167,18 @@ class LongRequest:
     def _guarded(self, work: Job) -> Job:
         """End quietly once the client has gone; an error closes its connection."""
         clock = self._context.services.clock
-        since = clock.monotonic()
         try:
+            if self._has_left():
+                work.close()
+                return
+            since = clock.monotonic()
+            unlooked = 0
             for done in work:
-                now = clock.monotonic()
-                self._context.busy_seconds += now - since
+                self._context.busy_seconds += clock.monotonic() - since
+                unlooked += done
+                if unlooked >= TURN:
+                    unlooked = 0
+                    self._has_left()
                 if self._abandoned:
                     work.close()
                     return
@@ -156,6 +188,13 @@ class LongRequest:
             self._complete(error)
         except Exception as error:
             self._complete(self._owner.failed(self._route, self._context, error))
+
+    def _has_left(self) -> bool:
+        """Whether the client is gone, so that its request needn't be served."""
+        if not self._abandoned and self._route.api_key not in _CARRIED_OUT:
+            # Closing the connection abandons this.
+            self._context.connection.has_left()
+        return self._abandoned
 
     def _complete(self, answer: Parts | CloseConnection | None) -> None:
         if self._abandoned:

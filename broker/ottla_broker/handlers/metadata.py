@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from ottla_broker.controller.api import ZERO_ID
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext, cluster_operations
-from ottla_broker.handlers.turns import Steps, in_pauses, whole
+from ottla_broker.handlers.turns import Steps, whole
 from ottla_broker.log.names import is_topic_name
 from ottla_broker.metadata.cache import ClientTopic
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
@@ -126,7 +126,8 @@ async def _create_first(
         except KafkaError as error:
             errors[name] = error.code
     by_name = partial(_by_name, ctx, request, errors=errors)
-    return _respond(ctx, request, await in_pauses(_each(names, by_name)))
+    topics = await ctx.services.turns.run(_each(names, by_name), ctx.connection.has_left)
+    return _respond(ctx, request, topics)
 
 
 def _respond(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ottla_broker.handlers.conversions import Conversions
+from ottla_broker.handlers.turns import Turns
 
 if TYPE_CHECKING:
     import asyncio
@@ -69,6 +70,7 @@ class Services:
         scram: users' credentials.
         is_controller: whether this broker decides for its cluster now.
         conversions: between the formats of records, for old clients.
+        turns: of long requests on the event loop.
         quotas: of clients; ``quota_admin`` changes them.
         tokens: delegation tokens; None without ``delegation.token.secret.key``.
         acls: the access control lists; None if nothing decides by them.
@@ -94,6 +96,7 @@ class Services:
     scram: ScramCredentials
     is_controller: Callable[[], bool]
     conversions: Conversions = field(default_factory=Conversions)
+    turns: Turns = field(default_factory=Turns)
     transaction_verifier: TransactionVerifier | None = None
     joined: asyncio.Event | None = None
     acls: Acls | None = None

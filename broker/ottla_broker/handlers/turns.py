@@ -1,8 +1,11 @@
-"""Long requests take turns with everything else on the event loop.
+"""Long requests take turns with everything else on the event loop, and with each other.
 
 A request with very many elements is decoded, handled and answered by a generator that yields how much it has done since
 it last yielded. One turn of the loop does ``TURN`` of that, about five milliseconds, and then the sockets and timers of
-all other clients come first. Jobs are worked off one after another, so that only one request at a time is decoded.
+all other clients come first. The next turn goes to the next request. A connection has one long request at a time, so
+clients get equal shares, and a short request isn't held up by the long ones that came before it.
+
+Requests that share turns are decoded at the same time, so their memory is limited: see ``AT_ONCE_MEMORY``.
 
 Small requests never get here. A handler that may loop over many elements is a generator too: its first ``AT_ONCE``
 elements are served at once.
@@ -15,6 +18,8 @@ from collections import deque
 from collections.abc import Callable, Generator
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
+
+from ottla_broker.network.pending_response import CloseConnection
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,50 +37,148 @@ AT_ONCE: Final = 500
 CODED: Final = 100
 """The work of one slice of a sliced reader or writer, in elements of a handler."""
 
+AT_ONCE_MEMORY: Final = 64 * 1024 * 1024
+"""Bytes that the elements of requests under way may take, estimated: of large requests, and of small ones again.
+Further requests wait until others are done, in the order in which they came."""
+SMALL_MEMORY: Final = 2 * 1024 * 1024
+"""A request whose elements take at most this many bytes is small: it never waits for large ones."""
+
+
+class _Room:
+    """The memory for one kind of jobs, and those that wait for it."""
+
+    __slots__ = ("taken", "waiting")
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.waiting: deque[_Running] = deque()
+
+    def has_room(self, memory: int) -> bool:
+        """Whether a job may begin; one alone always may."""
+        return not self.taken or self.taken + memory <= AT_ONCE_MEMORY
+
+
+class _Running:
+    """A job, and what is left of its share of a turn."""
+
+    __slots__ = ("job", "left", "memory", "room")
+
+    def __init__(self, job: Job, memory: int, room: _Room) -> None:
+        self.job = job
+        self.memory = memory
+        self.room = room
+        self.left = TURN
+
+
+def _in_the_next_turn(call: Callable[[], None]) -> object:
+    return asyncio.get_running_loop().call_soon(call)
+
 
 class Turns:
-    """Runs jobs, one slice in a turn of the event loop. Owned by the loop thread.
+    """Runs jobs, ``TURN`` of one job in a turn of the event loop. Owned by the loop thread.
 
     Attributes:
         longest: the most work that one turn has done; for tests.
     """
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object] = _in_the_next_turn) -> None:
         self._call_soon = call_soon
-        self._jobs: deque[Job] = deque()
-        self._running = False
+        self._jobs: deque[_Running] = deque()
+        self._small, self._large = _Room(), _Room()
+        self._scheduled = False
         self.longest = 0
 
-    def start(self, job: Job) -> None:
-        """Work off ``job``, which raises nothing, after those before it."""
-        self._jobs.append(job)
-        self._schedule()
+    def start(self, job: Job, memory: int = 0) -> None:
+        """Work off ``job``, which raises nothing, in turns with the others. ``memory``: the bytes it may take."""
+        room = self._small if memory <= SMALL_MEMORY else self._large
+        running = _Running(job, memory, room)
+        if memory and (room.waiting or not room.has_room(memory)):
+            room.waiting.append(running)
+        else:
+            self._begin(running)
+        if not self._scheduled:
+            self._scheduled = True
+            self._call_soon(self._turn)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self._jobs
+
+    async def run(self, steps: Steps[R], has_left: Callable[[], bool]) -> R:
+        """Run a handler's steps for a coroutine, in turns with the jobs.
+
+        Raises CloseConnection when ``has_left`` says that the client is gone.
+        """
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self.start(_to_the_end(steps, has_left, answer))
+        return await answer
 
     def close(self) -> None:
         """End all jobs."""
-        for job in self._jobs:
-            job.close()
+        rooms = (self._small, self._large)
+        for running in [*self._jobs, *(each for room in rooms for each in room.waiting)]:
+            running.job.close()
         self._jobs.clear()
+        for room in rooms:
+            room.waiting.clear()
 
-    def _schedule(self) -> None:
-        if not self._running:
-            self._running = True
-            self._call_soon(self._turn)
+    def _begin(self, running: _Running) -> None:
+        running.room.taken += running.memory
+        self._jobs.append(running)
+
+    def _end(self, running: _Running) -> None:
+        room = running.room
+        room.taken -= running.memory
+        while room.waiting and room.has_room(room.waiting[0].memory):
+            self._begin(room.waiting.popleft())
 
     def _turn(self) -> None:
+        jobs = self._jobs
         done = 0
         try:
-            while self._jobs and done < TURN:
+            while jobs and done < TURN:
+                running = jobs[0]
                 try:
-                    done += next(self._jobs[0])
+                    work = next(running.job)
                 except StopIteration:
-                    self._jobs.popleft()
+                    jobs.popleft()
+                    self._end(running)
+                    continue
+                done += work
+                running.left -= work
+                if running.left <= 0:
+                    running.left = TURN
+                    jobs.rotate(-1)
         finally:
             # Also after a defect: the other jobs go on, and this one has ended.
             self.longest = max(self.longest, done)
-            self._running = bool(self._jobs)
-            if self._running:
+            self._scheduled = bool(jobs)
+            if self._scheduled:
                 self._call_soon(self._turn)
+
+
+def _to_the_end(steps: Steps[R], has_left: Callable[[], bool], answer: asyncio.Future[R]) -> Job:
+    """Run steps whose result ``answer`` gets."""
+    unlooked = TURN
+    try:
+        while not answer.cancelled():
+            if unlooked >= TURN:
+                unlooked = 0
+                if has_left():
+                    raise CloseConnection("the client has left")
+            work = next(steps)
+            unlooked += work
+            yield work
+    except StopIteration as end:
+        if not answer.cancelled():
+            answer.set_result(end.value)
+    except Exception as error:
+        if not answer.cancelled():
+            answer.set_exception(error)
+    finally:
+        steps.close()
+        answer.cancel()
 
 
 def at_once(steps: Generator[int, None, Any]) -> tuple[bool, Any]:
@@ -97,16 +200,6 @@ def run_whole(steps: Generator[object, None, R]) -> R:
     except StopIteration as end:
         answer: R = end.value
         return answer
-
-
-async def in_pauses(steps: Generator[int, None, R]) -> R:
-    """Run the steps with a turn of the event loop after every few hundred elements."""
-    while True:
-        finished, answer = at_once(steps)
-        if finished:
-            result: R = answer
-            return result
-        await asyncio.sleep(0)
 
 
 def whole(steps: Callable[P, Generator[int, None, R]]) -> Callable[P, R]:

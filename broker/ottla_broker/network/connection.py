@@ -43,9 +43,13 @@ SEND_BUDGET = 4 * 1024 * 1024
 """Bytes sent to one connection in a turn of the event loop."""
 REQUESTS_PER_TURN = 64
 """Requests served from one connection in a turn of the event loop."""
+FIRST_REQUESTS_PER_TURN = 4
+"""The same of a client that hasn't authenticated."""
 ROW_BYTES = 1024 * 1024
 """Bytes of finished responses that may wait behind a pending one; beyond that nothing is read."""
 
+LOOK_BYTES = 256
+"""Bytes received to find out whether a client is still there."""
 HELD_BYTES = 4096
 """Up to this many bytes of a frame that isn't complete are kept without a buffer."""
 QUICK_GROWTH = 4 * 1024 * 1024
@@ -243,6 +247,29 @@ class Connection:
         if not self.closed:
             self._resume_reading()
 
+    def has_left(self) -> bool:
+        """Whether the client is gone, asked while nothing is read: see :meth:`.ClientConnection.has_left`.
+
+        Requests that it has sent ahead may matter, so a client that has sent some isn't looked at again.
+        """
+        if self.closed or self._reading or self._held or self._frame is not None:
+            return self.closed
+        processor = self.processor
+        try:
+            n = self.sock.recv_into(processor.scratch, LOOK_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self._broke(error)
+            return True
+        if n == 0:
+            self.close(None)
+            return True
+        processor.received_bytes += n
+        self._held = bytes(processor.scratch[:n])
+        self._deadline = processor.clock.monotonic() + FRAME_SECONDS
+        return False
+
     def _end_throttling(self) -> None:
         self._throttled = None
         if not self.closed:
@@ -306,7 +333,7 @@ class Connection:
     def _serve(self, data: memoryview, end: int) -> None:
         """Serve the whole frames in ``data[:end]`` and keep the rest."""
         position = 0
-        turn = REQUESTS_PER_TURN
+        turn = REQUESTS_PER_TURN if self.authenticated else FIRST_REQUESTS_PER_TURN
         largest = self._largest_request
         unfinished = 0
         while end - position >= 4:

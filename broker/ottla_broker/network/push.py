@@ -170,6 +170,10 @@ class PushConnection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
+    def has_left(self) -> bool:
+        """See :meth:`.ClientConnection.has_left`."""
+        return self._transport is None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not asyncio's by class.
         self._transport = cast(asyncio.Transport, transport)
