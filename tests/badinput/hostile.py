@@ -30,12 +30,16 @@ _ZEROS: Final = {"16s": bytes(16), "?": False}
 
 @dataclass(frozen=True)
 class Attack:
-    """An array of a request, by the names of the fields on the way to it."""
+    """An array of a request, by the names of the fields on the way to it.
+
+    ``given``: values of the request's own fields.
+    """
 
     key: int
     version: int
     path: tuple[str, ...]
     cost: int
+    given: tuple[tuple[str, Any], ...] = ()
 
     def request(self, count: int) -> bytes:
         """The request, without its size, with ``count`` elements, all different."""
@@ -54,14 +58,17 @@ class Attack:
     def _encoded(self, count: int) -> bytes:
         message = request_class(self.key, self.version)()
         _fill(message, self.version)
+        for name, value in self.given:
+            if hasattr(message, name):
+                setattr(message, name, value)
         _put(message, self.path, self.version, count)
         return message.encode(self.version)
 
 
-def attacks(key: int, version: int) -> Iterator[Attack]:
-    """One attack for each array of a version of a request."""
+def attacks(key: int, version: int, **given: Any) -> Iterator[Attack]:
+    """One attack for each array of a version of a request. ``given``: values of the request's own fields."""
     for path, element in _arrays(request_class(key, version), version):
-        yield Attack(key, version, path, element_cost(element, version))
+        yield Attack(key, version, path, element_cost(element, version), tuple(given.items()))
 
 
 def _arrays(cls: type[Struct], version: int) -> Iterator[tuple[tuple[str, ...], WireType]]:

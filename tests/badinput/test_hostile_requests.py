@@ -1,30 +1,25 @@
 """Requests with as many elements as are served, to every API: none holds the event loop, or takes much memory.
 
-The loop thread's own CPU time is measured, so that a busy machine changes nothing. ``OTTLA_HOSTILE`` sets the share of
-the most elements, in percent.
+Those that brokers send are in tests/cluster/test_hostile_brokers.py.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.badinput.hostile import Attack, attacks
+from tests.badinput.hostile_check import check, measure, name_of
+from tests.badinput.requests import records
+from tests.support.topics import create_topic
 from tests.support.watched import WatchedBroker
-from tests.support.wire import Wire, frame
+from tests.support.wire import request_bytes
 
 from ottla_broker.handlers import SERVED
-from ottla_broker.handlers.dispatch import LARGEST_PLAIN_REQUEST
-from ottla_broker.handlers.limits import element_memory
-from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 pytestmark = pytest.mark.ottla_only
-
-MiB = 1024 * 1024
-LONGEST_HOLD = 0.05
-SHARE = int(os.environ.get("OTTLA_HOSTILE", "10"))
 
 ATTACKS = [each for key, served in SERVED.items() for each in attacks(key, served.max_version)]
 
@@ -37,42 +32,19 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedBroker]
     broker.stop()
 
 
-def answer(wire: Wire, request: bytes) -> bool:
-    """Whether a request is answered; otherwise its connection is closed."""
-    wire.send(frame(request))
-    try:
-        wire.receive()
-    except ConnectionError:
-        return False
-    return True
-
-
-def name_of(attack: Attack) -> str:
-    return f"{ApiKey(attack.key).name.lower()}-{'-'.join(attack.path)}"
-
-
-def most(attack: Attack) -> int:
-    """The most elements that are decoded, or that fit into a frame."""
-    size = (len(attack.request(12)) - len(attack.request(2))) // 10
-    memory = element_memory(attack.key) - 8192
-    return min(memory // attack.cost, (LARGEST_PLAIN_REQUEST - 8192) // size) * SHARE // 100
-
-
 @pytest.mark.parametrize("attack", ATTACKS, ids=name_of)
 def test_no_request_holds_the_loop(watched: WatchedBroker, attack: Attack) -> None:
-    with Wire(watched.port) as wire:
-        # The first request compiles its codecs.
-        answer(wire, attack.request(2))
-    with Wire(watched.port) as wire:
-        answer(wire, attack.request(min(1000, most(attack))))
-    request = attack.request(most(attack))
-    with Wire(watched.port) as wire:
-        before = watched.memory("VmRSS")
-        watched.watch()
-        answered = answer(wire, request)
-        held, grown = watched.hold(), watched.memory("VmHWM") - before
-    print(
-        f"{name_of(attack):55} {len(request):9} bytes {answered=} held {held * 1000:6.1f} ms, {grown / MiB:6.1f} MiB"
-    )
-    assert held < LONGEST_HOLD
-    assert grown <= 4 * len(request) + 16 * MiB
+    check(watched, attack)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_thousands_of_valid_batches_do_not_hold_the_loop(watched: WatchedBroker, codec: int) -> None:
+    topic = f"wide-{codec}"
+    create_topic(watched, topic)
+    batch = bytes(records(b"v", codec=codec))
+    for count in (3, 6_000):
+        parts = [PartitionProduceData(index=0, records=batch) for _ in range(count)]
+        request = ProduceRequest(
+            acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name=topic, partition_data=parts)]
+        )
+        measure(watched, f"produce of {count} batches", request_bytes(request, 9)[4:])

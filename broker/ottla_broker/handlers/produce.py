@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 _log = get_logger()
 
+MANY: Final = 500
+"""A request with more partitions is appended in turns with everything else: see :mod:`.sliced_produce`."""
 _MAY_WRITE_INTERNAL = "__admin_client"
 
 _NONE: Settled = MappingProxyType({})
@@ -77,6 +79,13 @@ def handle(ctx: RequestContext, request: ProduceRequest, settled: Settled = _NON
     ``settled``: of partitions that were looked at before.
     """
     if settled is _NONE:
+        count = 0
+        for topic in request.topic_data:
+            count += len(topic.partition_data)
+        if count > MANY:
+            from ottla_broker.handlers import sliced_produce
+
+            return sliced_produce.steps(ctx, request, handle)
         if ctx.version < FORMAT_2_SINCE:
             from ottla_broker.handlers import old_produce
 

@@ -158,11 +158,11 @@ async def _run(
             settle(job, await conversions.run(job.run, conversions.pause), settled)
         answer = append(ctx, request, settled)
     if isinstance(answer, PendingResponse):
-        return await _Awaited(answer).wait()
+        return await Awaited(answer).wait()
     return answer
 
 
-class _Awaited:
+class Awaited:
     """Waits for a response that would have gone out on the connection."""
 
     def __init__(self, pending: PendingResponse) -> None:
