@@ -72,6 +72,11 @@ def _read_many(
 ) -> Steps[FetchResponse | PendingResponse]:
     """Read very many partitions, in turns with everything else."""
     size = yield from fetch.read_in_steps()
+    # An append to a partition that was read in an earlier turn has woken nothing.
+    if size < fetch.min_bytes and not fetch.immediate and fetch.has_grown():
+        size = yield from fetch.read_in_steps()
+        if fetch.has_grown():
+            return fetch.response()
     return _answer_or_wait(ctx, request, fetch, context, size)
 
 
@@ -84,6 +89,9 @@ def _answer_or_wait(
     fetch.drop()
 
     def run() -> None:
+        if len(context.partitions) > MANY and fetch.__class__ is Fetch:
+            pending.complete(_read_again(fetch))
+            return
         answer: FetchResponse | Exception
         try:
             fetch.read()
@@ -97,6 +105,12 @@ def _answer_or_wait(
     pending.abandon = waiting.abandon
     waiting.start(request.max_wait_ms)
     return pending
+
+
+def _read_again(fetch: Fetch) -> Steps[FetchResponse]:
+    """Read very many partitions after the wait, in turns with everything else."""
+    yield from fetch.read_in_steps()
+    return fetch.response()
 
 
 def _refuse(request: FetchRequest) -> FetchResponse:

@@ -140,6 +140,22 @@ class Fetch:
         """Whether a partition can be skipped because its follower already knows all of it."""
         return False
 
+    def has_grown(self) -> bool:
+        """Whether a partition has more to read than when it was read, or has gone."""
+        for spec, answer in self._answers:
+            if answer.high_watermark < 0:
+                continue  # it couldn't be read
+            try:
+                partition = self._ctx.find_partition(spec.name or "", spec.partition)
+                if (
+                    partition.high_watermark != answer.high_watermark
+                    or partition.last_stable_offset != answer.last_stable_offset
+                ):
+                    return True
+            except KafkaError:
+                return True
+        return False
+
     def places(self) -> Iterable[set[DelayedFetch]]:
         """The sets of waiting fetches to join."""
         if self._read_committed:
