@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Generator, Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Tasks:
@@ -38,3 +39,18 @@ async def unhurried(items: Iterable[T], portion: int = 100) -> AsyncIterator[T]:
         yield item
         if number % portion == 0:
             await asyncio.sleep(0)
+
+
+async def in_pauses(steps: Generator[object, None, R]) -> tuple[R, int]:
+    """Run a generator, with a turn of the event loop after each thing that it yields.
+
+    Returns its result, and the number of those pauses.
+    """
+    pauses = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, pauses
+        pauses += 1
+        await asyncio.sleep(0)

@@ -46,6 +46,28 @@ class RawAnswer(NamedTuple):
     version: int
 
 
+class Encoded:
+    """A request in the bytes of one version, made before it is sent: see :meth:`.Message.encode_in_slices`.
+
+    Attributes:
+        name: of its class.
+    """
+
+    __slots__ = ("API_KEY", "_parts", "_version", "name")
+
+    def __init__(self, message: Message, version: int, parts: list[Any]) -> None:
+        self.API_KEY = message.API_KEY
+        self.name = type(message).__name__
+        self._parts = parts
+        self._version = version
+
+    def encode_parts(self, version: int) -> list[Any]:
+        """Return the bytes in parts. Raises LocalProtocolError for another version."""
+        if version != self._version:
+            raise LocalProtocolError(f"{self.name} was encoded in version {self._version}, not {version}")
+        return list(self._parts)
+
+
 class Answer(NamedTuple, Generic[T]):
     """A response for a request's ``token``: the decoded message, a RawAnswer, or an error."""
 
@@ -153,7 +175,7 @@ class Exchange(Generic[T]):
         return api
 
     def request(
-        self, message: Message, token: T, *, version: int | None = None, raw: bool = False
+        self, message: Message | Encoded, token: T, *, version: int | None = None, raw: bool = False
     ) -> tuple[list[Any], int, bool]:
         """Return a request's bytes in parts, their total size, and whether a response follows (not with acks=0).
 
@@ -170,7 +192,7 @@ class Exchange(Generic[T]):
         tail = api.tail
         size = 8 + len(tail) + sum(map(len, parts))
         parts.insert(0, _SIZE.pack(size) + api.prefix + _SIZE.pack(correlation) + tail)
-        answered = key != _PRODUCE or message.acks != 0  # type: ignore[attr-defined]
+        answered = key != _PRODUCE or message.acks != 0  # type: ignore[union-attr]
         if answered:
             self.pending.append(_Pending(correlation, api, raw, token))
         return parts, size + 4, answered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import tracemalloc
@@ -334,3 +335,44 @@ async def test_a_request_for_an_earlier_registration_logs_no_warning(
     assert answer.error_code == error
     (line,) = map(json.loads, written.getvalue().splitlines())
     assert (line["event"], line["level"]) == ("controller request refused", level)
+
+
+async def test_very_many_partitions_are_taken_in_with_pauses() -> None:
+    world = World()
+    requests = world.controller_requests
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    # One topic of many partitions, and many topics of one.
+    await requests.update_metadata(update(wide=range(10_000)), 8)
+    wide = turns
+    assert wide > 5
+    await requests.update_metadata(tell(3_000), 8)
+    assert turns - wide > 5
+    counting.cancel()
+    known = world.metadata.topic("wide")
+    assert known is not None
+    assert list(known.partitions) == list(range(10_000))
+    assert len(world.names()) == 3_001
+
+
+async def test_what_changes_while_a_topic_is_taken_in_is_kept() -> None:
+    world = World()
+    requests = world.controller_requests
+    await requests.update_metadata(update(wide=range(2)), 8)
+    changing = asyncio.create_task(requests.update_metadata(update(wide=range(1, 5_000)), 8))
+    await asyncio.sleep(0)
+    before = world.metadata.topic("wide")
+    assert before is not None
+    assert list(before.partitions) == [0, 1]
+    requests._put("wide", before.topic_id, {**before.partitions, 7_000: before.partitions[0]})
+    await changing
+    known = world.metadata.topic("wide")
+    assert known is not None
+    assert list(known.partitions) == [*range(5_000), 7_000]

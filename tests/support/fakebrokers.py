@@ -46,6 +46,7 @@ from ottla_protocol.messages.stop_replica import (
     StopReplicaResponse,
 )
 from ottla_protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from ottla_protocol.registry import request_class
 
 Partition = tuple[str, int]
 
@@ -190,7 +191,8 @@ class FakeLink:
         if self.closed:
             raise ConnectionError("closed")
         assert version is not None
-        asked = type(request).decode(request.encode(version), version)
+        data = b"".join(map(bytes, request.encode_parts(version)))
+        asked = request_class(int(request.API_KEY), version).decode(data, version)
         if self._broker.silent:
             pending = asyncio.get_running_loop().create_future()
             self._pending.append(pending)

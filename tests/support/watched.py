@@ -64,10 +64,11 @@ class WatchedBroker(BrokerProcess):
 
 def _measure(file: Path) -> None:
     from ottla_broker.handlers.dispatch import Dispatcher
+    from ottla_broker.network.connection import Connection
+    from ottla_broker.network.tls_handshake import Handshake
 
     with file.open("r+b") as opened:
         words = mmap.mmap(opened.fileno(), _WORDS.size)
-    handle = Dispatcher.handle
     last = 0
     measuring = False
 
@@ -83,15 +84,24 @@ def _measure(file: Path) -> None:
         else:
             measuring = False
 
-    def measured(self: Dispatcher, connection: Any, frame: memoryview) -> Any:
+    def begin() -> None:
         nonlocal last, measuring
         if not measuring and words[0]:
             measuring = True
             last = time.thread_time_ns()
             asyncio.get_running_loop().call_soon(look)
-        return handle(self, connection, frame)
 
-    Dispatcher.handle = measured  # type: ignore[method-assign]
+    def measured(call: Any) -> Any:
+        def measured_call(*args: Any) -> Any:
+            begin()
+            return call(*args)
+
+        return measured_call
+
+    # Where a client's bytes come first.
+    Dispatcher.handle = measured(Dispatcher.handle)  # type: ignore[method-assign]
+    Connection._on_readable = measured(Connection._on_readable)  # type: ignore[method-assign]
+    Handshake._on_ready = measured(Handshake._on_ready)  # type: ignore[method-assign]
 
 
 def main() -> None:

@@ -17,9 +17,10 @@ from ottla_broker.metadata.cache import BrokerInfo, MetadataCache, PartitionInfo
 from ottla_broker.metadata.epoch_fencing import EpochFence
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.replica.manager import ReplicaManager
-from ottla_broker.replica.state_changes import ReplicaStateChanges, check_partition
+from ottla_broker.replica.state_changes import ReplicaStateChanges
 from ottla_broker.store.api import StoreError
 from ottla_broker.store.keys import BadNodeError
+from ottla_broker.tasks import unhurried
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
@@ -49,6 +50,10 @@ LEADER_DURING_DELETE: Final = -2
 _NO_TOPICS_SECONDS: Final = 20.0
 """How long to wait for a new controller's first topics, since it elects leaders first. This broker waits that long only
 if all topics that it has settings of have been deleted."""
+_SLICE: Final = 1_000
+"""Partitions that are taken into the metadata before others get their turn on the event loop."""
+_TOPIC: Final = 5
+"""A topic takes as long as this many partitions."""
 _FAREWELL_SECONDS: Final = 3.0
 """How long Metadata names a broker that is gone. librdkafka closes its connection to a broker that Metadata no longer
 names; it then loses the new leaders in the same response, and asks again only a second later."""
@@ -101,25 +106,29 @@ class ControllerRequests:
             response = await self._changes.apply_leader_and_isr(request, version, self._config_of)
             self.on_leaders(request.broker_epoch)
             for topic in request.topic_states:
-                self._publish_leaders(topic)
+                await self._publish_leaders(topic)
             return response
 
-    def _publish_leaders(self, topic: LeaderAndIsrTopicState) -> None:
+    async def _publish_leaders(self, topic: LeaderAndIsrTopicState) -> None:
         """Put the new leaders into the metadata at once.
 
         UpdateMetadata comes a moment later. Until then, a client that this broker has just refused would be sent back
         to it, and some clients wait a second before they ask again.
         """
-        self._update_newer(
-            topic.topic_name,
-            topic.topic_id,
-            [
-                PartitionInfo(
-                    state.partition_index, state.leader, state.leader_epoch, state.replicas, state.isr
-                )
-                for state in topic.partition_states
-            ],
-        )
+        states = topic.partition_states
+        for start in range(0, len(states), _SLICE):
+            if start:
+                await asyncio.sleep(0)
+            self._update_newer(
+                topic.topic_name,
+                topic.topic_id,
+                [
+                    PartitionInfo(
+                        state.partition_index, state.leader, state.leader_epoch, state.replicas, state.isr
+                    )
+                    for state in states[start : start + _SLICE]
+                ],
+            )
 
     def learn_leaders(self, topic: MetadataResponseTopic) -> None:
         """Put leaders that another broker knows into the metadata, where they are newer."""
@@ -181,7 +190,7 @@ class ControllerRequests:
                 code = await self._catch_up()
             if code is ErrorCode.NONE:
                 self._update_brokers(request.live_brokers)
-                self._update_topics(states)
+                await self._update_topics(states)
                 self._metadata.controller_id = request.controller_id
                 self._join(states)
                 self._updated.set()
@@ -297,18 +306,20 @@ class ControllerRequests:
         departed[broker.id] = broker
         self._clock.call_later(_FAREWELL_SECONDS, forget)
 
-    def _update_topics(self, states: Mapping[str, tuple[bytes, list[UpdateMetadataPartitionState]]]) -> None:
+    async def _update_topics(
+        self, states: Mapping[str, tuple[bytes, list[UpdateMetadataPartitionState]]]
+    ) -> None:
+        work = 0
         for name, (topic_id, partitions) in states.items():
+            work += _TOPIC + len(partitions)
+            if work >= _SLICE:
+                work = 0
+                await asyncio.sleep(0)
             if any(state.leader == LEADER_DURING_DELETE for state in partitions):
                 self._forget(name)
                 continue
-            known = self._metadata.topic(name)
-            if known is not None and known.topic_id != topic_id:
-                self._forget(name)
-                known = None
-            infos = {} if known is None else dict(known.partitions)
-            for state in partitions:
-                infos[state.partition_index] = PartitionInfo(
+            infos = {
+                state.partition_index: PartitionInfo(
                     state.partition_index,
                     state.leader,
                     state.leader_epoch,
@@ -316,6 +327,15 @@ class ControllerRequests:
                     state.isr,
                     state.offline_replicas,
                 )
+                async for state in unhurried(partitions, _SLICE)
+            }
+            # After the pauses: the topic may have been configured meanwhile.
+            known = self._metadata.topic(name)
+            if known is not None and known.topic_id != topic_id:
+                self._forget(name)
+                known = None
+            if known is not None:
+                infos = {**known.partitions, **infos}
             self._put(name, topic_id, dict(sorted(infos.items())))
 
     def _put(self, name: str, topic_id: bytes, partitions: dict[int, PartitionInfo]) -> None:
@@ -360,7 +380,7 @@ class ControllerRequests:
 def _drop_invalid(states: dict[str, tuple[bytes, list[UpdateMetadataPartitionState]]]) -> None:
     """Remove partitions that can't exist, so that one bad node in ZooKeeper doesn't stop all metadata updates."""
     for name, (_, partitions) in list(states.items()):
-        valid = [each for each in partitions if check_partition(name, each.partition_index) is ErrorCode.NONE]
+        valid = [each for each in partitions if each.partition_index >= 0] if is_topic_name(name) else []
         if len(valid) < len(partitions):
             _log.warning("invalid partitions ignored", topic=name[:MAX_TOPIC_NAME])
             partitions[:] = valid

@@ -240,6 +240,8 @@ class StandaloneController(ConfigAdmin):
                     configs=info.configs,
                 )
             )
+            if len(info.partitions) > _SLICE:
+                await asyncio.sleep(0)
             operations += topic_store.creation(
                 info.name,
                 info.topic_id,
@@ -247,6 +249,8 @@ class StandaloneController(ConfigAdmin):
                 info.configs,
             )
             state = self._state_of(info.partitions[0].leader_epoch)
+            if len(info.partitions) > _SLICE:
+                await asyncio.sleep(0)
             operations += topic_store.partition_creation(info.name, info.partitions, state)
         if made and not validate_only:
             failures = await self._commit_creation(operations, made)

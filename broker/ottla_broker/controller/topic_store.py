@@ -19,8 +19,12 @@ from ottla_broker.store.keys import (
     TopicPartitionsNode,
     TopicPartitionStateNode,
 )
+from ottla_broker.tasks import unhurried
 
 _log = get_logger()
+
+_PORTION = 1_000
+"""Partitions whose nodes are looked at before others get their turn on the event loop."""
 
 
 @dataclass(slots=True)
@@ -92,7 +96,7 @@ async def read_topic(store: Store, name: str, codec: StateCodec) -> StoredTopic:
     data, _ = await store.get(TopicNode.path(name))
     topic_id, assignments = TopicNode.decode(name, data)
     states = {}
-    for index in assignments:
+    async for index in unhurried(assignments, _PORTION):
         path = TopicPartitionStateNode.path(name, index)
         try:
             data, _ = await store.get(path)
@@ -146,7 +150,7 @@ async def removal(store: Store, topic: StoredTopic) -> list[Operation]:
     """The operations that remove a topic and remember its leader epoch."""
     name = topic.name
     operations: list[Operation] = []
-    for index in topic.assignments:
+    async for index in unhurried(topic.assignments, _PORTION):
         paths = (TopicPartitionStateNode.path(name, index), TopicPartitionNode.path(name, index))
         operations += [Delete(path) for path in paths if await store.exists(path)]
     operations += [

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla_broker.network.resolver import Resolver
 from ottla_protocol.errors import ErrorCode, KafkaError, LocalProtocolError, ProtocolError
-from ottla_protocol.exchange import Exchange, RawAnswer
+from ottla_protocol.exchange import Encoded, Exchange, RawAnswer
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
 from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -255,7 +255,12 @@ class PeerConnection(asyncio.BufferedProtocol):
             raise PeerError(f"{self.host}:{self.port}: {error}") from error
 
     def submit(
-        self, request: Message, *, timeout: float, version: int | None = None, raw: bool = False
+        self,
+        request: Message | Encoded,
+        *,
+        timeout: float,
+        version: int | None = None,
+        raw: bool = False,
     ) -> asyncio.Future[Any]:
         """Send a request now; the future has the response.
 
@@ -275,10 +280,15 @@ class PeerConnection(asyncio.BufferedProtocol):
         return future
 
     def _send(
-        self, request: Message, future: asyncio.Future[Any], timeout: float, version: int | None, raw: bool
+        self,
+        request: Message | Encoded,
+        future: asyncio.Future[Any],
+        timeout: float,
+        version: int | None,
+        raw: bool,
     ) -> None:
         """Raises PeerError."""
-        waiting = _Waiting(future, type(request).__name__)
+        waiting = _Waiting(future, request.name if isinstance(request, Encoded) else type(request).__name__)
         try:
             parts, _, answered = self._exchange.request(request, waiting, version=version, raw=raw)
         except LocalProtocolError as error:

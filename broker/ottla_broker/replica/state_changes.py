@@ -15,6 +15,7 @@ from ottla_broker.log.config import LogConfig
 from ottla_broker.log.names import is_topic_name
 from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.partition import Partition, Role
+from ottla_broker.tasks import unhurried
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -73,7 +74,7 @@ class ReplicaStateChanges:
         errors: dict[tuple[str, bytes], list[LeaderAndIsrPartitionError]] = {}
         is_flat = version <= _FLAT_ERRORS_UNTIL
         async with self._turn:
-            for done, change in enumerate(_changes(request), 1):
+            async for change in unhurried(_changes(request), _SLICE):
                 code = self._apply(change, config_of)
                 errors.setdefault((change.topic, change.topic_id), []).append(
                     LeaderAndIsrPartitionError(
@@ -82,8 +83,6 @@ class ReplicaStateChanges:
                         error_code=code,
                     )
                 )
-                if done % _SLICE == 0:
-                    await asyncio.sleep(0)
             await self._fetchers.close_idle()
             self._fetchers.hurry()
             if request.type == FULL:
@@ -101,7 +100,9 @@ class ReplicaStateChanges:
 
     def _log_strays(self, request: LeaderAndIsrRequest) -> None:
         """Log which logs here the controller doesn't know, after it has named all it knows. They are kept."""
-        known = {(change.topic, change.partition) for change in _changes(request)}
+        known = {(each.topic_name, each.partition_index) for each in request.ungrouped_partition_states}
+        for topic in request.topic_states:
+            known.update((topic.topic_name, each.partition_index) for each in topic.partition_states)
         for log in self._logs.logs():
             if (log.topic, log.partition) not in known and not self._replicas.partition(
                 log.topic, log.partition
@@ -202,7 +203,7 @@ class ReplicaStateChanges:
         """Stop replicas, and delete those that the request says."""
         errors: list[StopReplicaPartitionError] = []
         async with self._turn:
-            for topic, index, epoch, delete in _stops(request):
+            async for topic, index, epoch, delete in unhurried(_stops(request), _SLICE):
                 code = self._stop(topic, index, epoch, delete)
                 errors.append(
                     StopReplicaPartitionError(topic_name=topic, partition_index=index, error_code=code)
@@ -235,7 +236,7 @@ class ReplicaStateChanges:
     async def drop_strays(self, strays: Iterable[Partition]) -> None:
         """Drop replicas that were assigned to other brokers. Their logs are kept: nobody has asked to delete them."""
         async with self._turn:
-            for each in strays:
+            async for each in unhurried(strays, _SLICE):
                 if each.role is Role.OFFLINE:
                     continue  # its disk has failed, so its log can't be used for another topic
                 _log.warning(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +38,7 @@ from ottla_broker.store.api import (
     Watch,
     check_path,
 )
+from ottla_broker.tasks import in_pauses, unhurried
 
 _log = get_logger()
 
@@ -46,6 +47,9 @@ JOURNAL_NAME = "ottla-store.journal"
 # Compact the journal when it is larger than its nodes need by this factor, or this many bytes.
 _COMPACT_FACTOR = 3
 _COMPACT_MINIMUM = 4 * 1024 * 1024
+
+_PORTION = 2_000
+"""Operations that are worked on before others get their turn on the event loop."""
 
 # How many children a node has more after one of them has met with this.
 _STEPS = {EventKind.CREATED: 1, EventKind.DELETED: -1}
@@ -90,15 +94,20 @@ class _Draft:
     def child_count(self, path: str) -> int:
         return len(self._base_children.get(path, ())) + self._more.get(path, 0)
 
-    def apply(self, operations: Sequence[Operation]) -> list[Result]:
-        """Apply all operations to the draft, or none.
+    def apply(self, operations: Sequence[Operation]) -> Generator[None, None, list[Result]]:
+        """Apply all operations to the draft, or none. Yields after every ``_PORTION`` of them.
 
         Raises StoreError: the error of the first operation that fails.
         """
         self._undo.clear()
         events = len(self.events)
         try:
-            return [self._apply(operation) for operation in operations]
+            results = []
+            for done, operation in enumerate(operations, 1):
+                results.append(self._apply(operation))
+                if done % _PORTION == 0:
+                    yield
+            return results
         except StoreError:
             for path, known, node in reversed(self._undo):
                 if known:
@@ -293,11 +302,11 @@ class EmbeddedStore:
         await self.transaction([Delete(path, version)])
 
     async def transaction(self, operations: Sequence[Operation]) -> list[Result]:
+        async for operation in unhurried(operations, _PORTION):
+            check_path(operation)
         self._check_session()
         if self._failed is not None:
             raise StoreFailedError(self._failed)
-        for operation in operations:
-            check_path(operation)
         done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Transaction(operations, done))
         if self._writer is None:
@@ -320,12 +329,18 @@ class EmbeddedStore:
         ready: list[tuple[asyncio.Future[list[Result]], list[Result]]] = []
         for transaction in batch:
             try:
-                ready.append((transaction.done, draft.apply(transaction.operations)))
+                results, _ = await in_pauses(draft.apply(transaction.operations))
+                ready.append((transaction.done, results))
             except StoreError as error:
                 _fail(transaction.done, error)
         changes = draft.changes()
         if changes:
-            frame = journal.encode_frame(self._number + 1, journal.encode_changes(changes))
+            encoded = []
+            for at in range(0, len(changes), _PORTION):
+                if at:
+                    await asyncio.sleep(0)
+                encoded.append(journal.encode_changes(changes[at : at + _PORTION]))
+            frame = journal.encode_frame(self._number + 1, b"".join(encoded))
             failure = await self._append(frame)
             if failure is not None:
                 for done, _ in ready:

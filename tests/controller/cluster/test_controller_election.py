@@ -165,7 +165,7 @@ async def test_a_stale_controller_finds_out_from_the_brokers(cluster: FakeCluste
     async def tell() -> None:
         batch = active.new_batch()
         batch.update_metadata([2])
-        batch.send()
+        await batch.send()
 
     await active.events.do(tell, 60)
     await until(lambda: stale.moved == 1)

@@ -155,7 +155,7 @@ async def test_a_broker_that_does_not_respond_is_judged_unreachable(cluster: Fak
         for _ in range(channel.MOST_WAITING + 2):
             batch = active.new_batch()
             batch.update_metadata([2])
-            batch.send()
+            await batch.send()
 
     await active.events.do(tell, 60)
     await cluster.until_state("t", 0, lambda state: state.leader == 3)

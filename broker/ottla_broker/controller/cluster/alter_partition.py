@@ -11,11 +11,12 @@ from typing import Final
 
 from ottla_broker.controller.api import Partition
 from ottla_broker.controller.cluster.batch import NewBatch
-from ottla_broker.controller.cluster.context import Context, PartitionView
+from ottla_broker.controller.cluster.context import PORTION, Context, PartitionView
 from ottla_broker.controller.cluster.event_queue import Event, EventQueue
 from ottla_broker.controller.cluster.persistence import Persistence
 from ottla_broker.controller.cluster.reassignment import Reassignments
 from ottla_broker.store.keys import PartitionState
+from ottla_broker.tasks import unhurried
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -59,7 +60,7 @@ class AlterPartition:
                 found, unknown = context.topics.get(topic.topic_name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 found, unknown = context.topic_by_id(topic.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
-            for data in topic.partitions:
+            async for data in unhurried(topic.partitions, PORTION):
                 answer = ResponsePartitionData(partition_index=data.partition_index)
                 answered.partitions.append(answer)
                 if found is None:
@@ -76,14 +77,14 @@ class AlterPartition:
                     changes[partition] = verdict
         written = await self._persistence.write_states(changes)
         batch = self._new_batch()
-        for partition in changes:
+        async for partition in unhurried(changes, PORTION):
             if partition in written:
                 context.set_view(partition, written[partition])
                 _fill(answers[partition], written[partition])
             else:
                 answers[partition].error_code = ErrorCode.INVALID_UPDATE_VERSION
         batch.update_metadata(context.live_or_leaving(), written)
-        batch.send()
+        await batch.send()
         if len(written) < len(changes):
             self._events.post(self._refresh)
         if written and self._reassignments.any():

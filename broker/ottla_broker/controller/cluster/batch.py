@@ -10,18 +10,20 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ottla_broker.controller.api import Partition
-from ottla_broker.controller.cluster.channel import Channels, QueuedRequest
+from ottla_broker.controller.cluster.channel import Building, Channels, QueuedRequest
 from ottla_broker.controller.cluster.context import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
+    PORTION,
     Context,
     PartitionView,
     RegisteredBroker,
 )
 from ottla_broker.store.keys import Assignment
+from ottla_broker.tasks import unhurried
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
@@ -44,9 +46,6 @@ from ottla_protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from ottla_protocol.schema import ZERO_UUID
-
-if TYPE_CHECKING:
-    from ottla_protocol.schema import Message
 
 SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -159,10 +158,10 @@ class Batch:
         self._to_update.update(brokers)
         self._changed.update(dict.fromkeys(partitions))
 
-    def send(
+    async def send(
         self, *, on_leader_and_isr: OnResponse | None = None, on_stop_replica: OnResponse | None = None
     ) -> None:
-        """Send everything. The callbacks get each broker's response."""
+        """Send everything, with pauses for others if it is much. The callbacks get each broker's response."""
         context = self._context
 
         def led(broker: int, response: Any) -> None:
@@ -172,20 +171,31 @@ class Batch:
                 on_leader_and_isr(broker, response)
 
         for broker, wanted in sorted(self._states.items()):
-            states = [each for each in map(self._state, wanted, wanted.values()) if each is not None]
+            states = [
+                state
+                async for partition, is_new in unhurried(wanted.items(), PORTION)
+                if (state := self._state(partition, is_new)) is not None
+            ]
             if states:
                 leaders = self._addresses({each.view.state.leader for each in states})
                 self._send(
                     broker, ApiKey.LEADER_AND_ISR, partial(self._build_leader_and_isr, states, leaders), led
                 )
-        changed = [self._metadata(partition) for partition in self._changed if context.has(partition)]
+        changed = [
+            self._metadata(partition)
+            async for partition in unhurried(self._changed, PORTION)
+            if context.has(partition)
+        ]
         brokers = [context.brokers[broker] for broker in sorted(context.live_or_leaving())]
         for broker in sorted(self._to_update & context.live_or_leaving()):
             self._send(
                 broker, ApiKey.UPDATE_METADATA, partial(self._build_update_metadata, changed, brokers), None
             )
         for broker, to_stop in sorted(self._stopped.items()):
-            stopped = [_Stopped(each, self._stop_epoch(each), delete) for each, delete in to_stop.items()]
+            stopped = [
+                _Stopped(each, self._stop_epoch(each), delete)
+                async for each, delete in unhurried(to_stop.items(), PORTION)
+            ]
             self._send(
                 broker, ApiKey.STOP_REPLICA, partial(self._build_stop_replica, stopped), on_stop_replica
             )
@@ -194,7 +204,7 @@ class Batch:
         self,
         broker: int,
         key: ApiKey,
-        build: Callable[[int, int], Message],
+        build: Callable[[int, int], Building],
         on_response: OnResponse | None,
     ) -> None:
         """``build`` takes the broker's epoch and the version."""
@@ -246,7 +256,7 @@ class Batch:
 
     def _build_leader_and_isr(
         self, states: list[_State], leaders: list[LeaderAndIsrLiveLeader], broker_epoch: int, version: int
-    ) -> Message:
+    ) -> Building:
         request = LeaderAndIsrRequest(
             controller_id=self._controller_id,
             controller_epoch=self._context.epoch,
@@ -254,7 +264,9 @@ class Batch:
             live_leaders=leaders,
         )
         topics: dict[str, LeaderAndIsrTopicState] = {}
-        for (name, index), topic_id, view, assignment, is_new in states:
+        for done, ((name, index), topic_id, view, assignment, is_new) in enumerate(states, 1):
+            if done % PORTION == 0:
+                yield
             state = LeaderAndIsrPartitionState(
                 topic_name=name if version < 2 else "",
                 partition_index=index,
@@ -278,7 +290,7 @@ class Batch:
 
     def _build_update_metadata(
         self, changed: list[_Metadata], brokers: list[RegisteredBroker], broker_epoch: int, version: int
-    ) -> Message:
+    ) -> Building:
         request = UpdateMetadataRequest(
             controller_id=self._controller_id,
             controller_epoch=self._context.epoch,
@@ -286,7 +298,9 @@ class Batch:
             live_brokers=[_live_broker(broker, self._listener, version) for broker in brokers],
         )
         topics: dict[str, UpdateMetadataTopicState] = {}
-        for each in changed:
+        for done, each in enumerate(changed, 1):
+            if done % PORTION == 0:
+                yield
             name, index = each.partition
             if each.view is None and not each.deleting:
                 continue
@@ -310,7 +324,7 @@ class Batch:
         request.topic_states = list(topics.values())
         return request
 
-    def _build_stop_replica(self, stopped: list[_Stopped], broker_epoch: int, version: int) -> Message:
+    def _build_stop_replica(self, stopped: list[_Stopped], broker_epoch: int, version: int) -> Building:
         request = StopReplicaRequest(
             controller_id=self._controller_id,
             controller_epoch=self._context.epoch,
@@ -320,7 +334,9 @@ class Batch:
             # These versions delete all replicas or none; an event never needs both.
             request.delete_partitions = any(each.delete for each in stopped)
         topics: dict[str, StopReplicaTopicState] = {}
-        for (name, index), leader_epoch, delete in stopped:
+        for done, ((name, index), leader_epoch, delete) in enumerate(stopped, 1):
+            if done % PORTION == 0:
+                yield
             if version == 0:
                 request.ungrouped_partitions.append(
                     StopReplicaPartitionV0(topic_name=name, partition_index=index)

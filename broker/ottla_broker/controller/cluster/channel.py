@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
+from ottla_broker.tasks import in_pauses
 from ottla_protocol.errors import ErrorCode
+from ottla_protocol.exchange import Encoded
 
 if TYPE_CHECKING:
     from ottla_protocol.schema import Message
@@ -54,12 +56,17 @@ class Link(Protocol):
 
     def version_of(self, api_key: int) -> int: ...
 
-    def submit(self, request: Message, *, timeout: float, version: int | None = None) -> Awaitable[Any]: ...
+    def submit(
+        self, request: Message | Encoded, *, timeout: float, version: int | None = None
+    ) -> Awaitable[Any]: ...
 
     def close(self) -> None: ...
 
 
-Build = Callable[[int], "Message"]
+Building = Generator[None, None, "Message"]
+"""Builds a request, and yields after every few hundred of its partitions."""
+
+Build = Callable[[int], Building]
 """Builds a request in a version."""
 
 Connect = Callable[[int, float], Awaitable[Link]]
@@ -201,7 +208,7 @@ class Channel:
     async def _request(self, link: Link, queued: QueuedRequest) -> Any:
         """Repeat the request while the broker can't carry it out, as without ZooKeeper. Raises ConnectionError."""
         version = link.version_of(queued.api_key)
-        request = queued.build(version)
+        request = await _build(queued.build(version), version)
         rest, most = _RETRY_SECONDS
         for _ in range(_REPEATS):
             response = await link.submit(request, timeout=REQUEST_SECONDS, version=version)
@@ -214,12 +221,21 @@ class Channel:
             _log.warning(
                 "a broker could not carry out a request",
                 broker=self.broker_id,
-                request=type(request).__name__,
+                request=request.name if isinstance(request, Encoded) else type(request).__name__,
                 error=ErrorCode(response.error_code).name,
             )
             await self._clock.sleep(rest)
             rest = min(most, rest * 2)
         return response
+
+
+async def _build(building: Building, version: int) -> Message | Encoded:
+    """Build a request; a large one is also encoded, with pauses for others."""
+    request, pauses = await in_pauses(building)
+    if not pauses:
+        return request
+    parts, _ = await in_pauses(request.encode_in_slices(version))
+    return Encoded(request, version, parts)
 
 
 class Channels:

@@ -31,6 +31,7 @@ from ottla_broker.controller.producer_ids import ProducerIds
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.cache import MetadataCache, TopicInfo
 from ottla_broker.store.keys import Assignment, ProducerIdBlock
+from ottla_broker.tasks import unhurried
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.allocate_producer_ids import (
@@ -327,7 +328,7 @@ class ClusterController(ConfigAdmin):
 
         async def alter() -> dict[Partition, Outcome]:
             outcomes: dict[Partition, Outcome] = {}
-            for partition, replicas in wanted.items():
+            async for partition, replicas in unhurried(wanted.items()):
                 try:
                     await active.reassignments.begin(partition, replicas)
                     outcomes[partition] = Outcome()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla_broker.controller.api import Partition
 from ottla_broker.store.keys import Assignment, BrokerRegistration, PartitionState
@@ -13,6 +13,9 @@ NO_LEADER = -1
 LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2
 NO_EPOCH = -1
+
+PORTION: Final = 500
+"""Partitions that are dealt with before others get their turn on the event loop."""
 
 
 class RegisteredBroker(NamedTuple):

@@ -17,7 +17,7 @@ The topic is deleted when all its replicas are DONE. Until then no topic of that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, Any
 
 from ottla_broker.controller.api import Partition
 from ottla_broker.controller.cluster.batch import NewBatch
-from ottla_broker.controller.cluster.context import Context
+from ottla_broker.controller.cluster.context import PORTION, Context
 from ottla_broker.controller.cluster.event_queue import EventQueue
 from ottla_broker.controller.cluster.persistence import Persistence
 from ottla_broker.controller.cluster.reassignment import Reassignments
 from ottla_broker.controller.cluster.topics import Topics
 from ottla_broker.events import get_logger
 from ottla_broker.store.keys import DeleteTopicNode
+from ottla_broker.tasks import unhurried
 from ottla_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -144,16 +145,18 @@ class Deletion:
             self._stages[name] = {}
         partitions = ((name, index) for name in new for index in context.topics[name].assignments)
         batch.update_metadata(context.live_or_leaving(), partitions)
-        batch.send()
-        await self.resume()
+        await batch.send()
+        await self.resume(new)
 
-    async def resume(self) -> None:
-        """Delete the replicas whose broker is reachable now."""
+    async def resume(self, names: Sequence[str] | None = None) -> None:
+        """Delete the replicas whose broker is reachable now, of these topics or of all that are being deleted."""
         context, batch = self._context, self._new_batch()
         online = context.live_or_leaving()
-        for name in context.deleting:
+        wanted = list(context.deleting) if names is None else names
+        async for name in unhurried(wanted):
             stages = self._stages.setdefault(name, {})
-            for index, assignment in context.topics[name].assignments.items():
+            assignments = context.topics[name].assignments.items()
+            async for index, assignment in unhurried(assignments, PORTION):
                 for broker in assignment.replicas:
                     replica = ((name, index), broker)
                     if stages.get(replica) in (Stage.STARTED, Stage.DONE):
@@ -162,8 +165,8 @@ class Deletion:
                     if broker in online:
                         batch.stop_replica([broker], (name, index), delete=True)
         epochs = {broker: found.epoch for broker, found in context.brokers.items()}
-        batch.send(on_stop_replica=partial(self._on_response, epochs))
-        for name in list(context.deleting):
+        await batch.send(on_stop_replica=partial(self._on_response, epochs))
+        for name in wanted:
             await self._finish(name)
 
     def _step(self, replica: Replica, happened: Happened) -> None:
@@ -186,7 +189,7 @@ class Deletion:
                         touched.add(name)
         else:
             touched = {error.topic_name for error in response.partition_errors}
-            for error in response.partition_errors:
+            async for error in unhurried(response.partition_errors, PORTION):
                 done = error.error_code == ErrorCode.NONE
                 if not done:
                     _log.warning(

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.controller.api import Outcome, Partition
 from ottla_broker.controller.cluster.batch import NewBatch, Replies
-from ottla_broker.controller.cluster.context import Context
+from ottla_broker.controller.cluster.context import PORTION, Context
 from ottla_broker.controller.cluster.event_queue import EventQueue
 from ottla_broker.controller.cluster.leader_election import Elected, preferred, when_offline
 from ottla_broker.controller.cluster.partition_state_machine import Choose, PartitionStateMachine
 from ottla_broker.controller.cluster.reassignment import Reassignments
 from ottla_broker.events import get_logger
 from ottla_broker.store.keys import PartitionState
+from ottla_broker.tasks import unhurried
 from ottla_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class LeaderBalancer:
         if self._reassignments.any():
             return
         preferred_by: dict[int, list[Partition]] = {}
-        for partition in context.partitions():
+        async for partition in unhurried(list(context.partitions()), PORTION):
             if context.view(partition) is not None and not context.is_deleting(partition):
                 preferred_by.setdefault(context.replicas(partition)[0], []).append(partition)
         for broker, partitions in preferred_by.items():
@@ -104,7 +105,7 @@ class LeaderBalancer:
         changed = await self._states.elect(partitions, choose, batch)
         if replies is not None:
             replies.expect_leaders(self._context, changed)
-        batch.send(on_leader_and_isr=None if replies is None else replies.received)
+        await batch.send(on_leader_and_isr=None if replies is None else replies.received)
         return changed
 
     async def elect(
@@ -117,7 +118,7 @@ class LeaderBalancer:
         context = self._context
         results: dict[Partition, Outcome] = {}
         electable = []
-        for partition in partitions:
+        async for partition in unhurried(partitions, PORTION):
             if not context.has(partition):
                 results[partition] = Outcome(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
@@ -136,7 +137,7 @@ class LeaderBalancer:
             changed = await self._elect(electable, self._any_online, replies)
         else:
             changed = await self._elect_preferred(electable, replies)
-        for partition in electable:
+        async for partition in unhurried(electable, PORTION):
             results[partition] = Outcome() if partition in changed else self._failed(partition, unclean)
         return results
 
@@ -164,6 +165,6 @@ class LeaderBalancer:
             batch = self._new_batch()
             partitions = [each for each in self._context.partitions() if topic in (None, each[0])]
             await self._states.elect(partitions, self._states.offline, batch)
-            batch.send()
+            await batch.send()
 
         self._events.post(event)

@@ -10,13 +10,14 @@ from typing import Any
 from ottla_broker.controller.api import Partition
 from ottla_broker.controller.cluster.batch import Batch, NewBatch, Replies
 from ottla_broker.controller.cluster.channel import Channels
-from ottla_broker.controller.cluster.context import NO_LEADER, Context, RegisteredBroker
+from ottla_broker.controller.cluster.context import NO_LEADER, PORTION, Context, RegisteredBroker
 from ottla_broker.controller.cluster.event_queue import EventQueue
 from ottla_broker.controller.cluster.leader_election import Elected, when_shutting_down
 from ottla_broker.controller.cluster.partition_state_machine import PartitionStateMachine
 from ottla_broker.controller.cluster.persistence import Persistence
 from ottla_broker.events import get_logger
 from ottla_broker.store.keys import BrokerIdNode, PartitionState
+from ottla_broker.tasks import unhurried
 from ottla_protocol.errors import ErrorCode
 
 _log = get_logger()
@@ -54,11 +55,11 @@ class Members:
             self._channels.add(broker)
         # Leaders and followers need the others' addresses first.
         batch.update_metadata(context.live_or_leaving())
-        batch.send()
+        await batch.send()
         batch = self._new_batch()
         await self._settle(set(context.brokers), batch)
         batch.update_metadata(context.live_or_leaving(), context.partitions())
-        batch.send()
+        await batch.send()
 
     def _replace(self, brokers: dict[int, RegisteredBroker]) -> None:
         for broker in brokers.keys() - self._context.brokers.keys():
@@ -135,7 +136,7 @@ class Members:
         await self._states.elect(partitions, self._states.without(brokers), batch)
         # Also where nothing changed hands: clients need to know which replicas are offline.
         batch.update_metadata(self._context.live_or_leaving(), partitions)
-        batch.send()
+        await batch.send()
 
     async def _handle_new(self, moved: Collection[int] = ()) -> None:
         """Bring in new brokers, and those that are back; ``moved`` brokers have changed their addresses."""
@@ -145,14 +146,14 @@ class Members:
             return
         batch = self._new_batch()
         batch.update_metadata(new, context.partitions())
-        batch.send()
+        await batch.send()
         batch = self._new_batch()
         batch.update_metadata(context.live_or_leaving() - new)
-        batch.send()
+        await batch.send()
         if new:
             batch = self._new_batch()
             await self._settle(new, batch)
-            batch.send()
+            await batch.send()
         self._new.clear()
         if new:
             await self._on_new()
@@ -162,7 +163,7 @@ class Members:
         context, states = self._context, self._states
         new = [
             partition
-            for partition in context.partitions()
+            async for partition in unhurried(list(context.partitions()), PORTION)
             if context.view(partition) is None and not context.is_deleting(partition)
         ]
         await states.create(new, batch)
@@ -172,12 +173,12 @@ class Members:
         if dead:
             await states.elect(list(context.partitions_on(dead)), states.without(dead), batch)
         await states.elect(list(context.partitions()), states.offline, batch)
-        self._add_states(brokers, batch)
+        await self._add_states(brokers, batch)
 
-    def _add_states(self, brokers: Collection[int], batch: Batch) -> None:
+    async def _add_states(self, brokers: Collection[int], batch: Batch) -> None:
         """Add the states of all partitions on these brokers to a batch."""
         context = self._context
-        for partition in context.partitions_on(brokers):
+        async for partition in unhurried(list(context.partitions_on(brokers)), PORTION):
             if context.view(partition) is not None and not context.is_deleting(partition):
                 here = [each for each in context.replicas(partition) if each in brokers]
                 batch.leader_and_isr(here, partition)
@@ -218,8 +219,8 @@ class Members:
     async def check_log_dirs(self, broker: int) -> None:
         """Send a broker all its states again: the response says which replicas are in the failed folder."""
         batch = self._new_batch()
-        self._add_states([broker], batch)
-        batch.send()
+        await self._add_states([broker], batch)
+        await batch.send()
 
     async def leave(self, broker: int, epoch: int) -> tuple[list[Partition], Replies]:
         """Move leadership away from a broker that is about to stop, and remove it from the in-sync replicas.
@@ -234,20 +235,20 @@ class Members:
         batch, replies = self._new_batch(), Replies()
         here = [
             partition
-            for partition in context.partitions_on([broker])
+            async for partition in unhurried(list(context.partitions_on([broker])), PORTION)
             if len(context.replicas(partition)) > 1 and not context.is_deleting(partition)
         ]
         followed = [
             partition
-            for partition in here
+            async for partition in unhurried(here, PORTION)
             if context.view(partition) is not None and context.leader(partition) != broker
         ]
         _log.info("broker leaves", broker=broker, partitions=len(here))
         moved = await self._states.elect(here, self._without_leaving, batch)
-        for partition in followed:
+        async for partition in unhurried(followed, PORTION):
             batch.stop_replica([broker], partition, delete=False)
         replies.expect_leaders(context, moved)
-        batch.send(on_leader_and_isr=replies.received)
+        await batch.send(on_leader_and_isr=replies.received)
         return [each for each in here if context.leader(each) == broker], replies
 
     def _without_leaving(self, partition: Partition, state: PartitionState) -> Elected | None:

@@ -16,11 +16,12 @@ from typing import Final
 
 from ottla_broker.controller.api import Partition
 from ottla_broker.controller.cluster.batch import Batch
-from ottla_broker.controller.cluster.context import NO_LEADER, Context
+from ottla_broker.controller.cluster.context import NO_LEADER, PORTION, Context
 from ottla_broker.controller.cluster.leader_election import Elected, when_offline
 from ottla_broker.controller.cluster.persistence import ControllerMovedError, Persistence
 from ottla_broker.events import get_logger
 from ottla_broker.store.keys import PartitionState
+from ottla_broker.tasks import unhurried
 
 _log = get_logger()
 
@@ -45,7 +46,7 @@ class PartitionStateMachine:
         """Write the first states of new partitions; a partition without a live replica stays without one."""
         context = self._context
         states: dict[Partition, PartitionState] = {}
-        for partition in partitions:
+        async for partition in unhurried(partitions, PORTION):
             state = self.first_state(partition)
             if state is not None:
                 states[partition] = state
@@ -54,7 +55,7 @@ class PartitionStateMachine:
                     "a new partition has no live replica", partition=f"{partition[0]}-{partition[1]}"
                 )
         made = await self._persistence.create_states(states)
-        for partition, view in made.items():
+        async for partition, view in unhurried(made.items(), PORTION):
             context.set_view(partition, view)
             batch.leader_and_isr(context.replicas(partition), partition, is_new=True)
 
@@ -71,7 +72,7 @@ class PartitionStateMachine:
         changed: set[Partition] = set()
         for _ in range(_ATTEMPTS):
             states: dict[Partition, tuple[PartitionState, int]] = {}
-            for partition in left:
+            async for partition in unhurried(left, PORTION):
                 view = context.view(partition)
                 if view is None:
                     continue
@@ -87,7 +88,7 @@ class PartitionStateMachine:
             if not states:
                 return changed
             written = await self._persistence.write_states(states)
-            for partition, view in written.items():
+            async for partition, view in unhurried(written.items(), PORTION):
                 context.set_view(partition, view)
                 batch.leader_and_isr(context.replicas(partition), partition)
             changed |= written.keys()
@@ -108,7 +109,8 @@ class PartitionStateMachine:
         connection breaks first. Raises ControllerMovedError, StoreError.
         """
         context = self._context
-        for partition, view in (await self._persistence.read_states(list(partitions))).items():
+        found = await self._persistence.read_states(list(partitions))
+        async for partition, view in unhurried(found.items(), PORTION):
             if view.state.controller_epoch > context.epoch:
                 raise ControllerMovedError(
                     f"a partition was written by a controller of epoch {view.state.controller_epoch}"

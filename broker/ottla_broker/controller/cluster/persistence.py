@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Final, Protocol
 
 from ottla_broker.controller.api import Partition
-from ottla_broker.controller.cluster.context import Context, PartitionView, RegisteredBroker, Topic
+from ottla_broker.controller.cluster.context import PORTION, Context, PartitionView, RegisteredBroker, Topic
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import (
     BadVersionError,
@@ -40,6 +40,7 @@ from ottla_broker.store.keys import (
     TopicPartitionsNode,
     TopicPartitionStateNode,
 )
+from ottla_broker.tasks import unhurried
 
 _log = get_logger()
 
@@ -121,7 +122,8 @@ class Persistence:
         """The states that exist."""
         paths = [TopicPartitionStateNode.path(*partition) for partition in partitions]
         found: dict[Partition, PartitionView] = {}
-        for partition, path, node in zip(partitions, paths, await self._store.get_many(paths), strict=True):
+        nodes = await self._store.get_many(paths)
+        async for partition, path, node in unhurried(zip(partitions, paths, nodes, strict=True), PORTION):
             if node is None:
                 continue
             try:

@@ -151,7 +151,7 @@ class Reassignments:
         # An earlier move may have added replicas that this one doesn't want.
         unneeded = [broker for broker in before.replicas if broker not in wanted.replicas]
         batch.stop_replica(unneeded, partition, delete=True)
-        batch.send()
+        await batch.send()
 
     def _among(self, replicas: Sequence[int], *, always: bool) -> Choose:
         """Let only ``replicas`` lead and be in sync, in a new epoch. ``always``: even if none of them can lead."""
@@ -188,12 +188,12 @@ class Reassignments:
         changed = await self._states.elect([partition], self._among(wanted, always=False), batch)
         if partition not in changed:
             # None of the new replicas can lead now.
-            batch.send()
+            await batch.send()
             return
         try:
             await self._persistence.set_assignments(context.topics[name], {index: Assignment(list(wanted))})
         except BadVersionError:
-            batch.send()
+            await batch.send()
             await self._read_again(name)
             self._events.post(partial(self.resume, [partition]))
             return
@@ -202,4 +202,4 @@ class Reassignments:
         batch.leader_and_isr(wanted, partition)
         batch.stop_replica(removing, partition, delete=True)
         batch.update_metadata(context.live_or_leaving(), [partition])
-        batch.send()
+        await batch.send()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.controller.api import CreatedTopic, MorePartitions, NewTopic, Outcome, Partition
 from ottla_broker.controller.cluster.batch import NewBatch, Replies
-from ottla_broker.controller.cluster.context import Context, PartitionView, Topic
+from ottla_broker.controller.cluster.context import PORTION, Context, PartitionView, Topic
 from ottla_broker.controller.cluster.event_queue import EventQueue
 from ottla_broker.controller.cluster.partition_state_machine import PartitionStateMachine
 from ottla_broker.controller.cluster.persistence import ControllerMovedError, Persistence
@@ -25,6 +25,7 @@ from ottla_broker.controller.validation import (
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import BadVersionError, NodeExistsError, NoNodeError, SessionLostError, StoreError
 from ottla_broker.store.keys import Assignment, PartitionState, TopicNode
+from ottla_broker.tasks import unhurried
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -112,13 +113,14 @@ class Topics:
         ``replies`` will wait for the leaders' responses.
         """
         context, batch = self._context, self._new_batch()
-        await self._states.create([each for each in partitions if context.view(each) is None], batch)
-        for partition in partitions:
+        new = [each async for each in unhurried(partitions, PORTION) if context.view(each) is None]
+        await self._states.create(new, batch)
+        async for partition in unhurried(partitions, PORTION):
             if context.view(partition) is not None:
                 batch.leader_and_isr(context.replicas(partition), partition, is_new=True)
         if replies is not None:
             replies.expect_leaders(context, partitions)
-        batch.send(on_leader_and_isr=None if replies is None else replies.received)
+        await batch.send(on_leader_and_isr=None if replies is None else replies.received)
 
     async def read_again(self, name: str) -> None:
         """Read a topic's node, which another process may have changed."""
@@ -157,7 +159,7 @@ class Topics:
         batch = self._new_batch()
         alive = [each for each in self._context.partitions() if not self._context.is_deleting(each)]
         await self._states.refresh(alive, batch)
-        batch.send()
+        await batch.send()
         await self._reassignments.resume()
 
     async def create(
@@ -169,7 +171,7 @@ class Topics:
         names: set[str] = set()
         taken = Collisions(self._context.topics)
         count = 0
-        for at, topic in enumerate(topics):
+        async for at, topic in unhurried(enumerate(topics)):
             try:
                 plan = self._plan(topic, names, taken, random)
                 check_batch_size(count + len(plan.topic.assignments))
@@ -189,14 +191,16 @@ class Topics:
                 async with gate:
                     return await self._make(plan)
 
-            failures = await asyncio.gather(*map(one, planned.values()))
+            plans, failures = list(planned.values()), list[KafkaError | None]()
+            for start in range(0, len(plans), PORTION):
+                failures += await asyncio.gather(*map(one, plans[start : start + PORTION]))
             made: list[_Planned] = []
             for (at, plan), failure in zip(planned.items(), failures, strict=True):
                 if failure is None:
                     made.append(plan)
                 else:
                     outcomes[at] = CreatedTopic(failure.code, failure.message, name=plan.topic.name)
-            for plan in made:
+            async for plan in unhurried(made):
                 _log.info("topic created", topic=plan.topic.name, partitions=len(plan.topic.assignments))
                 self._watch_one(plan.topic.name)
                 self._context.add_topic(plan.topic)
@@ -243,8 +247,9 @@ class Topics:
         """Write a topic and the first of its partitions' states. Returns the error if that fails."""
         topic = plan.topic
         states: dict[Partition, PartitionState] = {}
+        live = self._context.live()
         for index, assignment in topic.assignments.items():
-            able = [each for each in assignment.replicas if each in self._context.live()]
+            able = [each for each in assignment.replicas if each in live]
             if able:
                 states[topic.name, index] = PartitionState(able[0], 0, able, self._context.epoch)
         try:

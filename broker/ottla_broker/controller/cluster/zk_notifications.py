@@ -87,7 +87,7 @@ class ZkNotifications:
                 self._context.set_view(partition, view)
             batch = self._new_batch()
             batch.update_metadata(self._context.live_or_leaving(), known)
-            batch.send()
+            await batch.send()
             await self._reassignments.resume(known)
         await self._remove(paths)
 
