@@ -139,6 +139,7 @@ class Broker:
             producer_id_expiration_ms=config.producer_id_expiration_ms,
             intervals=_intervals(config),
         )
+        self.logs.environment.max_producers = config.max_producers_per_partition
         self._tls: TlsListeners | None = None
         self._oauth: OAuthListeners | None = None
         self._login_secret = b""

@@ -332,3 +332,29 @@ def test_a_marker_that_another_leader_has_written_makes_connections_old(open_log
     log.append_as_follower(marker)
     assert not log.producers.hear_marker(7, 0, 9)
     assert log.producers.hear_marker(7, 0, 11)
+
+
+def test_the_oldest_of_too_many_producers_are_forgotten(open_log: OpenLog) -> None:
+    log = open_log()
+    log.environment.max_producers = 100
+    for producer_id in range(100):
+        send(log, 0, producer_id=producer_id)
+    # The first ones are not the oldest any longer.
+    for producer_id in range(20):
+        send(log, 1, producer_id=producer_id)
+    send(log, 0, producer_id=100)
+    known = set(log.producers.producers)
+    assert known == {*range(20), *range(30, 101)}
+    assert send(log, 1, producer_id=0).duplicate
+    assert send(log, 2, producer_id=0).first_offset == 121
+    assert send(log, 1, producer_id=25).first_offset == 122, "an unknown producer may begin anywhere"
+
+
+def test_a_producer_with_an_open_transaction_is_not_forgotten(open_log: OpenLog) -> None:
+    log = open_log()
+    log.environment.max_producers = 100
+    log.append_as_follower(batch(1, producer_id=0, epoch=0, sequence=0, attributes=0x10))
+    for producer_id in range(1, 120):
+        send(log, 0, producer_id=producer_id)
+    assert 0 in log.producers.producers
+    assert len(log.producers.producers) <= 100

@@ -14,6 +14,7 @@ from ottla_broker.config.cluster_keys import ClusterKeys
 from ottla_broker.config.delegation_keys import DelegationTokenKeys
 from ottla_broker.config.environment import PREFIX, read_environment
 from ottla_broker.config.group_keys import GroupKeys, check_consumer_times
+from ottla_broker.config.limit_keys import LimitKeys
 from ottla_broker.config.listener_settings import PREFIX as LISTENER_PREFIX
 from ottla_broker.config.listener_settings import full_name, listener_setting
 from ottla_broker.config.listener_settings import unknown as unknown_of_listener
@@ -80,6 +81,7 @@ class BrokerConfig(
     TransactionKeys,
     AuthorizationKeys,
     QuotaKeys,
+    LimitKeys,
     ClusterKeys,
     MetricsKeys,
     PushKeys,

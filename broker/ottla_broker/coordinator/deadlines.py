@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from ottla_broker.clock import Clock, TimerHandle
@@ -23,6 +23,8 @@ _LATE_SECONDS: Final = 1.0
 """A timer that is this late means that the process was frozen; a busy process is a little late, too."""
 _GRACE_SECONDS: Final = 1.0
 """Enough to read what clients have sent meanwhile."""
+_MOST_CLEARED: Final = 1_000
+"""Entries of removed deadlines that may stay in the heap whatever its size."""
 
 
 @dataclass(eq=False, slots=True)
@@ -41,15 +43,21 @@ class Deadlines:
     ``missed(item)`` is called for each object whose deadline has passed; the object has none by then.
     """
 
-    __slots__ = ("_clock", "_count", "_heap", "_missed", "_timer", "_timer_at")
+    __slots__ = ("_cleared", "_clock", "_count", "_heap", "_missed", "_timer", "_timer_at")
 
     def __init__(self, clock: Clock, missed: Callable[[Deadline], None]) -> None:
         self._clock = clock
         self._missed = missed
         self._heap: list[tuple[float, int, Deadline]] = []
         self._count = 0
+        # Deadlines removed since the heap was tidied.
+        self._cleared = 0
         self._timer: TimerHandle | None = None
         self._timer_at = NEVER
+
+    def __len__(self) -> int:
+        """The entries of the heap."""
+        return len(self._heap)
 
     def set(self, item: Deadline, seconds: float) -> None:
         """Set the deadline to ``seconds`` from now, whatever it was."""
@@ -59,8 +67,27 @@ class Deadlines:
             self._queue(item, at)
 
     def clear(self, item: Deadline) -> None:
-        """Remove the deadline; its heap entry is dropped when its time comes."""
-        item.deadline = NEVER
+        """Remove the deadline; its heap entry is dropped later."""
+        if item.deadline != NEVER:
+            item.deadline = NEVER
+            self._cleared += 1
+            if self._cleared > _MOST_CLEARED and 2 * self._cleared > len(self._heap):
+                self._tidy()
+
+    def _tidy(self) -> None:
+        """Drop the entries of objects without a deadline, which would stay until their time comes."""
+        kept = []
+        for entry in self._heap:
+            at, _, item = entry
+            if item.queued_for != at:
+                continue
+            if item.deadline == NEVER:
+                item.queued_for = NEVER
+            else:
+                kept.append(entry)
+        heapify(kept)
+        self._heap[:] = kept
+        self._cleared = 0
 
     def close(self) -> None:
         """Drop all deadlines."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ottla_broker.clock import Clock, TimerHandle
+from ottla_broker.events import get_logger
+
+_log = get_logger()
 
 SLICE_SECONDS = 0.004
 """How long one slice may take; it ends after the step that exceeds it."""
@@ -49,3 +52,30 @@ class TimeSlicedTask:
         if self._timer is not None:
             self._timer = None
             self._finished(error)
+
+
+class Sweeps:
+    """The time-sliced tasks of one owner, which end with it. Owned by the loop thread."""
+
+    def __init__(self, clock: Clock, failed: str) -> None:
+        """``failed``: what is logged when one of them raises."""
+        self._clock = clock
+        self._failed = failed
+        self._running: set[TimeSlicedTask] = set()
+
+    def start(self, steps: Iterator[None], what: str) -> None:
+        """Run the steps; ``what`` they do is for the log."""
+
+        def finished(error: Exception | None) -> None:
+            self._running.discard(sweep)
+            if error is not None:
+                _log.error(self._failed, what=what, reason=repr(error))
+
+        sweep = TimeSlicedTask(self._clock, steps, finished)
+        self._running.add(sweep)
+
+    def close(self) -> None:
+        """Stop all."""
+        for sweep in self._running:
+            sweep.cancel()
+        self._running.clear()

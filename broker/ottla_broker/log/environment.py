@@ -34,6 +34,7 @@ class LogEnvironment:
     Attributes:
         monotonic: the time by which connections are dated; see :mod:`.producer_state`.
         later: ``later(delay_ms, function)`` runs a function on a thread after a delay; it may touch only files.
+        max_producers: ``max.producers.per.partition``.
         verifies_transactions: ``transaction.partition.verification.enable``: a producer's first batch in a transaction
             needs the coordinator's word.
         on_removal: calls a function on a thread for a log whose end was removed, and then, where the last argument is
@@ -45,6 +46,7 @@ class LogEnvironment:
     now_ms: Callable[[], int]
     random: Random
     producer_id_expiration_ms: int = _DAY_MS
+    max_producers: int = 20_000
     verifies_transactions: bool = False
     flusher: Flusher | None = None
     monotonic: Callable[[], float] = no_time

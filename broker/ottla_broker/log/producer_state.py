@@ -36,6 +36,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -356,6 +357,7 @@ class ProducerStates:
         epoch = header.producer_epoch
         entry = self.producers.get(producer_id)
         if entry is None:
+            self._make_room()
             entry = self.producers[producer_id] = ProducerEntry(producer_id, epoch)
         elif entry.epoch != epoch:
             entry.epoch = epoch
@@ -371,6 +373,26 @@ class ProducerStates:
                 self.unstable.begin(first_offset, producer_id)
             if self.verifications:
                 self.verifications.end(producer_id)
+
+    def _make_room(self) -> None:
+        """Forget the producers that wrote longest ago if there are too many: each takes some 600 bytes."""
+        most = self._environment.max_producers
+        if len(self.producers) < most:
+            return
+        idle = [
+            (entry.batches[-1].last_offset if entry.batches else -1, producer_id)
+            for producer_id, entry in self.producers.items()
+            if entry.txn_first_offset < 0
+        ]
+        oldest = nsmallest(most // 10, idle)
+        for _, producer_id in oldest:
+            del self.producers[producer_id]
+        _log.warning(
+            "more producers than max.producers.per.partition: the oldest are forgotten",
+            partition=self._name,
+            forgotten=len(oldest),
+            left=len(self.producers),
+        )
 
     def replay(
         self, header: BatchHeader, batch: memoryview, marker: ControlRecord | None = None
@@ -405,6 +427,7 @@ class ProducerStates:
             return None  # Not the end of a transaction.
         entry = self.producers.get(header.producer_id)
         if entry is None:
+            self._make_room()
             entry = self.producers[header.producer_id] = ProducerEntry(header.producer_id)
         if entry.epoch != header.producer_epoch:
             entry.epoch = header.producer_epoch

@@ -7,14 +7,14 @@ about one that is being loaded, get an error that says so. A group is of one kin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import CommitItem, Commits, Fetched
-from ottla_broker.coordinator.group.group import PROTOCOL_TYPE, Group, join_error, sync_error
+from ottla_broker.coordinator.group.group import PROTOCOL_TYPE, Group, join_error, metadata_bytes, sync_error
 from ottla_broker.coordinator.group.group_shard import AnyGroup, GroupLife, GroupShard
 from ottla_broker.coordinator.group.member import JoinReply, Member, SyncReply
 from ottla_broker.coordinator.group.member_ids import random_uuid
@@ -39,8 +39,9 @@ from ottla_broker.coordinator.group.share.groups import (
     check,
 )
 from ottla_broker.coordinator.group.states import GroupState
+from ottla_broker.coordinator.refusals import Refusals
 from ottla_broker.coordinator.shard import Shard, ShardHost
-from ottla_broker.coordinator.time_sliced_task import TimeSlicedTask
+from ottla_broker.coordinator.time_sliced_task import Sweeps
 from ottla_broker.events import get_logger
 from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 _log = get_logger()
 
 
+_SMALL_METADATA = 16 * 1024
+"""Bytes of metadata of a member that are never refused: real consumers state less than a kilobyte."""
 CLASSIC_TYPE = "classic"
 """The type of classic groups in ListGroups (KIP-848)."""
 
@@ -129,7 +132,8 @@ class GroupCoordinator:
         self.partition_for = self._host.partition_for
         self._active = False
         self._expiry_timer: TimerHandle | None = None
-        self._sweeps: set[TimeSlicedTask] = set()
+        self._sweeps = Sweeps(clock, "sweep over committed offsets failed")
+        self._refusals = Refusals(clock)
 
     # Life
 
@@ -144,9 +148,7 @@ class GroupCoordinator:
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
             self._expiry_timer = None
-        for sweep in self._sweeps:
-            sweep.cancel()
-        self._sweeps.clear()
+        self._sweeps.close()
         self._host.close()
         self._shards.clear()
         self._rebalancer.deadlines.close()
@@ -157,7 +159,7 @@ class GroupCoordinator:
     def on_partitions_deleted(self, topic: str, partitions: Sequence[int]) -> None:
         """Partitions of a topic are deleted: remove the offsets committed for them."""
         groups = list(self._groups.values())
-        self._sweep(self._commits.forget_topic(groups, topic, frozenset(partitions)), "deleted topic")
+        self._sweeps.start(self._commits.forget_topic(groups, topic, frozenset(partitions)), "deleted topic")
 
     def complete_transaction(
         self, partition_indexes: Iterable[int], producer_id: int, committed: bool
@@ -246,10 +248,47 @@ class GroupCoordinator:
             <= self._settings.max_session_timeout_ms
         ):
             reply(join_error(request.member_id, codes.INVALID_SESSION_TIMEOUT))
+        elif self._refuses_member(group, request):
+            reply(join_error(request.member_id, codes.GROUP_MAX_SIZE_REACHED))
         elif isinstance(group, ConsumerGroup):
             self._join_consumer_group(group, shard, request, reply)
         else:
             self._membership.join(group_id, group, shard, request, reply)
+
+    def _refuses_group(self, group: AnyGroup | None) -> bool:
+        """Whether a group that isn't there yet would be one too many; that is logged."""
+        most = self._settings.max_groups
+        count = len(self._groups) + (0 if self.shares is None else len(self.shares.groups))
+        if group is not None or count < most:
+            return False
+        self._refusals.log("group refused: there are as many as max.groups allows", most)
+        return True
+
+    def _check_room(self, group: AnyGroup | None) -> None:
+        """Raise KafkaError if a group that isn't there yet would be one too many."""
+        if self._refuses_group(group):
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"This broker has {self._settings.max_groups} groups, the most that max.groups allows.",
+            )
+
+    def _refuses_member(self, group: AnyGroup | None, request: JoinRequest) -> bool:
+        """Whether a member would make its group, or the metadata of all groups, exceed a limit; that is logged."""
+        if group is None and not request.member_id and self._refuses_group(group):
+            return True
+        size = metadata_bytes(request.protocols)
+        if size <= _SMALL_METADATA:
+            return False
+        most = self._settings.max_metadata_bytes
+        classic = [each for each in self._groups.values() if isinstance(each, Group)]
+        known = group.members.get(request.member_id) if isinstance(group, Group) else None
+        before = 0 if known is None else metadata_bytes(known.protocols)
+        if sum(each.metadata_bytes for each in classic) - before + size <= most:
+            return False
+        self._refusals.log(
+            "member refused: groups have as much metadata as max.group.metadata.bytes allows", most
+        )
+        return True
 
     def _join_consumer_group(
         self, group: ConsumerGroup, shard: GroupShard, request: JoinRequest, reply: JoinReply
@@ -326,9 +365,12 @@ class GroupCoordinator:
             reply(HeartbeatAnswer(request.member_id, request.epoch, error=wrong))
             return
         error, group, shard = self._find(group_id)
-        if shard is None:
-            failure = KafkaError(ErrorCode(error))
-            reply(HeartbeatAnswer(request.member_id, request.epoch, error=failure))
+        try:
+            if shard is None:
+                raise KafkaError(ErrorCode(error))
+            self._check_room(group)
+        except KafkaError as refused:
+            reply(HeartbeatAnswer(request.member_id, request.epoch, error=refused))
         else:
             self._modern.heartbeat(group_id, group, shard.shard, request, reply)
 
@@ -352,6 +394,7 @@ class GroupCoordinator:
                     raise KafkaError(ErrorCode(error))
                 if group is not None:
                     raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+                self._check_room(None)
                 shard = group_shard.shard
         except KafkaError as refused:
             reply(ShareHeartbeatAnswer(request.member_id, request.epoch, error=refused))
@@ -388,6 +431,8 @@ class GroupCoordinator:
         error, group, shard = self._find(group_id, may_be_unnamed=True)
         if shard is None:
             reply([error] * len(items))
+        elif self._refuses_group(group):
+            reply([codes.GROUP_MAX_SIZE_REACHED] * len(items))
         else:
             self._commits.commit(
                 group_id, group, shard, member_id, instance_id, generation, items, reply, version
@@ -430,6 +475,8 @@ class GroupCoordinator:
         error, group, shard = self._find(group_id)
         if shard is None:
             reply([error] * len(items))
+        elif self._refuses_group(group):
+            reply([codes.GROUP_MAX_SIZE_REACHED] * len(items))
         else:
             self._commits.commit_transactional(
                 group_id, group, shard, producer, member_id, instance_id, generation, items, reply, guard
@@ -598,17 +645,8 @@ class GroupCoordinator:
         )
 
     def _expire(self) -> None:
-        self._sweep(self._commits.expire(list(self._groups.values())), "expiry")
+        self._sweeps.start(self._commits.expire(list(self._groups.values())), "expiry")
         self._plan_expiry()
-
-    def _sweep(self, steps: Iterator[None], what: str) -> None:
-        def finished(error: Exception | None) -> None:
-            self._sweeps.discard(sweep)
-            if error is not None:
-                _log.error("sweep over committed offsets failed", what=what, reason=repr(error))
-
-        sweep = TimeSlicedTask(self._clock, steps, finished)
-        self._sweeps.add(sweep)
 
 
 def _share_listing(group: ShareGroup) -> GroupListing:

@@ -42,6 +42,7 @@ class Group(GroupStateMachine):
         shard: the partition of ``__consumer_offsets`` that the group is written to.
         static_members: member ids by group.instance.id (KIP-345).
         pending: member ids given out but not in use yet (KIP-394).
+        metadata_bytes: of all members, for all protocols that they support.
         pending_sync: members of this generation whose SyncGroup has not come.
         subscribed: topics that the members consume; None where that is unknown.
         initial_delay: the first rebalance is prepared, which waits its time even when everyone has joined.
@@ -69,6 +70,7 @@ class Group(GroupStateMachine):
         self.pending_sync: set[str] = set()
         self.awaiting_join = 0
         self.supported: Counter[str] = Counter()
+        self.metadata_bytes = 0
         self.subscribed: frozenset[str] | None = None
         self.new_member_added = False
         self.initial_delay = False
@@ -215,6 +217,7 @@ class Group(GroupStateMachine):
 
     def _count_protocols(self, protocols: Protocols, by: int) -> None:
         supported = self.supported
+        self.metadata_bytes += by * metadata_bytes(protocols)
         for name, _ in protocols:
             supported[name] += by
             if not supported[name]:
@@ -444,6 +447,11 @@ def subscribed_topics(metadata: bytes) -> Sequence[str]:
 
 def _commit_time(committed: Committed) -> int:
     return committed.commit_ms
+
+
+def metadata_bytes(protocols: Protocols) -> int:
+    """What a member states for the protocols that it supports, in bytes."""
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
 
 
 def join_error(member_id: str, code: int) -> JoinGroupResponse:

@@ -10,6 +10,7 @@ be no one left to wait for (a member joins, leaves or is lost) ends with :meth:`
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 
 from ottla_broker.clock import Clock
@@ -41,6 +42,8 @@ class Rebalancer:
         self._groups = groups
         self.now_ms = clock.now_ms
         self.deadlines = Deadlines(clock, self._missed)
+        # Member ids, oldest first; most of them are in use, or no longer known.
+        self._given_out: deque[PendingMember] = deque()
 
     # Sessions
 
@@ -75,8 +78,17 @@ class Rebalancer:
         self.maybe_prepare(group, reason)
 
     def add_pending(self, group: Group, member_id: str, session_timeout_ms: int) -> None:
-        """Remember a member id that is given out, for a session timeout."""
-        self.deadlines.set(group.add_pending(member_id), session_timeout_ms / 1000)
+        """Remember a member id that is given out, for a session timeout; the oldest of too many is dropped."""
+        while len(self._given_out) >= self._settings.max_pending_members:
+            oldest = self._given_out.popleft()
+            of_oldest = self._groups.get(oldest.group_id)
+            if isinstance(of_oldest, Group) and of_oldest.pending.get(oldest.member_id) is oldest:
+                of_oldest.remove(oldest.member_id)
+                self.deadlines.clear(oldest)
+                self.check_join(of_oldest)
+        pending = group.add_pending(member_id)
+        self._given_out.append(pending)
+        self.deadlines.set(pending, session_timeout_ms / 1000)
 
     def expel(self, group: Group, member: Member, reason: str) -> None:
         """Remove a member, and begin or continue the rebalance that follows."""

@@ -24,6 +24,9 @@ class GroupSettings(NamedTuple):
     commit_timeout_ms: int = 5_000
     codec: int = 0
     """The codec of record batches: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+    max_groups: int = 100_000
+    max_pending_members: int = 20_000
+    max_metadata_bytes: int = 256 * 1024 * 1024
     topic_partitions: int = 50
     consumer: ConsumerGroupSettings = ConsumerGroupSettings()
     """Of groups of the consumer protocol."""
@@ -41,6 +44,9 @@ class GroupSettings(NamedTuple):
             commit_timeout_ms=config.offsets_commit_timeout_ms,
             codec=config.offsets_topic_compression_codec,
             topic_partitions=config.offsets_topic_num_partitions,
+            max_groups=config.max_groups,
+            max_pending_members=config.max_pending_members,
+            max_metadata_bytes=config.max_group_metadata_bytes,
             consumer=ConsumerGroupSettings(
                 session_timeout_ms=config.group_consumer_session_timeout_ms,
                 heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.coordinator import codes
+from ottla_broker.coordinator.refusals import Refusals
 from ottla_broker.coordinator.shard import Shard, ShardHost
-from ottla_broker.coordinator.time_sliced_task import TimeSlicedTask
+from ottla_broker.coordinator.time_sliced_task import Sweeps
 from ottla_broker.coordinator.transaction.markers import DeliverMarkers, LeaderOf, MarkerJob, MarkerSender
 from ottla_broker.coordinator.transaction.metadata import Producer, TopicPartition, TransactionMetadata
 from ottla_broker.coordinator.transaction.settings import TransactionSettings
@@ -108,7 +109,8 @@ class TransactionCoordinator:
         self._catch_up = catch_up
         self._active = False
         self._timers: dict[str, TimerHandle] = {}
-        self._sweeps: set[TimeSlicedTask] = set()
+        self._sweeps = Sweeps(clock, "a sweep over transactions failed")
+        self._refusals = Refusals(clock)
 
     # Life
 
@@ -124,9 +126,7 @@ class TransactionCoordinator:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        for sweep in self._sweeps:
-            sweep.cancel()
-        self._sweeps.clear()
+        self._sweeps.close()
         self._host.close()
         self._shards.clear()
 
@@ -134,19 +134,10 @@ class TransactionCoordinator:
         name = steps.__name__
 
         def due() -> None:
-            self._sweep(steps(), name)
+            self._sweeps.start(steps(), name)
             self._every(interval_ms, steps)
 
         self._timers[name] = self._clock.call_later(interval_ms / 1000, due)
-
-    def _sweep(self, steps: Iterator[None], name: str) -> None:
-        def finished(error: Exception | None) -> None:
-            self._sweeps.discard(sweep)
-            if error is not None:
-                _log.error("a sweep over transactions failed", what=name, reason=repr(error))
-
-        sweep = TimeSlicedTask(self._clock, steps, finished)
-        self._sweeps.add(sweep)
 
     def _make_shard(self, shard: Shard) -> TransactionShard:
         made = self._shards[shard.index] = TransactionShard(shard, self._clock, self._resume)
@@ -176,6 +167,17 @@ class TransactionCoordinator:
             return error, None, None
         shard = self._shards[found.index]
         return codes.NONE, shard, shard.transactions.get(transactional_id)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether a further transactional id is refused, which is logged."""
+        most = self._settings.max_ids
+        if sum(len(shard.transactions) for shard in self._shards.values()) < most:
+            return False
+        self._refusals.log(
+            "transactional id refused: there are as many as max.transactional.ids allows", most
+        )
+        return True
 
     def _find_producer(
         self, transactional_id: str, producer: Producer
@@ -245,6 +247,9 @@ class TransactionCoordinator:
 
         now_ms = self._clock.now_ms()
         if transaction is None:
+            if self._is_full:
+                reply(InitResult(codes.POLICY_VIOLATION))
+                return
             if new_id is None:
                 draw_first()
                 return

@@ -18,6 +18,7 @@ class TransactionSettings(NamedTuple):
     expiry_interval_ms: int = 3_600_000
     """Time between two checks for ids that are no longer used."""
     topic_partitions: int = 50
+    max_ids: int = 250_000
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> TransactionSettings:
@@ -27,4 +28,5 @@ class TransactionSettings(NamedTuple):
             abort_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
             expiry_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
             topic_partitions=config.transaction_state_log_num_partitions,
+            max_ids=config.max_transactional_ids,
         )

@@ -1,0 +1,48 @@
+"""Keys that limit what clients may have a broker remember. They are Ottla's own: Kafka has no such limits."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla_broker.config.model import at_least, integer, long
+
+_OWN: Final = "Kafka has no such key, and no limit."
+
+
+class LimitKeys:
+    """What clients may have the broker remember."""
+
+    max_groups = integer(
+        100_000,
+        "The most groups of a broker. A client that would create a further one gets GROUP_MAX_SIZE_REACHED.",
+        at_least(1),
+        note=_OWN,
+    )
+    max_pending_members = integer(
+        20_000,
+        "The most member ids that a broker has given out and that no member uses yet (KIP-394). For a further one the"
+        " oldest is dropped.",
+        at_least(1),
+        note=_OWN,
+    )
+    max_group_metadata_bytes = long(
+        256 * 1024 * 1024,
+        "The most bytes of metadata that the members of all classic groups of a broker may state. A member that would"
+        " exceed it with more than 16 KiB of its own gets GROUP_MAX_SIZE_REACHED.",
+        at_least(1),
+        note=_OWN,
+    )
+    max_transactional_ids = integer(
+        250_000,
+        "The most transactional ids of a broker. A producer with a further one gets POLICY_VIOLATION, until ids expire:"
+        " `transactional.id.expiration.ms`.",
+        at_least(1),
+        note=_OWN,
+    )
+    max_producers_per_partition = integer(
+        20_000,
+        "The most idempotent producers that a partition remembers. For a further one it forgets the tenth of them that"
+        " wrote longest ago and have no open transaction: a batch that one of those sends again may be appended twice.",
+        at_least(100),
+        note=_OWN,
+    )
