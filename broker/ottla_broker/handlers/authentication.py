@@ -27,6 +27,7 @@ from ottla_broker.network.service import ClientConnection, Parts, Principal, Rep
 from ottla_protocol.api_keys import ApiKey, api_name
 from ottla_protocol.errors import ErrorCode, ProtocolError
 from ottla_protocol.header import RequestHeader, parse_request_header, response_header_is_flexible
+from ottla_protocol.messages.api_versions import ApiVersionsRequest
 from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla_protocol.sasl.mechanism import SaslError, SaslServer
@@ -139,6 +140,7 @@ class AuthenticatingService:
             raise CloseConnection(f"{api_name(key)} came from a client that has not authenticated")
         connection.client_id = header.client_id
         if key == ApiKey.API_VERSIONS:
+            self._check(header, frame, position)
             return self._inner.handle(connection, frame)
         first, last = HANDSHAKE_VERSIONS if key == ApiKey.SASL_HANDSHAKE else AUTHENTICATE_VERSIONS
         if not first <= version <= last:
@@ -153,6 +155,15 @@ class AuthenticatingService:
         except ProtocolError as error:
             raise CloseConnection(f"{api_name(key)} version {version} can't be read: {error}") from error
         return self._authenticate(connection, session, header, message)
+
+    def _check(self, header: RequestHeader, frame: memoryview, position: int) -> None:
+        """Refuse a stranger's ApiVersions that is larger than any client's. Raises CloseConnection."""
+        try:
+            if not 0 <= header.api_version <= ApiVersionsRequest.VERSIONS[1]:
+                return  # it is answered without being read (KIP-511)
+            ApiVersionsRequest.decode_counted(frame, header.api_version, position, _MEMORY)
+        except ProtocolError as error:
+            raise CloseConnection(f"ApiVersions can't be read: {error}") from error
 
     def _choose(
         self, connection: ClientConnection, session: Session, header: RequestHeader, name: str

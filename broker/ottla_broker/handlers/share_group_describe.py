@@ -6,6 +6,7 @@ from ottla_broker.coordinator.group.modern.topics import TopicsView
 from ottla_broker.coordinator.group.share.assignor import ASSIGNOR
 from ottla_broker.coordinator.group.share.group import ShareMember
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
+from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.share_group_describe import (
@@ -18,13 +19,16 @@ from ottla_protocol.messages.share_group_describe import (
 )
 
 
-def handle(ctx: RequestContext, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
-    return ShareGroupDescribeResponse(
-        groups=[
-            _describe(ctx, group_id, request.include_authorized_operations)
-            for group_id in dict.fromkeys(request.group_ids)
-        ]
-    )
+def steps(ctx: RequestContext, request: ShareGroupDescribeRequest) -> Steps[ShareGroupDescribeResponse]:
+    groups = []
+    for group_id in dict.fromkeys(request.group_ids):
+        described = _describe(ctx, group_id, request.include_authorized_operations)
+        groups.append(described)
+        yield 5 + 5 * len(described.members)
+    return ShareGroupDescribeResponse(groups=groups)
+
+
+handle = whole(steps)
 
 
 def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> DescribedGroup:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from ottla_broker.controller.delegation_tokens import DelegationTokens
 from ottla_broker.handlers.authentication import Session
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.network.service import ANONYMOUS
+from ottla_broker.store.api import StoreError
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 
@@ -26,6 +29,21 @@ def tokens_of(ctx: RequestContext) -> DelegationTokens:
     if ctx.services.tokens is None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     return ctx.services.tokens
+
+
+async def changed(
+    ctx: RequestContext, change: Callable[[DelegationTokens, str], Awaitable[int]]
+) -> tuple[ErrorCode, int]:
+    """Change when a token expires. Returns the error code, and when it does in milliseconds since the epoch or -1.
+
+    ``change`` gets the tokens and the client's principal.
+    """
+    try:
+        return ErrorCode.NONE, await change(tokens_of(ctx), principal_of(ctx))
+    except KafkaError as error:
+        return error.code, -1
+    except StoreError:
+        return ErrorCode.KAFKA_STORAGE_ERROR, -1
 
 
 def principal_of(ctx: RequestContext) -> str:
