@@ -163,7 +163,7 @@ def _run_ephemeral(
         except OSError as error:
             if ready_file is None or error.filename is None:
                 raise
-            _fail(f"--ready-file: {error}")
+            _fail(_unwritable(ready_file, error))
         finally:
             if ready_file is not None:
                 with contextlib.suppress(OSError):
@@ -175,7 +175,13 @@ def _remove_stale(ready_file: Path) -> None:
     try:
         ready_file.unlink(missing_ok=True)
     except OSError as error:
-        _fail(f"--ready-file: {error}")
+        _fail(_unwritable(ready_file, error))
+
+
+def _unwritable(ready_file: Path, error: OSError) -> str:
+    return (
+        f"--ready-file {ready_file}: {error.strerror or error}; name a file in a folder that you can write to"
+    )
 
 
 def _write_atomically(path: Path, text: str) -> None:

@@ -33,6 +33,11 @@ class LogDirError(Exception):
     """A data folder can't be used; the message is one line that says which and what to do."""
 
 
+def reason_of(error: OSError | UnicodeDecodeError) -> str:
+    """Why a file can't be used, without number and path."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 class DataFolder:
     """A data folder that this process has locked."""
 
@@ -74,7 +79,7 @@ class DataFolder:
             ) from None
         except OSError as error:
             raise LogDirError(
-                f"data folder {path} cannot be used: {error}; check log.dirs and its permissions"
+                f"data folder {path} cannot be used: {reason_of(error)}; check log.dirs and its permissions"
             ) from None
         try:
             self.properties = self._read_properties()
@@ -95,7 +100,7 @@ class DataFolder:
             return {}
         except (OSError, UnicodeDecodeError) as error:
             raise LogDirError(
-                f"{path} cannot be read: {error}; restore it or set log.dirs to another folder"
+                f"{path} cannot be read: {reason_of(error)}; restore it or set log.dirs to another folder"
             ) from None
         properties = {}
         for line in text.splitlines():
@@ -149,7 +154,9 @@ class DataFolder:
             try:
                 self.files.replace(path, text.encode())
             except OSError as error:
-                raise LogDirError(f"{path} cannot be written: {error}") from None
+                raise LogDirError(
+                    f"{path} cannot be written: {reason_of(error)}; check the folder's permissions and its disk"
+                ) from None
 
     def forget_clean_stop(self) -> None:
         """Remove the marker of a clean stop, so that a crash from now on counts as one. Raises OSError.

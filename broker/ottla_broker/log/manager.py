@@ -21,7 +21,7 @@ from ottla_broker.log.config import LogConfig
 from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import Files, descriptor_budget
 from ottla_broker.log.flush import Flusher
-from ottla_broker.log.folder import DataFolder, LogDirError
+from ottla_broker.log.folder import DataFolder, LogDirError, reason_of
 from ottla_broker.log.future_logs import FutureLogs
 from ottla_broker.log.log import Log
 from ottla_broker.log.maintenance import Intervals, LogMaintenance
@@ -188,7 +188,7 @@ class LogManager:
                         self._high_watermarks[key] = high_watermarks[key]
         except OSError as error:
             raise LogDirError(
-                f"data folder {folder.path} cannot be read: {error}; check its permissions"
+                f"data folder {folder.path} cannot be read: {reason_of(error)}; check its permissions"
             ) from None
         present = {(log.topic, log.partition) for log in logs}
         self._forgotten.update(key for key in (*recovery_points, *starts) if key not in present)
@@ -214,7 +214,10 @@ class LogManager:
             for log in self.future.settle():
                 self._add((log.topic, log.partition), log)
         except OSError as error:
-            raise LogDirError(f"a log's move can't be settled: {error}") from None
+            what = error.filename or "a file"
+            raise LogDirError(
+                f"a log's move can't be settled: {what}: {reason_of(error)}; check the data folders"
+            ) from None
         for log in self.future.logs():
             self._share(log)
 

@@ -68,7 +68,9 @@ def problems(sources: Sources) -> list[Problem]:
         found.append(
             Problem(
                 "logs",
-                f"{offline} partitions are out of service because their logs can't be used.",
+                "1 partition is out of service because its log can't be used."
+                if offline == 1
+                else f"{offline} partitions are out of service because their logs can't be used.",
                 "Look for `a partition is offline` in the broker's log, and run ottla log verify.",
             )
         )

@@ -140,7 +140,8 @@ def problems_of(topics: Mapping[str, TopicMetadata], minimums: Mapping[str, int]
 def problem_of(partition: PartitionMetadata, minimum: int | None) -> str | None:
     if partition.leader is None:
         return "offline"
-    if minimum is not None and len(partition.isr) < minimum:
+    # As brokers do, count with at most as many as there are replicas.
+    if minimum is not None and len(partition.isr) < min(minimum, len(partition.replicas)):
         return "below-min-isr"
     return "under-replicated" if len(partition.isr) < len(partition.replicas) else None
 

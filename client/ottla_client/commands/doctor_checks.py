@@ -115,6 +115,11 @@ def some_of(names: Sequence[str]) -> str:
     return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED:,} more"
 
 
+def brokers_named(count: int, names: str) -> str:
+    """``broker 1001``, ``brokers 1-3``"""
+    return f"broker {names}" if count == 1 else f"brokers {names}"
+
+
 def controller(seen: Gathered) -> Iterator[Finding]:
     if seen.state.description.controller_id is None:
         yield Finding(
@@ -203,7 +208,7 @@ def racks(seen: Gathered) -> Iterator[Finding]:
         yield Finding(
             WARNING,
             "racks",
-            f"brokers {ranges_of(without)}",
+            brokers_named(len(without), ranges_of(without)),
             "They name no rack, others do: replicas aren't spread over racks then.",
             "Set broker.rack on all brokers.",
         )
@@ -261,22 +266,17 @@ def replication(seen: Gathered) -> Iterator[Finding]:
     running = sum(row["address"] is not None for row in seen.state.brokers)
     single: list[str] = []
     strict: list[str] = []
+    pointless: list[str] = []
     for name, topic in seen.state.topics.items():
         factors = [len(partition.replicas) for partition in topic.partitions.values()]
         if not factors:
             continue
         least = min(factors)
         minimum = _number(seen.topic_configs.get(name, {}), "min.insync.replicas")
-        if minimum is not None and minimum > least:
-            yield Finding(
-                CRITICAL,
-                "min-isr",
-                name,
-                f"min.insync.replicas is {minimum} with {plural(least, 'replica')}: acks=all always fails.",
-                f"ottla configs alter {name} --set min.insync.replicas={max(1, least - 1)}, or add replicas.",
-            )
-        elif minimum is not None and minimum == least > 1:
+        if minimum is not None and minimum >= least > 1:
             strict.append(name)
+        elif minimum is not None and minimum > least and name not in INTERNAL:
+            pointless.append(name)
         if name in INTERNAL and least < min(3, running):
             yield Finding(
                 WARNING,
@@ -300,8 +300,16 @@ def replication(seen: Gathered) -> Iterator[Finding]:
             WARNING,
             "min-isr",
             some_of(strict),
-            "min.insync.replicas equals the number of replicas: acks=all fails whenever one broker is down.",
-            "Lower min.insync.replicas by one, or add a replica.",
+            "min.insync.replicas takes all replicas: acks=all fails whenever one broker is down.",
+            "Lower min.insync.replicas below the number of replicas, or add a replica.",
+        )
+    if pointless:
+        yield Finding(
+            NOTE,
+            "min-isr",
+            some_of(pointless),
+            "min.insync.replicas is above 1 with one replica: brokers count with 1, so acks=all adds nothing.",
+            "Add replicas: ottla cluster reassign --file PLAN --execute",
         )
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from ottla_protocol.acls import WILDCARD, AclBinding, AclOperation, AclPermission, title
 
-from .doctor_checks import CRITICAL, NOTE, SEVERITIES, WARNING, Finding, some_of
+from .doctor_checks import CRITICAL, NOTE, SEVERITIES, WARNING, Finding, brokers_named, some_of
 from .security_probe import Probe
 
 SOON: Final = timedelta(days=30)
@@ -292,7 +292,7 @@ def access_control(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             NOTE if local else WARNING,
             "no-access-control",
-            f"brokers {some_of(without)}",
+            brokers_named(len(without), some_of(without)),
             "There are no ACLs: anyone who may connect may read, write and delete everything.",
             "Set authorizer.class.name (kafka.security.authorizer.AclAuthorizer with ZooKeeper) and super.users.",
         )
@@ -305,7 +305,7 @@ def access_control(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             WARNING,
             "allow-everyone",
-            f"brokers {some_of(lenient)}",
+            brokers_named(len(lenient), some_of(lenient)),
             "Everyone may use a resource that no ACL is about (allow.everyone.if.no.acl.found=true).",
             "Add ACLs for what your clients use, and set it to false.",
         )
@@ -339,7 +339,7 @@ def super_users(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             CRITICAL,
             "anonymous-super-user",
-            f"brokers {some_of(named['User:ANONYMOUS'])}",
+            brokers_named(len(named["User:ANONYMOUS"]), some_of(named["User:ANONYMOUS"])),
             "Clients without a login are super users.",
             "Take User:ANONYMOUS out of super.users.",
         )
@@ -403,7 +403,7 @@ def limits(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             NOTE,
             "no-connection-limits",
-            f"brokers {some_of(without)}",
+            brokers_named(len(without), some_of(without)),
             "One client can open connections until the broker has no descriptors left.",
             "Set max.connections and max.connections.per.ip, and quotas: ottla quotas",
         )

@@ -161,7 +161,8 @@ class ToLeaders(Route[TopicPartition]):
             partition = topic.partitions.get(key.partition)
             if partition is None:
                 what = f"topic {key.topic} has no partition {key.partition}"
-                has = f"it has {len(topic.partitions)} partitions"
+                count = len(topic.partitions)
+                has = f"it has {count} partition{'' if count == 1 else 's'}"
                 return error_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what, has)
             if partition.leader is None:
                 return error_of(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {key}")

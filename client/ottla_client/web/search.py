@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ..commands.admin_common import plural
 from ..consumer import Consumer
 from ..errors import ConfigurationError
 from ..types import OffsetSpec, TopicPartition
@@ -125,7 +126,7 @@ async def _bounds(
     topic = (await admin.describe_topics([query.topic]))[query.topic]
     if query.partition is not None and query.partition not in topic.partitions:
         raise ConfigurationError(
-            f"topic {query.topic} has {len(topic.partitions)} partitions, no {query.partition}"
+            f"topic {query.topic} has {plural(len(topic.partitions), 'partition')}, no {query.partition}"
         )
     wanted = [
         TopicPartition(query.topic, number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ from aiohttp import web
 
 from ..errors import ConfigurationError
 from .app import build
+from .malformed import LOGGER
 from .settings import WebSettings
 
 _CLOSE_SECONDS = 2.0
@@ -24,12 +26,23 @@ async def serving(settings: WebSettings) -> AsyncIterator[str]:
     await asyncio.to_thread(import_module, "ottla_client.arrow")
     # A browser that goes away ends what was computed for it.
     runner = web.AppRunner(
-        build(settings), handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_SECONDS
+        build(settings),
+        handler_cancellation=True,
+        access_log=None,
+        logger=LOGGER,
+        shutdown_timeout=_CLOSE_SECONDS,
     )
     await runner.setup()
     try:
         listener = web.TCPSite(runner, settings.host, settings.port, ssl_context=_context(settings))
-        await listener.start()
+        try:
+            await listener.start()
+        except OSError as error:
+            where = f"{settings.host}:{settings.port}"
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+            raise ConfigurationError(
+                f"--listen {where}: can't listen there ({reason}); stop what holds the port, or choose another address"
+            ) from None
         port = runner.addresses[0][1]
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         yield f"{'https' if settings.is_tls else 'http'}://{host}:{port}/"

@@ -249,8 +249,9 @@ def select(wanted: Topics, topics: Mapping[str, TopicMetadata]) -> list[TopicPar
     there = set(every)
     for partition in wanted.assigned:
         if partition.topic in topics and partition not in there:
-            has = len(topics[partition.topic].partitions)
-            raise OptionError(f"assign names {partition}, and topic {partition.topic} has {has} partitions")
+            count = len(topics[partition.topic].partitions)
+            has = f"{count} partition{'' if count == 1 else 's'}"
+            raise OptionError(f"assign names {partition}, and topic {partition.topic} has {has}")
     return [partition for partition in wanted.assigned if partition in there]
 
 

@@ -45,11 +45,12 @@ class PlainServer:
 
     def respond(self, message: bytes) -> bytes:
         try:
-            parts = message.decode().split("\0")
+            # A fourth part is one too many.
+            parts = message.decode().split("\0", 3)
         except UnicodeDecodeError:
             raise SaslError("Invalid SASL/PLAIN response: it is not UTF-8") from None
         if len(parts) != 3:
-            raise SaslError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+            raise SaslError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {message.count(0) + 1}")
         identity, user, password = parts
         if not user:
             raise SaslError("Authentication failed: username not specified")

@@ -80,7 +80,7 @@ async def test_errors_name_what_is_wrong(broker: BrokerProcess, filled: TopicPar
         with pytest.raises(ConfigurationError, match="max_wait_ms"):
             await consumer.fetch(filled, 0, max_wait_ms=30_000)
         missing = TopicPartition(filled.topic, 7)
-        with pytest.raises(UnknownTopicError, match="it has 1 partitions"):
+        with pytest.raises(UnknownTopicError, match=r"it has 1 partition(?!s)"):
             await consumer.fetch(missing, 0)
         # A partition that fails doesn't affect the others.
         found = await consumer.fetch_many({filled: 0, missing: 0})

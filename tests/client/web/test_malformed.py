@@ -1,0 +1,48 @@
+"""What isn't HTTP, and addresses that are taken: one line, no traceback."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from urllib.parse import urlsplit
+
+import pytest
+from tests.support.processes import BrokerProcess
+
+from ottla_client.errors import ConfigurationError
+from ottla_client.web.server import serving
+from ottla_client.web.settings import WebSettings
+
+
+def settings_of(broker: BrokerProcess, port: int = 0) -> WebSettings:
+    return WebSettings(client={"bootstrap_servers": broker.bootstrap}, host="127.0.0.1", port=port)
+
+
+async def test_malformed_requests_are_one_line_in_the_log(
+    broker: BrokerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    malformed = (
+        b"GET / HTTP/1.1\r\nno colon here\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: many\r\n\r\n",
+        b"GET / HTTP/7.x\r\n\r\n",
+    )
+    async with serving(settings_of(broker)) as address:
+        port = urlsplit(address).port
+        for request in malformed:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request)
+            assert b" 400 " in await asyncio.wait_for(reader.read(), 60)
+            writer.close()
+            await writer.wait_closed()
+    records = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert len(records) == len(malformed)
+    for record in records:
+        assert record.exc_info is None
+        assert record.getMessage().startswith("a request from 127.0.0.1 can't be read: ")
+        assert "\n" not in record.getMessage()
+
+
+async def test_a_port_that_is_taken(broker: BrokerProcess) -> None:
+    with pytest.raises(ConfigurationError, match=r"can't listen there \(Address already in use\); stop what"):
+        async with serving(settings_of(broker, broker.port)):
+            pass
