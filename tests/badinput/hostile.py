@@ -58,8 +58,9 @@ class Attack:
     def _encoded(self, count: int) -> bytes:
         message = request_class(self.key, self.version)()
         _fill(message, self.version)
+        fields = {each.field.name for each in field_layouts(type(message), self.version) if each.present}
         for name, value in self.given:
-            if hasattr(message, name):
+            if name in fields:
                 setattr(message, name, value)
         _put(message, self.path, self.version, count)
         return message.encode(self.version)

@@ -13,6 +13,7 @@ from tests.support.zookeeper import ZooKeeperProcess
 
 from ottla_broker.handlers import IN_CLUSTERS, SERVED
 from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.messages.fetch import ReplicaState
 
 _ALSO = (
     ApiKey.FETCH,
@@ -21,12 +22,19 @@ _ALSO = (
     ApiKey.WRITE_TXN_MARKERS,
 )
 # The first controller's epoch, and a registration that isn't older than the broker's.
-_EPOCHS = {"controller_id": 1, "controller_epoch": 1, "broker_id": 1, "broker_epoch": 2**60, "replica_id": 1}
+_OWN = {
+    "controller_id": 1,
+    "controller_epoch": 1,
+    "broker_id": 1,
+    "broker_epoch": 2**60,
+    "replica_id": 1,
+    "replica_state": ReplicaState(replica_id=1, replica_epoch=1),
+}
 
 ATTACKS = [
     each
     for key, served in {**IN_CLUSTERS, **{int(key): SERVED[key] for key in _ALSO}}.items()
-    for each in attacks(key, served.max_version, **_EPOCHS)
+    for each in attacks(key, served.max_version, **_OWN)
 ]
 
 

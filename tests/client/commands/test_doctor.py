@@ -132,7 +132,7 @@ CASES: list[tuple[str, Gathered, list[tuple[str, str]]]] = [
     (
         "all of two replicas in sync, three wanted",
         world(topic("t", (1, (1, 2), (1, 2))), minimums={"t": 3}),
-        [],
+        [("warning", "min-isr")],
     ),
     (
         "as many min isr as replicas",
