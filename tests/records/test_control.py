@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla_protocol.records.batch import CorruptRecordError, read_header
+from ottla_protocol.records.batch import HEADER_SIZE, CorruptRecordError, read_header
 from ottla_protocol.records.control import (
     ABORT,
     COMMIT,
     ControlRecord,
     control_type,
     decode_control,
+    decode_transaction_marker,
     encode_transaction_marker,
 )
 from ottla_protocol.records.record import Record, decode_records, encode_batch
@@ -67,6 +68,31 @@ def test_markers_are_batches_like_others(
         transactional=True,
         control=True,
     )
+
+
+@given(st.booleans(), st.integers(-(2**31), 2**31 - 1), st.integers(0, 40), st.integers(0, 255))
+def test_the_quick_way_reads_markers_as_the_general_one(
+    commit: bool, coordinator_epoch: int, place: int, byte: int
+) -> None:
+    """A batch that differs in any byte of its record is left to the general way, or read as that reads it."""
+    batch = encode_transaction_marker(
+        commit=commit,
+        coordinator_epoch=coordinator_epoch,
+        producer_id=1,
+        producer_epoch=2,
+        timestamp_ms=3,
+    )
+    header = read_header(batch)
+    expected = ControlRecord(COMMIT if commit else ABORT, coordinator_epoch)
+    assert decode_transaction_marker(header, batch) == expected
+    assert decode_transaction_marker(header._replace(record_count=2), batch) is None
+    assert decode_transaction_marker(header, batch + b"0") is None
+    if HEADER_SIZE + place < len(batch):
+        batch[HEADER_SIZE + place] = byte
+    found = decode_transaction_marker(header, batch)
+    if found is not None:
+        (record,) = decode_records(batch, 0, header)
+        assert found == decode_control(record)
 
 
 def test_unknown_kinds_are_skipped() -> None:

@@ -5,6 +5,8 @@ Kafka: ``Utils.abs(key.hashCode) % partitions``, where ``hashCode`` is that of `
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 
 def java_string_hash(text: str) -> int:
     """``String.hashCode``: s[0]*31^(n-1) + … + s[n-1] over UTF-16 code units, as a signed 32-bit number."""
@@ -19,6 +21,7 @@ def java_string_hash(text: str) -> int:
     return value - 0x100000000 if value & 0x80000000 else value
 
 
+@lru_cache(maxsize=128)
 def partition_for(key: str, partitions: int) -> int:
     """The partition, of ``partitions``, that a group id or transactional id belongs to.
 

@@ -338,8 +338,9 @@ class ShardHost:
         shard = self.shards.get(self.partition_for(key))
         if shard is None or not shard.partition.is_led_here:
             return codes.NOT_COORDINATOR, None
-        answer = ANSWER[shard.state]
-        return answer, shard if answer == codes.NONE else None
+        if shard.state is ShardState.ACTIVE:
+            return codes.NONE, shard
+        return ANSWER[shard.state], None
 
     @property
     def loading(self) -> bool:

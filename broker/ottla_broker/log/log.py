@@ -343,7 +343,7 @@ class Log:
         else:
             header = check_batch(view, 0, config, self.name)
             if header.is_control or header.batch_length + 12 != len(view):
-                return self._append_several(view, leader_epoch, now_ms)
+                return self._append_several(view, header, leader_epoch, now_ms)
         first = self.log_end_offset
         last = first + header.last_offset_delta
         last_sequence = -1
@@ -382,8 +382,10 @@ class Log:
             last + 1 - self.recovery_point >= config.flush_messages,
         )
 
-    def _append_several(self, view: memoryview, leader_epoch: int, now_ms: int) -> AppendInfo:
-        """Append a coordinator's batches: checked one by one, written in one piece."""
+    def _append_several(
+        self, view: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
+    ) -> AppendInfo:
+        """Append a coordinator's batches: checked one by one, the first has been, and written in one piece."""
         config = self.config
         next_offset = self.log_end_offset
         batches: list[BatchHeader] = []
@@ -392,7 +394,8 @@ class Log:
         if len(view) > config.segment_bytes:
             raise self._too_large(len(view))
         while position < len(view):
-            header = check_batch(view, position, config, self.name)
+            if position:
+                header = check_batch(view, position, config, self.name)
             markers.append(self._check_producer(header, view[position : position + header.size]))
             if config.log_append_time:
                 header = set_log_append_time(view, position, header, now_ms)

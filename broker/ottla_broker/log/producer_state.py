@@ -129,9 +129,12 @@ def read_marker(header: BatchHeader, batch: memoryview) -> ControlRecord | None:
 
     Raises CorruptRecordError.
     """
-    from ottla_protocol.records.control import decode_control
+    from ottla_protocol.records.control import decode_control, decode_transaction_marker
     from ottla_protocol.records.record import decode_records
 
+    marker = decode_transaction_marker(header, batch)
+    if marker is not None:
+        return marker
     records = decode_records(batch, 0, header)
     return decode_control(records[0]) if records else None
 

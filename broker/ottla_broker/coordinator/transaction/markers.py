@@ -39,6 +39,8 @@ ANSWER_SECONDS: Final = 60.0
 class _Action(Enum):
     """What to do after the answer for one partition."""
 
+    __hash__ = object.__hash__
+
     DONE = "the partition needs no marker from here on"
     RETRY = "send it again, to the partition's leader by then"
     WAIT = "send it again after a long pause"

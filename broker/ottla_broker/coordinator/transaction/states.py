@@ -26,6 +26,9 @@ from ottla_broker.coordinator import codes
 class TransactionState(Enum):
     """A state; its value is its name in DescribeTransactions and ListTransactions. Their order is that of the log."""
 
+    # Enum's own hash calls Python each time that a table is asked.
+    __hash__ = object.__hash__
+
     EMPTY = "Empty"
     ONGOING = "Ongoing"
     PREPARE_COMMIT = "PrepareCommit"
@@ -38,6 +41,8 @@ class TransactionState(Enum):
 
 class Event(Enum):
     """What happens to a transactional id."""
+
+    __hash__ = object.__hash__
 
     INIT = "a producer asks for its id and epoch"
     ADD = "partitions become part of the transaction"
