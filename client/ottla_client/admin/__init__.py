@@ -18,6 +18,7 @@ from .client import Admin
 from .groups import MemberToRemove
 from .nodes import VersionRange
 from .results import PartialError, is_unknown_group
+from .share_groups import ShareGroupOffset
 from .values import (
     AlterConfig,
     AlterOperation,
@@ -85,6 +86,7 @@ __all__ = [
     "ReplicaLog",
     "ResourcePattern",
     "ResourceType",
+    "ShareGroupOffset",
     "TimedOffset",
     "TransactionDescription",
     "TransactionListing",

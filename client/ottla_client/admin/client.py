@@ -9,6 +9,7 @@ from .groups import GroupCalls
 from .nodes import NodeCalls
 from .placement import PlacementCalls
 from .quotas import QuotaCalls
+from .share_groups import ShareGroupCalls
 from .tokens import TokenCalls
 from .topics import TopicCalls
 from .transactions import TransactionCalls
@@ -20,6 +21,7 @@ class Admin(
     ConfigCalls,
     GroupCalls,
     GroupOffsetCalls,
+    ShareGroupCalls,
     ZooKeeperOffsetCalls,
     NodeCalls,
     PlacementCalls,

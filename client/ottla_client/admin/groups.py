@@ -18,6 +18,8 @@ from ottla_protocol.messages.describe_groups import (
 )
 from ottla_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla_protocol.messages.list_groups import ListGroupsRequest
+from ottla_protocol.messages.share_group_describe import DescribedGroup as SharedGroup
+from ottla_protocol.messages.share_group_describe import ShareGroupDescribeRequest
 
 from ..deadline import Deadline
 from ..errors import ClientError, UnsupportedApiError
@@ -31,6 +33,8 @@ from .values import GroupDescription, GroupListing, MemberDescription
 
 CONSUMER: Final = "consumer"
 """The protocol type of consumer groups."""
+SHARE: Final = "share"
+"""The protocol type, and the type, of share groups."""
 
 # LeaveGroup accepts several members, and instance ids, from this version on (KIP-345).
 _REMOVE_SINCE: Final = 3
@@ -97,7 +101,9 @@ class GroupCalls(AdminBase):
             answer = await self._call(node, DescribeGroupsRequest(groups=some), deadline)
             found = {group.group_id: _group(group, node) for group in answer.groups}
             missing = [name for name, group in found.items() if is_unknown_group(group)]
-            return found | await self._describe_assigned(node, missing, deadline)
+            found |= await self._describe_assigned(node, missing, deadline)
+            missing = [name for name, group in found.items() if is_unknown_group(group)]
+            return found | await self._describe_shared(node, missing, deadline)
 
         return await self._each(
             "describe groups",
@@ -123,6 +129,23 @@ class GroupCalls(AdminBase):
             group.group_id: _assigned_group(group, node)
             for group in answer.groups
             if group.error_code != ErrorCode.UNSUPPORTED_VERSION  # in 3.9 the request exists but is disabled
+        }
+
+    async def _describe_shared(
+        self, node: Node, names: list[str], deadline: Deadline
+    ) -> dict[str, GroupDescription | ClientError]:
+        """Describe share groups (KIP-932)."""
+        if not names:
+            return {}
+        try:
+            version = await self._version(node, ApiKey.SHARE_GROUP_DESCRIBE, deadline)
+        except UnsupportedApiError:
+            return {}
+        answer = await self._call(node, ShareGroupDescribeRequest(group_ids=names), deadline, version)
+        return {
+            group.group_id: _shared_group(group, node)
+            for group in answer.groups
+            if group.error_code != ErrorCode.GROUP_ID_NOT_FOUND
         }
 
     async def delete_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> None:
@@ -235,6 +258,34 @@ def _assigned_group(group: AssignedGroup, node: Node) -> GroupDescription | Clie
             for member in group.members
         ),
         "consumer",
+    )
+
+
+def _shared_group(group: SharedGroup, node: Node) -> GroupDescription | ClientError:
+    if group.error_code:
+        return error_of(group.error_code, f"group {group.group_id}", group.error_message or None)
+    return GroupDescription(
+        group.group_id,
+        group.group_state,
+        SHARE,
+        group.assignor_name,
+        -1 if node is None else node,
+        tuple(
+            MemberDescription(
+                member.member_id,
+                None,
+                member.client_id,
+                member.client_host.removeprefix("/"),
+                frozenset(
+                    TopicPartition(topic.topic_name, index)
+                    for topic in member.assignment.topic_partitions
+                    for index in topic.partitions
+                ),
+                tuple(sorted(member.subscribed_topic_names)),
+            )
+            for member in group.members
+        ),
+        SHARE,
     )
 
 

@@ -189,7 +189,8 @@ class MemberDescription:
 class GroupDescription:
     """A group with its members.
 
-    ``protocol`` is the assignor's name. ``type`` is "classic", or "consumer" for KIP-848's, which the broker assigns.
+    ``protocol`` is the assignor's name. ``type`` is "classic"; "consumer" for KIP-848's, which the broker assigns; or
+    "share" for KIP-932's.
     """
 
     group_id: str

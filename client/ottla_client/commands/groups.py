@@ -27,6 +27,7 @@ from .console import Console, options, unknown
 from .group_lag import lag
 from .migrate_offsets import migrate_offsets
 from .reset_offsets import reset_offsets
+from .share_group import show_offsets
 from .tables import Column
 
 if TYPE_CHECKING:
@@ -170,12 +171,17 @@ async def describe(console: Console, name: str) -> None:
     from each partition that has a lag. It depends on the producers' clocks, unless the topic has
     message.timestamp.type=LogAppendTime. It is 0s where everything is read, and - where nothing is committed.
 
+    Of a share group it shows the start, before which every record is done with, and the number of records left.
+
     \b
     ottla groups describe billing
     ottla groups describe billing --json | jq .lag_seconds
     """
     async with admin_of(console) as admin:
         group = await _one(admin, name)
+        if group.type == "share":
+            show_offsets(console, group, _document(group), await admin.share_group_offsets(name))
+            return
         owners = {partition: member.client_id for member in group.members for partition in member.assignment}
         lags = await admin.group_lag(name, owners)
     records = [lag.records for lag in lags.values() if lag.records is not None]

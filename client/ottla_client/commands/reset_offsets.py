@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from ..errors import ClientError
-from ..types import TopicPartition
+from ..types import OffsetAndMetadata, TopicPartition
 from . import reset_plans
 from .admin_common import (
     admin_of,
@@ -87,7 +87,8 @@ async def reset_offsets(
     """Set where a group continues reading. The new offsets are only shown unless --execute is given.
 
     The group must not have members: stop its consumers first. An offset outside the log becomes the nearest end of
-    the log. A time after the last record becomes the end.
+    the log. A time after the last record becomes the end. A share group begins there, whatever was done with later
+    records.
 
     \b
     ottla groups reset-offsets etl --topic orders --to-earliest
@@ -139,12 +140,12 @@ async def _reset(
     export: bool,
 ) -> None:
     async with admin_of(console) as admin:
-        members = await _members(console, admin, name, may_be_new=bool(wanted))
+        members, is_shared = await _members(console, admin, name, may_be_new=bool(wanted))
         if members and execute:
             raise click.ClickException(
                 f"group {name} has {plural(members, 'member')}: stop its consumers, then reset its offsets"
             )
-        committed = await admin.list_group_offsets(name)
+        committed = await _committed(admin, name, is_shared=is_shared)
         if wanted:
             partitions = known_partitions(wanted, await topics_of(admin, wanted))
         else:
@@ -162,7 +163,9 @@ async def _reset(
         for p, offset in new.items():
             if offset != asked_for[p]:
                 console.note(f"{p}: offset {asked_for[p]} is outside the log; using {offset}")
-        if execute:
+        if execute and is_shared:
+            await admin.alter_share_group_offsets(name, new)
+        elif execute:
             await admin.alter_group_offsets(name, new)
     if export:
         console.write(_as_csv(new))
@@ -194,12 +197,24 @@ async def _reset(
         console.note("nothing was changed; add --execute to set them")
 
 
-async def _members(console: Console, admin: Admin, name: str, *, may_be_new: bool) -> int:
-    """The group's number of members. An unknown group ends the command unless ``may_be_new``."""
+async def _committed(admin: Admin, name: str, *, is_shared: bool) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Where the group continues now; a share group, where its first record is that isn't done with."""
+    if not is_shared:
+        return await admin.list_group_offsets(name)
+    offsets = await admin.share_group_offsets(name)
+    return {p: OffsetAndMetadata(each.start) for p, each in offsets.items() if each.start is not None}
+
+
+async def _members(console: Console, admin: Admin, name: str, *, may_be_new: bool) -> tuple[int, bool]:
+    """The group's number of members, and whether it is a share group.
+
+    An unknown group ends the command unless ``may_be_new``.
+    """
     from ..admin import is_unknown_group
 
     try:
-        return len((await admin.describe_groups([name]))[name].members)
+        group = (await admin.describe_groups([name]))[name]
+        return len(group.members), group.type == "share"
     except ClientError as error:
         if not is_unknown_group(error):
             raise
@@ -207,7 +222,7 @@ async def _members(console: Console, admin: Admin, name: str, *, may_be_new: boo
     if not may_be_new:
         raise missing
     console.note(f"{missing.message}; these offsets create it")
-    return 0
+    return 0, False
 
 
 def _read(file: TextIO) -> dict[TopicPartition, int]:

@@ -14,10 +14,16 @@ from tests.client.admin.records import put
 from tests.client.commands.ottla_command import Ottla
 from tests.clients.members import ConfluentMember, shared_out
 from tests.support.processes import BrokerProcess
+from tests.support.waiting import wait_for
+from tests.support.wire import Wire
 
-from ottla_client import Admin
+from ottla_client import Admin, TopicPartition
 from ottla_client.admin import GroupListing
 from ottla_client.commands.admin_common import unknown_group
+from ottla_client.errors import UnknownTopicError
+from ottla_client.sync import Admin as SyncAdmin
+from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 Name = Callable[..., str]
 Topic = Callable[..., str]
@@ -295,3 +301,39 @@ async def test_a_group_that_can_only_be_listed() -> None:
     admin.list_groups.return_value = {"packers": GroupListing("packers", "share", type="share")}
     error = await unknown_group(admin, "packers")
     assert error.message.startswith("packers is a group of type share")
+
+
+@pytest.mark.ottla_only
+def test_a_share_group_is_shown_and_reset(
+    broker: BrokerProcess, ottla: Ottla, filled: tuple[str, int], new_name: Name
+) -> None:
+    topic, name = filled[0], new_name("group")
+    join = ShareGroupHeartbeatRequest(group_id=name, member_id="m", subscribed_topic_names=[topic])
+
+    def shown() -> list[tuple[int | None, int | None]]:
+        partitions = ottla.json("groups", "describe", name)["partitions"]
+        return [(each["start_offset"], each["lag_records"]) for each in partitions]
+
+    with Wire(broker.port) as wire:
+        wire.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[name]), 4)
+        wait_for(lambda: wire.call(join, 1).error_code == 0, "a member to join")
+        (listed,) = ottla.json("groups", "list", name)
+        assert (listed["type"], listed["members"], listed["protocol"]) == ("share", 1, "simple")
+        assert shown() == [(None, None)] * 2
+        target = ("--topic", topic, "--to-earliest")
+        assert "has 1 member" in ottla.fails("groups", "reset-offsets", name, *target, "--execute")
+        leave = ShareGroupHeartbeatRequest(group_id=name, member_id="m", member_epoch=-1)
+        assert wire.call(leave, 1).error_code == 0
+    assert reset(ottla, name, *target, "--execute") == {0: (None, 0), 1: (None, 0)}
+    assert shown() == [(0, 5), (0, 0)]
+    assert reset(ottla, name, "--all-topics", "--shift-by", "2", "--execute") == {0: (0, 2), 1: (0, 0)}
+    assert shown() == [(2, 3), (0, 0)]
+    with SyncAdmin(broker.bootstrap) as admin:
+        admin.delete_share_group_offsets(name, [topic])
+        assert admin.share_group_offsets(name) == {}
+        with pytest.raises(UnknownTopicError, match="no offsets of the topic"):
+            admin.delete_share_group_offsets(name, [topic])
+        unknown = TopicPartition(topic, 9)
+        with pytest.raises(UnknownTopicError, match=f"{topic}-9"):
+            admin.alter_share_group_offsets(name, {unknown: 1})
+    assert name in ottla("groups", "delete", name, "--yes")
