@@ -158,6 +158,11 @@ class Cluster:
         return self._cache.nodes
 
     @property
+    def connection_count(self) -> int:
+        """How many connections to brokers are open."""
+        return self._pool.connection_count
+
+    @property
     def controller_id(self) -> int | None:
         """The id of the broker for administrative requests; None while there is none, and with brokers before 0.10."""
         return self._cache.controller_id

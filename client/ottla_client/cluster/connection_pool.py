@@ -60,6 +60,14 @@ class ConnectionPool:
             return None
         return endpoint.connection
 
+    @property
+    def connection_count(self) -> int:
+        """How many connections are open."""
+        return sum(
+            each.connection is not None and not each.connection.closed
+            for each in list(self._endpoints.values())
+        )
+
     def error(self, key: Hashable) -> Exception | None:
         """The error of the last attempt; None if it succeeded or none was made."""
         endpoint = self._endpoints.get(key)

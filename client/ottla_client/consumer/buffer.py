@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CorruptBatchError, DeserializationError
+from ..meters import Meters
 from ..types import ConsumerRecord, TopicPartition
 from .iteration import Iteration
 from .positions import PartitionState, Stage
@@ -32,6 +33,7 @@ class Buffer:
     def __init__(self, reader: RecordReader, room: int, on_room: Callable[[PartitionState], None]) -> None:
         """``on_room`` is called when fewer than ``room`` bytes of a partition are left."""
         self._reader = reader
+        self.meters = Meters()
         self._room = room
         self._on_room = on_room
         self._chunks: deque[Chunk] = deque()
@@ -161,6 +163,7 @@ class Buffer:
                 if part is None:
                     self._finish(chunk)
                     break
+                self.meters.add("records-consumed-total", part.records)
                 count -= part.records
                 parts.append(part)
         return parts
@@ -186,6 +189,7 @@ class Buffer:
             self._went_on(chunk, before)
             raise
         if found:
+            self.meters.add("records-consumed-total", chunk.rows.count)
             self._shrink(chunk, chunk.at - before)
         else:
             self._went_on(chunk, before)

@@ -13,6 +13,7 @@ from ..cluster import Cluster
 from ..deadline import Deadline
 from ..errors import ClosedError, ConfigurationError
 from ..group.assignors import assignors_named, common_protocol
+from ..meters import Metrics
 from ..requests.list_offsets import find_offsets
 from ..settings import DEFAULT_BOOTSTRAP, accepts
 from ..types import (
@@ -491,6 +492,18 @@ class Consumer:
     @staticmethod
     def _ends(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> dict[TopicPartition, int]:
         return {partition: 0 if each is None else each.offset for partition, each in found.items()}
+
+    def metrics(self) -> Metrics:
+        """What the consumer has counted, under the names of Java's: values by name, by group.
+
+        ``metrics()["consumer-fetch-manager-metrics"]["records-lag-max"]``; partitions have groups of their own,
+        ``consumer-fetch-manager-metrics.orders-0``. Records count when they are decoded, up to 2,048 before you get
+        them. Rates and averages are over about half a minute, times are in milliseconds. A call costs microseconds; it
+        may come from any thread, before the start and after the close.
+        """
+        from .metrics import consumer_metrics
+
+        return consumer_metrics(self._engine)
 
     async def partitions_for(self, topic: str) -> list[int]:
         """The numbers of a topic's partitions. Raises UnknownTopicError, which suggests similar names.

@@ -216,6 +216,7 @@ class NodeFetcher:
             request, timeout=(settings.request_timeout_ms + max_wait_ms) / 1000, version=version
         )
         self._waiting = future if max_wait_ms else None
+        since = monotonic()
         try:
             response: FetchResponse = await future
         except asyncio.CancelledError:
@@ -226,6 +227,9 @@ class NodeFetcher:
         finally:
             self._abandoned = False
             self._waiting = None
+        fetcher.buffer.meters.time("fetch-latency", monotonic() - since)
+        if response.throttle_time_ms > 0:
+            fetcher.buffer.meters.time("throttle", response.throttle_time_ms / 1000)
         return self._handle(response, version)
 
     def _prepare(
@@ -306,6 +310,7 @@ class NodeFetcher:
         if not data.records:
             state.calm()
             return False
+        fetcher.buffer.meters.add("bytes-consumed-total", len(data.records))
         chunk = Chunk(state, data.records, offset, data.aborted_transactions)
         if not chunk.size:
             what = f"{len(data.records)} bytes at offset {offset}, which are not a whole record batch"

@@ -118,10 +118,12 @@ class OffsetCommits:
     ) -> None:
         """Commit these offsets. Raises the errors of ``GroupMember.commit`` or ``OffsetsClient.commit``."""
         member = member or self.member
+        since = monotonic()
         if member is None:
             await self.client.commit(offsets, deadline)
         else:
             await member.commit(offsets, deadline)
+        self._buffer.meters.time("commit-latency", monotonic() - since)
         for partition, committed in offsets.items():
             state = self._positions.get(partition)
             if state is not None:

@@ -6,12 +6,14 @@ up the buffer.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from ..meters import Meters
 from .batch import CLOSED, Batch
 from .buffer_pool import BufferPool
 from .partitioner import StickyPartition
@@ -65,6 +67,8 @@ class Accumulator:
     """Called when a queue may have a batch to send, once there is a sender."""
     on_open: Callable[[], None] = lambda: None
     """Called when a batch is opened and its time starts."""
+    meters: Meters = field(default_factory=Meters)
+    by_topic: defaultdict[str, Meters] = field(default_factory=lambda: defaultdict(Meters))
 
     def topic(self, name: str, partitions: Iterable[int]) -> TopicBuffer:
         """The queues of ``name``, which has these ``partitions`` now."""
@@ -87,7 +91,12 @@ class Accumulator:
             queue = topic.queues[partition] = PartitionQueue(
                 topic.name, partition, self.retries, sequences, self.memory.deallocate, self.failed
             )
+            queue.count_failed = partial(self._count_failed, topic.name)
         return queue
+
+    def _count_failed(self, topic: str, records: int) -> None:
+        self.meters.add("record-error-total", records)
+        self.by_topic[topic].add("record-error-total", records)
 
     def sticky_queue(self, topic: TopicBuffer, has_leader: Callable[[str, int], bool]) -> PartitionQueue:
         """The queue for records without a key."""

@@ -27,6 +27,11 @@ class BufferPool:
         """Whether a send waits."""
         return bool(self._waiters)
 
+    @property
+    def waiting(self) -> int:
+        """How many sends wait."""
+        return len(self._waiters)
+
     def allocate(self, size: int) -> bool:
         """Allocate ``size`` bytes if they are free and no send waits. Returns whether it did."""
         if self._waiters or self.free < size:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ..cluster import Cluster
 from ..deadline import Deadline
 from ..errors import ClosedError, ConfigurationError, RequestTimeoutError
+from ..meters import Metrics
 from ..settings import DEFAULT_BOOTSTRAP, accepts
 from ..types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .accumulator import Accumulator
@@ -391,6 +392,17 @@ class Producer:
                 f"{len(self._accumulator.unfinished())} batches were not acknowledged within {timeout:g} s; "
                 "they are still being sent"
             ) from None
+
+    def metrics(self) -> Metrics:
+        """What the producer has counted, under the names of Java's: values by name, by group.
+
+        ``metrics()["producer-metrics"]["record-send-total"]``; topics have groups of their own,
+        ``producer-topic-metrics.orders``. Rates and averages are over about half a minute, times are in milliseconds. A
+        call costs microseconds; it may come from any thread, before the start and after the close.
+        """
+        from .metrics import producer_metrics
+
+        return producer_metrics(self._cluster, self._accumulator, self._sender)
 
     async def partitions_for(self, topic: str) -> list[int]:
         """The numbers of a topic's partitions. Waits for its metadata; raises the errors of ``send``."""

@@ -59,6 +59,8 @@ class PartitionQueue:
     in_flight: list[Batch] = field(default_factory=list)
     not_before: float = 0.0
     """The end of the back-off, on the monotonic clock."""
+    count_failed: Callable[[int], None] = lambda _: None
+    """Called with the number of records of a batch that fails."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -163,6 +165,7 @@ class PartitionQueue:
                 batch.abandoned = True
                 self._release_memory(batch)
                 error = self._too_late(batch)
+                self.count_failed(batch.count)
                 batch.fail(error)
                 if self.failed is not None:
                     self.failed(error, True)
@@ -180,6 +183,7 @@ class PartitionQueue:
                 records += batch.count
                 batch.abandoned = True
                 self._release_memory(batch)
+                self.count_failed(batch.count)
                 batch.fail(error)
         return records
 
@@ -215,6 +219,8 @@ class PartitionQueue:
 
     def _fail(self, batch: Batch, error: Exception) -> None:
         self._release_memory(batch)
+        if not batch.done:
+            self.count_failed(batch.count)
         if self.failed is not None:
             self.failed(error, batch.sequence is not None)
         batch.fail(error)

@@ -56,6 +56,8 @@ class Sender:
         self._identities = identities
         self._on_fatal = on_fatal
         self._transactions = transactions
+        self.meters = accumulator.meters
+        self.by_topic = accumulator.by_topic
         self._loop = asyncio.get_running_loop()
         self._nodes: dict[int, NodeSender] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -232,6 +234,27 @@ class Sender:
             self._on_fatal(batch.last_error)
         self._next(queue)
 
+    def count(self, chosen: list[tuple[PartitionQueue, Batch]]) -> None:
+        """Count the batches of a request."""
+        meters, now = self.meters, monotonic()
+        meters.add("request-total")
+        for queue, batch in chosen:
+            meters.add("batch-total")
+            meters.add("byte-total", batch.size)
+            meters.add("record-send-total", batch.count)
+            self.by_topic[queue.topic].add("record-send-total", batch.count)
+            self.by_topic[queue.topic].add("byte-total", batch.size)
+            if batch.attempts > 1:
+                meters.add("record-retry-total", batch.count)
+                self.by_topic[queue.topic].add("record-retry-total", batch.count)
+            else:
+                meters.time("record-queue-time", now - batch.created)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that brokers have not answered."""
+        return sum(node.in_flight for node in self._nodes.values())
+
     def lost(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
         """No response for ``batch`` will come."""
         queue.lost(batch, error, monotonic())
@@ -261,6 +284,10 @@ class NodeSender:
         self._throttled_until = 0.0
         """The broker throttles this client until then (KIP-219)."""
         self._wake = asyncio.Event()
+
+    @property
+    def in_flight(self) -> int:
+        return self._in_flight
 
     def add(self, queue: PartitionQueue) -> None:
         """``queue`` may have a batch to send."""
@@ -351,6 +378,7 @@ class NodeSender:
             topics.setdefault(queue.topic, []).append(
                 PartitionProduceData(index=queue.partition, records=batch.encoded)
             )
+        self._sender.count(chosen)
         acks = self._settings.required_acks
         request = ProduceRequest(
             transactional_id=self._settings.transactional_id,
@@ -367,7 +395,9 @@ class NodeSender:
                 connection.submit(request, timeout=self._settings.request_timeout)
             else:
                 connection.call(
-                    request, partial(self._answered, chosen), timeout=self._settings.request_timeout
+                    request,
+                    partial(self._answered, chosen, monotonic()),
+                    timeout=self._settings.request_timeout,
                 )
         except UnsupportedApiError as error:
             for queue, batch in chosen:
@@ -389,9 +419,14 @@ class NodeSender:
         self._in_flight += 1
 
     def _answered(
-        self, chosen: list[tuple[PartitionQueue, Batch]], response: Any, error: Exception | None
+        self,
+        chosen: list[tuple[PartitionQueue, Batch]],
+        since: float,
+        response: Any,
+        error: Exception | None,
     ) -> None:
         self._in_flight -= 1
+        self._sender.meters.time("request-latency", monotonic() - since)
         if error is not None:
             self._lose(chosen, error)
         else:
@@ -401,6 +436,7 @@ class NodeSender:
 
     def _handle(self, chosen: list[tuple[PartitionQueue, Batch]], response: Any) -> None:
         if response.throttle_time_ms > 0:
+            self._sender.meters.time("throttle", response.throttle_time_ms / 1000)
             self._throttled_until = monotonic() + response.throttle_time_ms / 1000
         answers = {
             (topic.name, partition.index): partition

@@ -14,6 +14,7 @@ from ..consumer import RebalanceListener
 from ..consumer.consumer import CLOSE_SECONDS
 from ..consumer.settings import ConsumerOptions, ConsumerSettings
 from ..errors import ClosedError
+from ..meters import Metrics
 from ..settings import DEFAULT_BOOTSTRAP, accepts
 from ..types import ConsumerRecord, TopicPartition
 from .sync_client import EXIT_SECONDS, SyncClient, blocking, in_loop
@@ -114,6 +115,10 @@ class Consumer(SyncClient[AsyncConsumer]):
             for record in self._client._iterator:
                 return record
             self._call(self._client._iterate())
+
+    def metrics(self) -> Metrics:
+        """What the consumer has counted; see the async method."""
+        return self._client.metrics()
 
     poll = blocking(AsyncConsumer.poll, _give_back)
     getmany = blocking(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from ..deadline import Deadline
 from ..errors import ClosedError, RequestTimeoutError
+from ..meters import Metrics
 from ..producer import Producer as AsyncProducer
 from ..producer.batch import RECORD_OVERHEAD
 from ..producer.records import HeadersLike, check_size, check_timestamp, record_size, to_bytes, to_headers
@@ -308,6 +309,10 @@ class Producer(SyncClient[AsyncProducer]):
             return await work()
 
         return self._call(run())
+
+    def metrics(self) -> Metrics:
+        """What the producer has counted; see the async method."""
+        return self._client.metrics()
 
     def flush(self, timeout: float | None = None) -> None:
         """Send all records now, and wait until each is acknowledged or has failed.

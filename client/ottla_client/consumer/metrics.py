@@ -1,0 +1,52 @@
+"""``Consumer.metrics()``, under the names of Java's consumer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..meters import Metrics
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+
+def consumer_metrics(engine: Engine) -> Metrics:
+    """What the consumer has counted; times in milliseconds, as in Java."""
+    meters = engine.buffer.meters
+    totals = meters.totals
+    partitions: Metrics = {}
+    lags = []
+    states = list(engine.positions)
+    for state in states:
+        if state.position is None or state.high_watermark is None or state.high_watermark < 0:
+            continue
+        lag = max(0, state.high_watermark - state.position)
+        lags.append(lag)
+        partitions[f"consumer-fetch-manager-metrics.{state.partition.topic}-{state.partition.partition}"] = {
+            "records-lag": lag
+        }
+    return {
+        "consumer-metrics": {"connection-count": engine.cluster.connection_count},
+        "consumer-fetch-manager-metrics": {
+            "bytes-consumed-rate": meters.rate("bytes-consumed-total"),
+            "bytes-consumed-total": totals["bytes-consumed-total"],
+            "fetch-latency-avg": meters.average("fetch-latency") * 1000,
+            "fetch-latency-max": meters.most("fetch-latency") * 1000,
+            "fetch-rate": meters.rate("fetch-latency-count"),
+            "fetch-throttle-time-avg": meters.average("throttle") * 1000,
+            "fetch-throttle-time-max": meters.most("throttle") * 1000,
+            "fetch-total": totals["fetch-latency-count"],
+            "records-consumed-rate": meters.rate("records-consumed-total"),
+            "records-consumed-total": totals["records-consumed-total"],
+            "records-lag-max": max(lags, default=0),
+            "records-per-request-avg": meters.average("records-consumed-total", "fetch-latency-count"),
+        },
+        "consumer-coordinator-metrics": {
+            "assigned-partitions": len(states),
+            "commit-latency-avg": meters.average("commit-latency") * 1000,
+            "commit-latency-max": meters.most("commit-latency") * 1000,
+            "commit-rate": meters.rate("commit-latency-count"),
+            "commit-total": totals["commit-latency-count"],
+        },
+        **partitions,
+    }
