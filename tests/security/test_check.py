@@ -50,3 +50,11 @@ def test_a_broker_is_tried_as_a_stranger_would(tmp_path: Path) -> None:
         assert "admin logs in by PLAIN" not in text
         assert "not trusted" not in text
         assert text.rstrip().endswith("2 warnings, 3 notes (1 broker, 3 listeners)")
+        # The doctor shakes hands as well.
+        done = ottla.run("cluster", "doctor", "--interval", "0", "--json")
+        soon = [
+            each["subject"].rpartition(" ")[2]
+            for each in json.loads(done.stdout)["findings"]
+            if each["check"] == "certificate-expires-soon"
+        ]
+        assert soon == ["CLIENTS", "MUTUAL"]

@@ -29,12 +29,14 @@ from .timefmt import now_ms
 if TYPE_CHECKING:
     from ..admin import Admin, ConfigResource, GroupDescription, PartitionLag
     from ..types import TopicMetadata
+    from .certificate_dates import Validity
     from .cluster_state import ClusterState
 
 T = TypeVar("T")
 
 _AT_ONCE: Final = 8
 _HOUR_MS: Final = 3_600_000
+_HANDSHAKE_SECONDS: Final = 5.0
 
 
 @click.command(short_help="Check everything, and say what to do.")
@@ -55,12 +57,13 @@ _HOUR_MS: Final = 3_600_000
 )
 @options
 async def doctor(console: Console, interval: float, only_groups: tuple[str, ...]) -> None:
-    """Check brokers, partitions, disks, settings, groups, transactions and clocks, and say what to do.
+    """Check brokers, partitions, disks, settings, groups, transactions, clocks and certificates, and say what to do.
 
-    It finds partitions that are offline, below min.insync.replicas or under-replicated; leaders in the wrong places;
-    disks that fail or fill up; settings that contradict each other or differ between brokers; groups that rebalance in
-    circles, are stuck on a record, or have lost records; transactions that hang; dead letters that grow; and clocks
-    that are wrong. It changes nothing, and works with Apache Kafka too.
+    It finds partitions that are offline, below min.insync.replicas or under-replicated; leaders in the wrong
+    places; disks that fail or fill up; settings that contradict each other or differ between brokers; groups
+    that rebalance in circles, are stuck on a record, or have lost records; transactions that hang; dead letters
+    that grow; clocks that are wrong; certificates that expire; and in-sync replicas that come and go. It
+    changes nothing, and works with Apache Kafka too.
 
     The exit code is 1 if there is a critical finding or a warning, otherwise 0.
 
@@ -122,7 +125,9 @@ async def gather(
     seen.hanging = await _try(seen, "hanging transactions", admin.find_hanging_transactions(led), [])
     letters = [partition for partition in led if DEAD_LETTERS.search(partition.topic)]
     seen.dead_letters = await _try(seen, "dead letters", _last_hour(admin, letters, seen.now_ms), {})
+    seen.certificates = await _try(seen, "certificates", _certificates(admin, seen, running), {})
     await _gather_groups(admin, seen, interval, only_groups)
+    seen.later_topics = await _try(seen, "in-sync replicas", admin.list_topics(include_internal=True), {})
     return seen
 
 
@@ -166,6 +171,33 @@ async def _configs(
     return {
         resource.name: {name: entry.value for name, entry in entries.items() if entry.value is not None}
         for resource, entries in found.items()
+    }
+
+
+async def _certificates(admin: Admin, seen: Gathered, numbers: Collection[int]) -> dict[str, Validity]:
+    """When the certificates of listeners with TLS are valid, by handshakes with those that answer."""
+    from ..admin import ConfigResource
+    from .security_checks import LISTENER_KEYS, listeners_of
+
+    resources = [ConfigResource.broker(number) for number in numbers]
+    settings = await _configs(admin, resources, LISTENER_KEYS)
+    listeners = [each for broker, its in settings.items() for each in listeners_of(broker, its) if each.tls]
+    if not listeners:
+        return {}
+    from .security_probe import Prober
+
+    prober = Prober(_HANDSHAKE_SECONDS, None, ())
+
+    async def one(host: str, port: int) -> Validity | None:
+        try:
+            return await prober.certificate(host, port)
+        except ClientError as error:
+            seen.unchecked.append(f"the certificate of {host}:{port} couldn't be checked: {one_line(error)}")
+            return None
+
+    found = await asyncio.gather(*(one(each.host, each.port) for each in listeners))
+    return {
+        listener.subject: valid for listener, valid in zip(listeners, found, strict=True) if valid is not None
     }
 
 

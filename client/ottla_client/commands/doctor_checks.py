@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..types import TopicPartition
@@ -14,6 +15,8 @@ from .progress import amount_of_bytes
 
 if TYPE_CHECKING:
     from ..admin import GroupDescription, HangingTransaction, PartitionLag
+    from ..types import TopicMetadata
+    from .certificate_dates import Validity
 
 CRITICAL: Final = "critical"
 WARNING: Final = "warning"
@@ -55,6 +58,8 @@ _FUTURE_SECONDS: Final = 60.0
 _NEAR_RETENTION: Final = 0.8
 _LEAST_SKEW: Final = 5
 _NAMED: Final = 5
+SOON: Final = timedelta(days=30)
+"""A certificate that ends within this time is a finding."""
 _REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 
 
@@ -86,6 +91,8 @@ class Gathered:
         later_groups: the states of groups at that time.
         latest: the largest timestamp in each partition.
         dead_letters: how many records such topics got in the last hour.
+        certificates: when those of brokers' listeners with TLS are valid, by broker and listener.
+        later_topics: the topics at the end, as ``state`` has them at the beginning.
         unchecked: what couldn't be found out, and why.
     """
 
@@ -100,6 +107,8 @@ class Gathered:
     hanging: Sequence[HangingTransaction] = ()
     latest: Mapping[TopicPartition, int] = field(default_factory=dict)
     dead_letters: Mapping[str, int] = field(default_factory=dict)
+    certificates: Mapping[str, Validity] = field(default_factory=dict)
+    later_topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
 
 
@@ -501,6 +510,53 @@ def clocks(seen: Gathered) -> Iterator[Finding]:
         )
 
 
+def certificates(seen: Gathered) -> Iterator[Finding]:
+    now = datetime.fromtimestamp(seen.now_ms / 1000, UTC)
+    for subject, valid in seen.certificates.items():
+        yield from certificate_findings(subject, valid, now)
+
+
+def certificate_findings(subject: str, valid: Validity, now: datetime) -> Iterator[Finding]:
+    """What is wrong with the time in which a listener's certificate is valid."""
+    renew = "Issue a new one, replace the file, and set ssl.keystore.location again by kafka-configs."
+    if valid.ends < now:
+        what = f"Its certificate has expired, at {valid.ends:%Y-%m-%d %H:%M} UTC."
+        yield Finding(CRITICAL, "certificate-expired", subject, what, renew)
+    elif valid.ends - now < SOON:
+        days = (valid.ends - now).days
+        what = f"Its certificate expires in {days} days, at {valid.ends:%Y-%m-%d %H:%M} UTC."
+        yield Finding(WARNING, "certificate-expires-soon", subject, what, renew)
+    if valid.begins > now:
+        what = f"Its certificate is valid only from {valid.begins:%Y-%m-%d %H:%M} UTC on."
+        yield Finding(CRITICAL, "certificate-not-yet-valid", subject, what, "Check the clocks.")
+
+
+def in_sync_changes(seen: Gathered) -> Iterator[Finding]:
+    """Replicas that left or joined the in-sync set while the command looked."""
+    changed = [
+        f"{name}:{number}"
+        for name, topic in seen.later_topics.items()
+        for number, partition in topic.partitions.items()
+        if (before := _partition(seen, name, number)) is not None and set(before) != set(partition.isr)
+    ]
+    if changed:
+        yield Finding(
+            WARNING,
+            "isr-churn",
+            some_of(sorted(changed)),
+            "The in-sync replicas changed between two looks.",
+            "Unless a broker has just started or stopped, a follower is too slow: see its disk, its network and"
+            " replica.lag.time.max.ms.",
+        )
+
+
+def _partition(seen: Gathered, name: str, number: int) -> tuple[int, ...] | None:
+    """The in-sync replicas of a partition at the first look."""
+    topic = seen.state.topics.get(name)
+    found = None if topic is None else topic.partitions.get(number)
+    return None if found is None else tuple(found.isr)
+
+
 CHECKS: Final = (
     controller,
     brokers,
@@ -515,4 +571,6 @@ CHECKS: Final = (
     transactions,
     dead_letters,
     clocks,
+    certificates,
+    in_sync_changes,
 )

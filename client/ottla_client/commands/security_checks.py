@@ -5,17 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from ipaddress import ip_address
 from typing import Final
 
 from ottla_protocol.acls import WILDCARD, AclBinding, AclOperation, AclPermission, title
 
-from .doctor_checks import CRITICAL, NOTE, SEVERITIES, WARNING, Finding, brokers_named, some_of
+from .doctor_checks import (
+    CRITICAL,
+    NOTE,
+    SEVERITIES,
+    WARNING,
+    Finding,
+    brokers_named,
+    certificate_findings,
+    some_of,
+)
 from .security_probe import Probe
 
-SOON: Final = timedelta(days=30)
-"""A certificate that ends within this time is a finding."""
+LISTENER_KEYS: Final = ("advertised.listeners", "listener.security.protocol.map", "listeners")
+"""The settings that :func:`listeners_of` reads."""
 EVERYONE: Final = ("User:*", "User:ANONYMOUS")
 _MANY_SUPER_USERS: Final = 5
 _ENDPOINT: Final = re.compile(r"(?P<name>[^:/]+)://\[?(?P<host>[^\]]*?)\]?:(?P<port>[0-9]+)")
@@ -231,20 +240,8 @@ def certificates(seen: Seen) -> Iterator[Finding]:
                 f"Its certificate is not trusted here: {probe.untrusted}.",
                 "Name its authority by -X ssl_cafile=…, or issue a certificate for the name that it advertises.",
             )
-        valid = probe.certificate
-        if valid is None:
-            continue
-        renew = "Issue a new one, replace the file, and set ssl.keystore.location again by kafka-configs."
-        if valid.ends < seen.now:
-            what = f"Its certificate has expired, at {valid.ends:%Y-%m-%d %H:%M} UTC."
-            yield Finding(CRITICAL, "certificate-expired", listener.subject, what, renew)
-        elif valid.ends - seen.now < SOON:
-            days = (valid.ends - seen.now).days
-            what = f"Its certificate expires in {days} days, at {valid.ends:%Y-%m-%d %H:%M} UTC."
-            yield Finding(WARNING, "certificate-expires-soon", listener.subject, what, renew)
-        if valid.begins > seen.now:
-            what = f"Its certificate is valid only from {valid.begins:%Y-%m-%d %H:%M} UTC on."
-            yield Finding(CRITICAL, "certificate-not-yet-valid", listener.subject, what, "Check the clocks.")
+        if probe.certificate is not None:
+            yield from certificate_findings(listener.subject, probe.certificate, seen.now)
 
 
 def tls_versions(seen: Seen) -> Iterator[Finding]:

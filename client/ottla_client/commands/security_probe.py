@@ -97,6 +97,14 @@ class Prober:
                 await self._guess(found, host, port, tls, mechanism)
         return found
 
+    async def certificate(self, host: str, port: int) -> Validity | None:
+        """When a listener's certificate is valid; None if it can't be read. Raises ConnectError."""
+        found = await self._certificate(host, port, _careless())
+        try:
+            return read_validity(found or b"")
+        except ValueError:
+            return None
+
     async def _open(
         self, host: str, port: int, tls: ssl.SSLContext | None, login: SaslLogin | None = None
     ) -> Connection:

@@ -187,6 +187,8 @@ class Watch:
             deep.hanging,
             deep.latest,
             deep.dead_letters,
+            deep.certificates,
+            {},  # compared with the state of its own look
             deep.unchecked,
         )
         return findings_of(fresh), [*state.remarks, *deep.unchecked], True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from ottla_client.admin import (
     PartitionLag,
     ProducerState,
 )
+from ottla_client.commands.certificate_dates import Validity
 from ottla_client.commands.cluster_state import ClusterState
 from ottla_client.commands.doctor_checks import DEAD_LETTERS, Finding, Gathered, findings_of
 from ottla_client.types import Node, OffsetAndMetadata, PartitionMetadata, TopicMetadata, TopicPartition
@@ -74,6 +76,12 @@ def lag(
     committed: int, end: int, seconds: float, start: int = 0
 ) -> dict[str, dict[TopicPartition, PartitionLag]]:
     return {"g": {P: PartitionLag(OffsetAndMetadata(committed), start, end, end - committed, seconds)}}
+
+
+def valid(days: int, begins: int = -100) -> Validity:
+    """A certificate that is valid so many days from now on, and began so many days before."""
+    now = datetime.fromtimestamp(NOW / 1000, UTC)
+    return Validity(now + timedelta(days=begins), now + timedelta(days=days), False)
 
 
 THREE = (1, 2, 3)
@@ -215,6 +223,20 @@ CASES: list[tuple[str, Gathered, list[tuple[str, str]]]] = [
     ("dead letters", world(dead_letters={"orders.dlq": 3}), [("warning", "dead-letters")]),
     ("old dead letters", world(dead_letters={"orders.dlq": 0}), []),
     ("clock", world(latest={P: NOW + 3_600_000}), [("warning", "clocks")]),
+    (
+        "certificates",
+        world(certificates={"fine": valid(40), "soon": valid(29), "gone": valid(-1), "early": valid(90, 1)}),
+        [
+            ("critical", "certificate-expired"),
+            ("critical", "certificate-not-yet-valid"),
+            ("warning", "certificate-expires-soon"),
+        ],
+    ),
+    (
+        "in-sync replicas come and go",
+        world(later_topics={"t": topic("t", (1, THREE, (1, 2))), "new": topic("new", (1, (1,), (1,)))}),
+        [("warning", "isr-churn")],
+    ),
 ]
 
 
