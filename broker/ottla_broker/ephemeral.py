@@ -28,6 +28,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "group.min.session.timeout.ms": "100",
     # One partition instead of 50 makes the first group quicker.
     "offsets.topic.num.partitions": "1",
+    # A broker that doesn't last needs no history of groups' lag, and no topic for it.
+    "ottla.lag.history.enable": "false",
 }
 """Defaults that differ from those of ``ottla broker``."""
 

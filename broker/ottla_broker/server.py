@@ -71,6 +71,7 @@ from ottla_broker.store.api import StoreError
 from ottla_broker.store.embedded import EmbeddedStore
 from ottla_broker.store.keys import BadNodeError
 from ottla_protocol.errors import KafkaError
+from ottla_protocol.group_lag import LAG_TOPIC
 from ottla_protocol.sasl.mechanism import OAUTHBEARER
 from ottla_protocol.sasl.scram import DIGESTS
 
@@ -85,9 +86,12 @@ if TYPE_CHECKING:
     from ottla_broker.controller.client_quotas import Configs
     from ottla_broker.controller.delegation_tokens import DelegationTokens
     from ottla_broker.coordinator.transaction.markers import DeliverMarkers
+    from ottla_broker.handlers.authentication import AuthenticatingService
+    from ottla_broker.handlers.client_telemetry import ClientTelemetry
     from ottla_broker.handlers.oauth_listeners import OAuthListeners
     from ottla_broker.handlers.push_coordination import PushCoordination
     from ottla_broker.log.cleaner.service import LogCleaner
+    from ottla_broker.metrics.lag_history import LagHistory
     from ottla_broker.metrics.service import MetricsService
     from ottla_broker.network.service import Service
     from ottla_broker.network.tls_listeners import TlsListeners
@@ -124,6 +128,8 @@ class Broker:
         self.quota_admin: QuotaAdmin
         self.metrics: MetricsService | None = None
         self.push: PushCoordination | None = None
+        self.lag_history: LagHistory | None = None
+        self.telemetry: ClientTelemetry | None = None
         self._store: Store
         self.shares: ShareServices | None = None
         self._cleaner: LogCleaner | None = None
@@ -142,6 +148,7 @@ class Broker:
         self.logs.environment.max_producers = config.max_producers_per_partition
         self._tls: TlsListeners | None = None
         self._oauth: OAuthListeners | None = None
+        self._logins: dict[str, AuthenticatingService] = {}
         self._login_secret = b""
         # Undo the steps of the start, last first.
         self._stopping: list[Callable[[], Awaitable[None] | None]] = []
@@ -429,6 +436,10 @@ class Broker:
                 fetch_sessions=self.fetch_sessions,
                 cleaner=self._cleaner,
                 member=self.member,
+                lag_history=lambda: self.lag_history,
+                telemetry=self.telemetry,
+                logins={**({} if self._tls is None else self._tls.by_listener), **self._logins},
+                push=self.push,
             )
         )
         self._stopping.append(self.metrics.stopping)
@@ -610,6 +621,8 @@ class Broker:
         """Start the log's background tasks, checkpoints of high watermarks, and compaction."""
         self._run(self.logs.run(), "log maintenance")
         self._run(self._checkpoint_high_watermarks(), "high watermarks")
+        if self.config.ottla_lag_history_enable:
+            self._run(self._keep_lag_history(), "lag history")
         config, moves = self.config, self.replicas.moves
         self._stopping.append(moves.close)
 
@@ -653,6 +666,7 @@ class Broker:
                 in_cluster=member is not None,
                 consumer_protocol="consumer" in self.config.group_coordinator_rebalance_protocols,
                 share_groups=self.shares is not None,
+                client_telemetry=self.telemetry is not None,
             ),
             authorizer=self._authorizer(),
             metadata=self.metadata,
@@ -674,10 +688,12 @@ class Broker:
             tokens=self.tokens,
             cluster_member=member,
             shares=self.shares,
+            telemetry=self.telemetry,
         )
 
     def _listen(self, sockets: list[socket.socket]) -> None:
         config, loop = self.config, asyncio.get_running_loop()
+        self._start_telemetry()
         services = self._services()
         dispatcher = self._dispatcher = Dispatcher(services, loop)
         dispatcher.times_requests = self.metrics is not None
@@ -729,13 +745,29 @@ class Broker:
         self._stopping.append(close)
         self._stopping.append(self._drain)
 
+    def _start_telemetry(self) -> None:
+        """Take the metrics that clients push, if there is a listener that shows them."""
+        if self.metrics is None:
+            return
+        from ottla_broker.handlers.client_telemetry import ClientTelemetry
+
+        config = self.config
+        self.telemetry = ClientTelemetry(
+            self.metadata,
+            self.background,
+            self.clock,
+            self.random,
+            config.telemetry_max_bytes,
+            config.ottla_telemetry_max_series,
+        )
+
     def _service(self, dispatcher: Dispatcher, endpoint: Endpoint) -> Service:
         """What serves a listener's requests: the dispatcher, after authentication if it has SASL."""
         if not endpoint.uses_sasl:
             return dispatcher
         from ottla_broker.handlers.sasl_listeners import authenticating
 
-        return authenticating(
+        made = self._logins[endpoint.name] = authenticating(
             dispatcher,
             self.config,
             endpoint.name,
@@ -746,6 +778,7 @@ class Broker:
             None if self._oauth is None else self._oauth.validators.get(endpoint.name),
             self.tokens,
         )
+        return made
 
     def _accept(self) -> None:
         for acceptor in self._acceptors:
@@ -765,6 +798,35 @@ class Broker:
 
         task.add_done_callback(ended)
         self._stopping.append(end)
+
+    async def _keep_lag_history(self) -> None:
+        """Sample how far groups are behind, from the second interval on."""
+        config, member = self.config, self.member
+        interval_ms = config.ottla_lag_history_interval_ms
+        await self.clock.sleep(interval_ms / 1000)
+        # Imported here because a start shouldn't wait for it.
+        from ottla_broker.metrics.lag_history import LagHistory, Settings, Surroundings
+
+        configured = {
+            OFFSETS_TOPIC: config.offsets_topic_num_partitions,
+            LAG_TOPIC: config.ottla_lag_history_num_partitions,
+        }
+        around = Surroundings(
+            broker_id=config.broker_id,
+            clock=self.clock,
+            replicas=self.replicas,
+            logs=self.logs,
+            groups=self.groups,
+            partitions_of=lambda topic: self._partitions_of(topic, configured[topic]),
+            leader_of=self._leader_of,
+            ensure_topic=self.controller.ensure_topic,
+            leaders=None if member is None else member.lag_transport(),
+            share_state=None if self.shares is None else self.shares.persister.summary,
+            store=self._store if member is None else member.store,
+            reads_store=(lambda: True) if member is None else member.is_controller,
+        )
+        self.lag_history = LagHistory(Settings(interval_ms, config.ottla_lag_history_max_groups), around)
+        await self.lag_history.run()
 
     async def _checkpoint_high_watermarks(self) -> None:
         while True:

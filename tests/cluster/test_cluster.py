@@ -86,7 +86,7 @@ def test_a_group_keeps_its_offsets_when_its_coordinator_dies(cluster: Cluster) -
     produce(cluster, "t", ["a", "b"])
     assert consume(cluster, "t", 2) == ["a", "b"]
     cluster.wait_in_sync("__consumer_offsets", 3)
-    from ottla_broker.coordinator.partitioning import partition_for
+    from ottla_protocol.partitioning import partition_for
 
     coordinator = cluster.leader("__consumer_offsets", partition_for("readers", 5))
     cluster.brokers[coordinator].kill()

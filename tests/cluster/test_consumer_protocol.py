@@ -10,8 +10,8 @@ from tests.support.cluster import Cluster
 from tests.support.traffic import create
 from tests.support.waiting import wait_for
 
-from ottla_broker.coordinator.partitioning import partition_for
 from ottla_client.sync import Admin, Consumer
+from ottla_protocol.partitioning import partition_for
 
 HEARTBEAT = "consumer.heartbeat.interval.ms"
 

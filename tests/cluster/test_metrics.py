@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from typing import Any
 
+from tests.client.commands.ottla_command import Ottla
 from tests.support.cluster import Cluster
 from tests.support.metrics import LISTENER, Scraped, health, scrape
 from tests.support.traffic import consume, create, produce
 from tests.support.waiting import wait_for
 
+from ottla_protocol.partitioning import partition_for
+
 
 def test_metrics_of_a_cluster(new_cluster: Callable[..., Cluster]) -> None:
-    cluster = new_cluster(settings=LISTENER)
+    cluster = new_cluster(
+        settings={**LISTENER, "ottla.lag.history.enable": "true", "ottla.lag.history.interval.ms": 1000}
+    )
     create(cluster, "t", partitions=3)
     cluster.wait_in_sync("t", 3)
     produce(cluster, "t", [f"value-{i}" for i in range(50)])
@@ -38,9 +45,35 @@ def test_metrics_of_a_cluster(new_cluster: Callable[..., Cluster]) -> None:
     for broker in cluster.brokers.values():
         wait_for(lambda broker=broker: health(broker)[0] == 200, "a broker that is ready")
     controller = cluster.metadata(1).controller_id
-    cluster.brokers[controller % 3 + 1].kill()
+    victim = controller % 3 + 1
+    ottla = Ottla(cluster.brokers[controller].bootstrap)
+    to_start = ("--topic", "t:0", "--to-offset", "0", "--execute")
+    ottla("groups", "reset-offsets", "any", *to_start)
+    group = next(
+        f"group-{number}"
+        for number in range(1000)
+        if cluster.leader("__consumer_offsets", partition_for(f"group-{number}", 5)) == victim
+    )
+    ottla("groups", "reset-offsets", group, *to_start)
+
+    def history() -> list[dict[str, Any]]:
+        samples: list[dict[str, Any]] = ottla.json("groups", "lag", group, "--history")["samples"]
+        return samples
+
+    wait_for(history, "a sample of the coordinator", every=0.3)
+    cluster.brokers[victim].kill()
+    killed_ms = time.time_ns() // 1_000_000
     remaining = cluster.brokers[controller]
     wait_for(
         lambda: (scrape(remaining)("kafka_server_replicamanager_underreplicatedpartitions") or 0) > 0,
         "partitions that lack a replica",
     )
+    # The next coordinator goes on in the same history.
+    wait_for(
+        lambda: any(each["time_ms"] > killed_ms for each in history()),
+        "a sample of the next coordinator",
+        every=0.3,
+    )
+    samples = history()
+    assert samples[0]["time_ms"] < killed_ms
+    assert len({each["lag_records"] for each in samples}) == 1

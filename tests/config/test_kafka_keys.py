@@ -47,6 +47,11 @@ OUR_OWN_KEYS = {
     "metrics.listener",
     "metrics.max.series",
     "ottla.audit.log",
+    "ottla.lag.history.enable",
+    "ottla.lag.history.interval.ms",
+    "ottla.lag.history.max.groups",
+    "ottla.lag.history.num.partitions",
+    "ottla.telemetry.max.series",
     "zookeeper.digest.user",
     "zookeeper.digest.password",
 }

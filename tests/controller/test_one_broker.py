@@ -236,6 +236,12 @@ async def test_no_user_has_scram_credentials(world: World) -> None:
     ]
 
 
-async def test_there_are_no_client_metrics(world: World) -> None:
+async def test_client_metrics_are_listed(world: World) -> None:
+    world.metadata.put_client_metrics("b", {"metrics": "*"})
+    world.metadata.put_client_metrics("a", {"metrics": "*"})
+    world.metadata.put_client_metrics("b", {})
     answer = await world.call(list_client_metrics_resources, ListClientMetricsResourcesRequest(), 0)
-    assert (answer.error_code, answer.client_metrics_resources) == (ErrorCode.NONE, [])
+    assert (answer.error_code, [each.name for each in answer.client_metrics_resources]) == (
+        ErrorCode.NONE,
+        ["a"],
+    )

@@ -18,8 +18,8 @@ from ottla_broker.coordinator.group.states import (
     GroupStateError,
     GroupStateMachine,
 )
-from ottla_broker.coordinator.partitioning import java_string_hash, partition_for
 from ottla_protocol.errors import ProtocolError
+from ottla_protocol.partitioning import java_string_hash, partition_for
 
 E, P, C, S, D = (
     GroupState.EMPTY,

@@ -35,6 +35,7 @@ NO_KEYS = {
     "allow.auto.create.topics",
     "auto.offset.reset",
     "consumer.heartbeat.interval.ms",
+    "enable.metrics.push",
     "consumer.session.timeout.ms",
     "group.instance.id",
     "group.remote.assignor",

@@ -19,7 +19,7 @@ from tests.faults.transformers import TARGET, TARGET_PARTITIONS, Transformers
 from tests.faults.writers import OttlaWriter, RdkafkaWriter, Writer, attempt
 from tests.support.waiting import wait_for
 
-from ottla_broker.coordinator.partitioning import partition_for
+from ottla_protocol.partitioning import partition_for
 from ottla_protocol.records.batch import iter_headers
 
 TOPIC = "acknowledged"

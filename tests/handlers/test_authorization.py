@@ -101,7 +101,7 @@ from ottla_protocol.messages.write_txn_markers import (
 )
 from ottla_protocol.registry import request_class, response_class
 
-EVERY = {**served_apis(in_cluster=False), **served_apis(in_cluster=True)}
+EVERY = {**served_apis(in_cluster=False, client_telemetry=True), **served_apis(in_cluster=True)}
 
 
 @pytest.mark.parametrize("key", [ApiKey(key) for key in EVERY], ids=lambda key: key.name)

@@ -335,7 +335,7 @@ def test_api_versions(version: int, wire: Wire) -> None:
     software = {"client_software_name": "test", "client_software_version": "1.0"} if version >= 3 else {}
     answer = wire.call(ApiVersionsRequest(**software), version)
     assert {(a.api_key, a.min_version, a.max_version) for a in answer.api_keys} == {
-        (key, served.min_version, served.max_version) for key, served in SERVED.items()
+        (key, served.min_version, served.max_version) for key, served in served_apis(in_cluster=False).items()
     }
     if version >= 3:
         assert wire.call(ApiVersionsRequest(), version).error_code == ErrorCode.INVALID_REQUEST
@@ -393,3 +393,9 @@ def test_describe_producers_of_an_illegal_name(wire: Wire) -> None:
     request = DescribeProducersRequest(topics=[TopicRequest(name="a b", partition_indexes=[0])])
     (answer,) = wire.call(request, 0).topics[0].partitions
     assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_telemetry_is_advertised_where_it_is_shown() -> None:
+    for in_cluster in (False, True):
+        assert ApiKey.PUSH_TELEMETRY not in served_apis(in_cluster=in_cluster)
+        assert ApiKey.PUSH_TELEMETRY in served_apis(in_cluster=in_cluster, client_telemetry=True)

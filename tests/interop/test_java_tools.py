@@ -210,9 +210,19 @@ def test_describe_producers(java: Java, new_topic: MakeTopic) -> None:
     assert shown[1].split()[3] == "1"
 
 
-def test_users_addresses_and_client_metrics_have_no_settings(java: Java) -> None:
+def test_users_and_addresses_have_no_settings(java: Java) -> None:
     for kind in ("users", "clients", "ips"):
         assert java.tool("configs", "--describe", "--entity-type", kind).strip() == ""
+
+
+def test_client_metrics(java: Java) -> None:
+    wanted = ["--metrics", "org.apache.kafka.producer.,org.apache.kafka.consumer.", "--interval", "30000"]
+    java.tool("client-metrics", "--alter", "--name", "all", *wanted, "--match", "client_id=billing.*")
+    assert java.tool("client-metrics", "--list").split() == ["all"]
+    shown = java.tool("client-metrics", "--describe", "--name", "all")
+    for setting in ("interval.ms=30000", "match=client_id=billing.*", f"metrics={wanted[1]}"):
+        assert setting in shown, shown
+    java.tool("client-metrics", "--delete", "--name", "all")
     assert java.tool("client-metrics", "--list").strip() == ""
 
 

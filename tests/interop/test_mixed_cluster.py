@@ -20,7 +20,7 @@ from tests.support.traffic import admin as confluent
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import ZooKeeperProcess
 
-from ottla_broker.coordinator.partitioning import partition_for
+from ottla_protocol.partitioning import partition_for
 
 OTTLA = 3
 KAFKA = 1

@@ -15,8 +15,8 @@ from tests.support.waiting import wait_for
 from tests.support.wire import Wire
 from tests.support.zookeeper import ZooKeeperProcess
 
-from ottla_broker.coordinator.partitioning import partition_for
 from ottla_protocol.messages.describe_transactions import DescribeTransactionsRequest
+from ottla_protocol.partitioning import partition_for
 
 STATE_TOPIC = "__transaction_state"
 PARTITIONS = 2

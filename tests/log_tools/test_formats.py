@@ -32,11 +32,13 @@ from ottla_broker.log.producer_state import ProducerEntry, SentBatch, decode_sna
 from ottla_broker.log.txn_index import AbortedTransaction
 from ottla_broker.log.txn_index import encode as encode_txn_index
 from ottla_broker.store.journal import MAGIC, Change, decode_changes, encode_changes, encode_frame, load
+from ottla_broker.tools.group_lag import decode_record as decode_lag_record
 from ottla_protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     TopicPartition,
 )
+from ottla_protocol.messages.group_lag_records import GroupLagKey, GroupLagState, GroupLagValue
 from ottla_protocol.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -222,6 +224,29 @@ def test_transaction_state() -> None:
     assert transaction_value(metadata) == EXAMPLES["transaction-value"]
     assert read_key(EXAMPLES["transaction-key"]) == "orders"
     assert read_value(EXAMPLES["transaction-value"]) == metadata
+
+
+def test_group_lag() -> None:
+    key = GroupLagKey(level=0, slot=7, source=3, part=0)
+    group = GroupLagState(
+        group_id="g",
+        kind=0,
+        records=5,
+        most_records=9,
+        lag_ms=60_000,
+        commit_age_ms=1000,
+        slope=-0.5,
+        partitions=1,
+        unknown_partitions=0,
+    )
+    value = GroupLagValue(time_ms=TIME_MS, groups=[group])
+    assert encode_versioned(key, 0) == EXAMPLES["group-lag-key"]
+    assert encode_versioned(value, 0) == EXAMPLES["group-lag-value"]
+    shown = decode_lag_record(EXAMPLES["group-lag-key"], EXAMPLES["group-lag-value"])
+    assert shown is not None
+    assert shown["key"] == {"level": 0, "slot": 7, "source": 3, "part": 0}
+    assert shown["payload"]["groups"][0]["lagMs"] == 60_000
+    assert decode_lag_record(b"\0", None) is None
 
 
 def test_store_journal(tmp_path: Path) -> None:

@@ -18,7 +18,10 @@ def test_groups_of_both_protocols() -> None:
     shard: Any = None
     made = [Group("classic", shard, 0), ConsumerGroup("modern", shard), ConsumerGroup("dead", shard)]
     made[2].is_dead = True  # type: ignore[union-attr]
-    sources: Any = SimpleNamespace(groups=SimpleNamespace(groups=made, loading=False))
+    sources: Any = SimpleNamespace(
+        groups=SimpleNamespace(groups=made, loading=False, shares=None),
+        push=SimpleNamespace(coordinator=SimpleNamespace(consumers=7)),
+    )
     out = Exposition(100)
     for _ in StateCollector(sources, Windows()).groups(out):
         pass
@@ -33,3 +36,6 @@ def test_groups_of_both_protocols() -> None:
         ("completingrebalance", 0),
     ):
         assert found(prefix + state) == count
+    protocols = "kafka_coordinator_group_group_coordinator_metrics_group_count"
+    assert [found(protocols, protocol=each) for each in ("classic", "consumer", "share")] == [1, 2, 0]
+    assert found("ottla_coordinated_consumers") == 7

@@ -19,7 +19,8 @@ from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import Files
 from ottla_broker.log.log import Log
 from ottla_broker.metrics.exposition import Exposition
-from ottla_broker.metrics.lag import HISTORY_SECONDS, LagCollector, Trend, catch_up_seconds
+from ottla_broker.metrics.lag import LagCollector
+from ottla_broker.metrics.trend import HISTORY_SECONDS, Trend, catch_up_seconds
 from ottla_protocol.records.record import encode_batch
 
 
@@ -38,6 +39,7 @@ class World:
             groups=SimpleNamespace(groups=self.groups.values()),
             replicas=SimpleNamespace(partition=self.partition),
             logs=SimpleNamespace(high_watermark=lambda *_: len(self.written)),
+            lag_history=lambda: None,
         )
         self.collector = LagCollector(sources)
 
@@ -136,7 +138,7 @@ def test_what_this_broker_does_not_know(world: World) -> None:
     assert found("kafka_consumergroup_lag", consumergroup="closed", topic="t", partition=0) == 2
     assert found("ottla_group_lag_seconds", group="closed", topic="t", partition=0) is None
     assert list(world.collector._trends) == ["closed"]
-    assert not world.collector._times
+    assert not world.collector._reader.times
     assert world.scrape(0).samples.keys() == {"ottla_group_lag_unknown_partitions"}
 
 

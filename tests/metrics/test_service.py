@@ -28,12 +28,16 @@ pytestmark = pytest.mark.ottla_only
 
 ONLY_IN_CLUSTERS = {
     "kafka_server_sessionexpirelistener_zookeeperexpires_total",
+    "kafka_server_socket_server_metrics_failed_authentication_total",
     "ottla_follower_lag_records_max",
     "ottla_group_catch_up_seconds",
+    "ottla_group_lag_seconds_max",
+    "ottla_lag_history_failures_total",
     "ottla_zookeeper_connected",
     "up",
 }
-"""``up`` is Prometheus's own; time to catch up needs two scrapes (test_lag.py), tests/cluster sees the others."""
+"""``up`` is Prometheus's own; time to catch up needs two scrapes (test_lag.py), the history of lag a minute
+(test_lag_history.py), authentications need a login (tests/security); tests/cluster sees the others."""
 
 
 def test_a_broker_is_scraped(own_broker: Callable[..., BrokerProcess]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
+from typing import Final
 
 from ottla_broker.controller.cluster.persistence import ClusterStore
 from ottla_broker.controller.topic_store import usable
@@ -22,7 +23,8 @@ _log = get_logger()
 
 Settings = Mapping[str, str]
 Changed = Callable[[str, str, Settings], Awaitable[None]]
-"""Called with the kind (``topics``, ``brokers`` or ``groups``), the name of the node, and the settings."""
+"""Called with one of :data:`_KINDS`, the name of the node, and the settings."""
+_KINDS: Final = (ConfigNode.TOPICS, ConfigNode.BROKERS, ConfigNode.GROUPS, ConfigNode.CLIENT_METRICS)
 Check = Callable[[str, str, str], None]
 """Called with a kind, a setting's name and its value; raises ValueError if it can't come into force."""
 
@@ -67,11 +69,11 @@ class ClusterConfigs:
         if missing:
             await self._read_topics(missing)
 
-    async def groups(self) -> dict[str, Settings]:
-        """The settings of all groups, by group id. Raises StoreError."""
+    async def named(self, kind: str) -> dict[str, Settings]:
+        """The settings of all groups or client metrics subscriptions, by name. Raises StoreError."""
         return {
-            ConfigNode.group_of(name): await self.in_force(ConfigNode.GROUPS, name)
-            for name in await self._store.children("/config/groups")
+            ConfigNode.group_of(name): await self.in_force(kind, name)
+            for name in await self._store.children(f"/config/{kind}")
         }
 
     async def _read_topics(self, names: Iterable[str]) -> None:
@@ -153,7 +155,7 @@ class ClusterConfigs:
         kind, _, name = ConfigChangeNode.decode(path, data).partition("/")
         if kind == USERS and "/" not in name:
             await self.credentials.reload(name)
-        if kind not in (ConfigNode.TOPICS, ConfigNode.BROKERS, ConfigNode.GROUPS):
+        if kind not in _KINDS:
             if self.on_others is not None:
                 await self.on_others(kind, name)
             return

@@ -16,6 +16,7 @@ from ottla_broker.cluster.broker_login import broker_login
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
 from ottla_broker.cluster.controller_requests import ControllerRequests
 from ottla_broker.cluster.identity import generate_broker_id, register
+from ottla_broker.cluster.lag_transport import LagTransport
 from ottla_broker.cluster.leader_discovery import discover_leaders
 from ottla_broker.cluster.lease_monitor import watch_lease
 from ottla_broker.cluster.log_dir_failures import report_failed_dir
@@ -23,6 +24,7 @@ from ottla_broker.cluster.marker_transport import MarkerTransport
 from ottla_broker.cluster.peer_monitor import PeerMonitor
 from ottla_broker.cluster.reconnecting_store import ReconnectingStore
 from ottla_broker.cluster.verification_transport import VerificationTransport
+from ottla_broker.config.client_metrics import check_client_metrics_config
 from ottla_broker.config.cluster_keys import RACK_AWARE
 from ottla_broker.config.group_configs import check_group_config
 from ottla_broker.config.topics import check_topic_config, log_config
@@ -138,7 +140,9 @@ class ClusterMember:
         default = await self.configs.in_force(ConfigNode.BROKERS, DEFAULT_ENTITY)
         own = await self.configs.in_force(ConfigNode.BROKERS, str(config.broker_id))
         config.apply_dynamic(default, own)
-        self._metadata.group_configs.update(await self.configs.groups())
+        self._metadata.group_configs.update(await self.configs.named(ConfigNode.GROUPS))
+        for name, settings in (await self.configs.named(ConfigNode.CLIENT_METRICS)).items():
+            self._metadata.put_client_metrics(name, settings)
         self._create_parts()
 
     def _create_parts(self) -> None:
@@ -245,6 +249,10 @@ class ClusterMember:
         made = VerificationTransport(self._peers)
         self._transports.append(made)
         return made
+
+    def lag_transport(self) -> LagTransport:
+        """Reaches the leaders of partitions without a replica here."""
+        return LagTransport(self._peers)
 
     async def _new_session(self) -> ZooKeeperStore:
         self._session = await ZooKeeperStore.open(self._settings, self._clock)
@@ -442,6 +450,8 @@ class ClusterMember:
             check_topic_config(name, text)
         elif kind == ConfigNode.GROUPS:
             check_group_config(name, text)
+        elif kind == ConfigNode.CLIENT_METRICS:
+            check_client_metrics_config(name, text)
         else:
             self._config.check_dynamic({name: text})
 
@@ -465,6 +475,12 @@ class ClusterMember:
         if kind == ConfigNode.GROUPS:
             self._metadata.group_configs[ConfigNode.group_of(name)] = dict(settings)
             _log.info("group configured", group=ConfigNode.group_of(name), configs=dict(settings))
+            return
+        if kind == ConfigNode.CLIENT_METRICS:
+            self._metadata.put_client_metrics(ConfigNode.group_of(name), settings)
+            _log.info(
+                "client metrics configured", subscription=ConfigNode.group_of(name), configs=dict(settings)
+            )
             return
         if name not in (DEFAULT_ENTITY, str(config.broker_id)):
             return

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from ottla_broker.config.broker import BrokerConfig, all_keys, key_of
+from ottla_broker.config.client_metrics import CLIENT_METRICS_KEYS
 from ottla_broker.config.group_configs import GROUP_KEYS
 from ottla_broker.config.listener_settings import listener_setting
 from ottla_broker.config.model import (
@@ -35,6 +36,7 @@ DYNAMIC_BROKER_CONFIG: Final = 2
 DYNAMIC_DEFAULT_BROKER_CONFIG: Final = 3
 STATIC_BROKER_CONFIG: Final = 4
 DEFAULT_CONFIG: Final = 5
+CLIENT_METRICS_CONFIG: Final = 7
 GROUP_CONFIG: Final = 8
 
 # ConfigType's codes; 0 is unknown.
@@ -149,6 +151,34 @@ def describe_group(
                 synonyms[0].source if synonyms else DEFAULT_CONFIG,
                 type=_TYPES[GROUP_KEYS[name].kind],
                 documentation=GROUP_KEYS[name].documentation,
+                synonyms=synonyms,
+            )
+        )
+    return entries
+
+
+def describe_client_metrics(
+    overrides: Mapping[str, str], names: Iterable[str] | None = None
+) -> list[ConfigEntry]:
+    """Describe a client metrics subscription, or what of it is in ``names`` (KIP-714).
+
+    As in Kafka, one that isn't there has the defaults alone.
+    """
+    wanted = CLIENT_METRICS_KEYS if names is None else [name for name in names if name in CLIENT_METRICS_KEYS]
+    entries = []
+    for name in wanted:
+        key = CLIENT_METRICS_KEYS[name]
+        default = format_value(key.kind, key.default)
+        synonyms = []
+        if name in overrides:
+            synonyms.append(SynonymEntry(name, overrides[name], CLIENT_METRICS_CONFIG))
+        entries.append(
+            ConfigEntry(
+                name,
+                overrides.get(name, default),
+                synonyms[0].source if synonyms else DEFAULT_CONFIG,
+                type=_TYPES[key.kind],
+                documentation=key.documentation,
                 synonyms=synonyms,
             )
         )

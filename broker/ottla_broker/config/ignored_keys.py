@@ -126,7 +126,6 @@ METERS: Final[tuple[Row, ...]] = (
     ("metrics.num.samples", INT, 2, "Windows over which a metric is measured."),
     ("metrics.recording.level", STRING, "INFO", "The level of detail of metrics."),
     ("metrics.sample.window.ms", LONG, 30000, "The length of such a window."),
-    ("telemetry.max.bytes", INT, 1048576, "The most bytes of metrics that a client may push."),
 )
 
 # Internal parts of Apache Kafka.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ottla_broker.config.model import Validator, at_least, integer, string
+from ottla_broker.config.model import Validator, at_least, between, boolean, integer, string
 
 # HOST:PORT, with an IPv6 address in brackets, or a port alone.
 _ADDRESS: Final = re.compile(r"(?:(?:\[([0-9a-fA-F:%.]+)\]|([0-9a-zA-Z\-._]+)):)?([0-9]{1,5})")
@@ -42,6 +42,37 @@ class MetricsKeys:
         200_000,
         "The most samples of single topics, partitions and groups in one response of /metrics. The others are left"
         " out, and ottla_metrics_dropped_series says how many.",
+        at_least(0),
+        note=_OWN,
+    )
+    ottla_lag_history_enable = boolean(
+        True,
+        "Keep a week of each group's lag in the topic __ottla_group_lag, which ottla groups lag --history"
+        " and /lag of metrics.listener show.",
+        note=_OWN,
+    )
+    ottla_lag_history_interval_ms = integer(
+        60_000,
+        "The time between two samples of each group's lag. The last 360 samples are kept, and before them 680, each the"
+        " fifteenth: with the default, those of six hours and of a week.",
+        at_least(1000),
+        note=_OWN,
+    )
+    ottla_lag_history_max_groups = integer(
+        5_000, "The most groups that a broker samples; the others have no history.", at_least(0), note=_OWN
+    )
+    ottla_lag_history_num_partitions = integer(
+        4, "The partitions of __ottla_group_lag when it is created.", between(1, 10_000), note=_OWN
+    )
+
+    telemetry_max_bytes = integer(
+        1_048_576,
+        "The most bytes of metrics that a client may push at once, compressed and decompressed (KIP-714).",
+        at_least(1),
+    )
+    ottla_telemetry_max_series = integer(
+        50_000,
+        "The most series of metrics that clients have pushed and that are kept for /metrics.",
         at_least(0),
         note=_OWN,
     )

@@ -12,11 +12,18 @@ from typing import Any, Final
 
 from ottla_broker.config import BrokerConfig, InvalidValue
 from ottla_broker.config.broker import all_keys
+from ottla_broker.config.client_metrics import (
+    CLIENT_METRICS_KEYS,
+    MATCH,
+    check_client_metrics_config,
+    read_match,
+)
 from ottla_broker.config.group_configs import GROUP_KEYS, check_group_configs
 from ottla_broker.config.message_formats import message_format
 from ottla_broker.config.model import LIST, Key, format_value
 from ottla_broker.config.topics import TOPIC_KEYS, check_topic_configs
 from ottla_broker.controller.api import ConfigChange, ConfigOperation, Outcome, ResourceType
+from ottla_broker.coordinator.group.modern.patterns import compile_pattern
 from ottla_broker.events import get_logger
 from ottla_broker.log.config import LogConfig
 from ottla_broker.metadata.cache import MetadataCache
@@ -26,6 +33,12 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import MAGIC
 
 _FORMAT_VERSION: Final = "message.format.version"
+_KEYS: Final[Mapping[ResourceType, Mapping[str, Key[Any]]]] = {
+    ResourceType.TOPIC: TOPIC_KEYS,
+    ResourceType.GROUP: GROUP_KEYS,
+    ResourceType.CLIENT_METRICS: CLIENT_METRICS_KEYS,
+}
+"""The settings of what isn't a broker."""
 
 _log = get_logger()
 
@@ -60,9 +73,7 @@ class ConfigAdmin(ABC):
 
         async def change() -> None:
             self._check_entity(kind, name)
-            keys = GROUP_KEYS if kind is ResourceType.GROUP else all_keys()
-            if kind is ResourceType.TOPIC:
-                keys = TOPIC_KEYS
+            keys = _KEYS.get(kind) or all_keys()
             settings = apply_changes(await self._read_configs(kind, name), changes, keys)
             await self._set_configs(kind, name, settings, validate_only)
 
@@ -77,12 +88,18 @@ class ConfigAdmin(ABC):
             check_topic(self._config, name, settings)
         elif kind is ResourceType.GROUP:
             check_group(self._config, name, settings)
+        elif kind is ResourceType.CLIENT_METRICS:
+            check_client_metrics(settings)
         else:
             check_broker(self._config, name, settings)
         if not validate_only:
             await self._apply_configs(kind, name, settings)
 
     def _check_entity(self, kind: ResourceType, name: str) -> None:
+        if kind is ResourceType.CLIENT_METRICS:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+            return
         if kind is ResourceType.GROUP:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
@@ -114,6 +131,8 @@ def entity_of(kind: ResourceType, name: str) -> tuple[str, str]:
         return ConfigNode.TOPICS, name
     if kind is ResourceType.GROUP:
         return ConfigNode.GROUPS, ConfigNode.group_node_name(name)
+    if kind is ResourceType.CLIENT_METRICS:
+        return ConfigNode.CLIENT_METRICS, ConfigNode.group_node_name(name)
     return ConfigNode.BROKERS, name or DEFAULT_ENTITY
 
 
@@ -192,6 +211,28 @@ def check_group(config: BrokerConfig, name: str, settings: Mapping[str, str]) ->
         ) from error
     except ValueError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def check_client_metrics(settings: Mapping[str, str]) -> None:
+    """Check the settings of a client metrics subscription (``ClientMetricsConfigs.validate``).
+
+    Raises KafkaError: INVALID_REQUEST for unknown settings and intervals, INVALID_CONFIG for what can't be read.
+    """
+    for name, text in settings.items():
+        try:
+            check_client_metrics_config(name, text)
+            if name == MATCH:
+                for expression in read_match(CLIENT_METRICS_KEYS[MATCH].parse(text)).values():
+                    compile_pattern(expression)
+        except InvalidValue as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        except ValueError as error:
+            code = ErrorCode.INVALID_CONFIG if name == MATCH else ErrorCode.INVALID_REQUEST
+            raise KafkaError(code, str(error)) from error
+        except KafkaError as error:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {text}: {error.message}"
+            ) from error
 
 
 def check_broker(config: BrokerConfig, name: str, settings: Mapping[str, str]) -> None:

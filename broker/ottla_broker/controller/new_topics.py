@@ -11,6 +11,7 @@ from ottla_broker.controller.validation import check_topic_name
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla_broker.store.keys import encode_uuid
 from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.group_lag import LAG_TOPIC
 
 if TYPE_CHECKING:
     from random import Random
@@ -67,6 +68,20 @@ def new_topic_on_first_use(config: BrokerConfig, name: str) -> NewTopic:
                 "compression.type": "producer",
                 "min.insync.replicas": str(config.share_coordinator_state_topic_min_isr),
                 "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
+            },
+        )
+    if name == LAG_TOPIC:
+        return NewTopic(
+            name,
+            config.ottla_lag_history_num_partitions,
+            config.offsets_topic_replication_factor,
+            configs={
+                "compression.type": "producer",
+                # Keys come again after a lap; what no one writes any longer goes after a week and a day.
+                "cleanup.policy": "compact,delete",
+                "retention.ms": str(8 * 86_400_000),
+                "segment.ms": str(86_400_000),
+                "segment.bytes": str(16 * 1024 * 1024),
             },
         )
     if name != OFFSETS_TOPIC:

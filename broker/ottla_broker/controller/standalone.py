@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from ottla_broker.config.client_metrics import check_client_metrics_config
 from ottla_broker.config.group_configs import check_group_config
 from ottla_broker.config.topics import log_config
 from ottla_broker.controller import topic_store
@@ -145,6 +146,11 @@ class StandaloneController(ConfigAdmin):
         for name in await self._store.children("/config/groups"):
             configs = await topic_store.read_configs(self._store, ConfigNode.GROUPS, name, check_group_config)
             self._metadata.group_configs[ConfigNode.group_of(name)] = configs
+        for name in await self._store.children("/config/client-metrics"):
+            configs = await topic_store.read_configs(
+                self._store, ConfigNode.CLIENT_METRICS, name, check_client_metrics_config
+            )
+            self._metadata.put_client_metrics(ConfigNode.group_of(name), configs)
         doomed = set(await self._store.children(DeleteTopicNode.PARENT))
         for name in await self._store.children(TopicNode.PARENT):
             stored = await topic_store.read_topic(self._store, name, self._states)
@@ -447,6 +453,8 @@ class StandaloneController(ConfigAdmin):
             return self._known(name).configs
         if kind is ResourceType.GROUP:
             return self._metadata.group_configs.get(name, {})
+        if kind is ResourceType.CLIENT_METRICS:
+            return self._metadata.client_metrics.get(name, {})
         return self._config.dynamic_broker if name else self._config.dynamic_default
 
     def _known(self, name: str) -> TopicInfo:
@@ -468,6 +476,10 @@ class StandaloneController(ConfigAdmin):
         if kind is ResourceType.GROUP:
             self._metadata.group_configs[name] = dict(settings)
             _log.info("group configured", group=name, configs=dict(settings))
+            return
+        if kind is ResourceType.CLIENT_METRICS:
+            self._metadata.put_client_metrics(name, settings)
+            _log.info("client metrics configured", subscription=name, configs=dict(settings))
             return
         config = self._config
         if name:

@@ -25,13 +25,13 @@ from typing import Protocol
 
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator import codes
-from ottla_broker.coordinator.partitioning import partition_for
 from ottla_broker.coordinator.time_sliced_task import TimeSlicedTask
 from ottla_broker.events import get_logger
 from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce
 from ottla_broker.replica.offset_waiters import OffsetWaiter, Reached
 from ottla_protocol.errors import ErrorCode, KafkaError, ProtocolError
+from ottla_protocol.partitioning import partition_for
 from ottla_protocol.records.batch import BatchHeader, CorruptRecordError
 from ottla_protocol.records.formats import decode_any, iter_any_headers
 from ottla_protocol.records.record import Record, encode_batch

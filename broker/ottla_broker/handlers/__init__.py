@@ -71,6 +71,8 @@ SERVED: dict[int, Served] = {
     66: Served("list_transactions", 0, 1),
     68: Served("consumer_group_heartbeat", 0, 1),
     69: Served("consumer_group_describe", 0, 1),
+    71: Served("get_telemetry_subscriptions", 0, 0),
+    72: Served("push_telemetry", 0, 0),
     74: Served("list_client_metrics_resources", 0, 0),
     75: Served("describe_topic_partitions", 0, 0),
     76: Served("share_group_heartbeat", 1, 1),
@@ -101,14 +103,24 @@ SHARE_GROUPS = frozenset({76, 77, 78, 79, 90, 91, 92})
 """The APIs of share groups, which ``group.share.enable`` can leave out. Only a broker that stands alone has them."""
 
 
+CLIENT_TELEMETRY = frozenset({71, 72})
+"""The APIs by which clients push their metrics, which a broker serves that shows them (``metrics.listener``)."""
+
+
 def served_apis(
-    *, in_cluster: bool, consumer_protocol: bool = True, share_groups: bool = True
+    *,
+    in_cluster: bool,
+    consumer_protocol: bool = True,
+    share_groups: bool = True,
+    client_telemetry: bool = False,
 ) -> dict[int, Served]:
     """The APIs of a broker that stands alone or is in a cluster."""
     served = {**SERVED, **IN_CLUSTERS} if in_cluster else SERVED
     left_out: frozenset[int] = frozenset()
     if not consumer_protocol:
         left_out |= CONSUMER_PROTOCOL
+    if not client_telemetry:
+        left_out |= CLIENT_TELEMETRY
     if in_cluster or not share_groups:
         left_out |= SHARE_GROUPS
     return {key: each for key, each in served.items() if key not in left_out}

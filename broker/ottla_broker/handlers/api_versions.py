@@ -27,6 +27,9 @@ def handle(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsRespo
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return _INVALID
+    telemetry = ctx.services.telemetry
+    if telemetry is not None and ctx.version >= 3:
+        telemetry.introduce(ctx.connection, request.client_software_name, request.client_software_version)
     return ApiVersionsResponse(api_keys=_ranges(ctx.services.served))
 
 

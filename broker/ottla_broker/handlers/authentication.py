@@ -105,12 +105,16 @@ class AuthenticatingService:
     """Serves the requests of a listener with SASL: see :class:`ottla_broker.network.service.Service`.
 
     Owned by the loop thread.
+
+    Attributes:
+        succeeded, failed: authentications, counted.
     """
 
     def __init__(
         self, inner: Service, mechanisms: Mapping[str, Mechanism], clock: Clock, delay: Callable[[], float]
     ) -> None:
         """``inner`` serves the requests of clients that have authenticated. ``delay`` is in seconds."""
+        self.succeeded = self.failed = 0
         self._inner = inner
         self._mechanisms = mechanisms
         self._clock = clock
@@ -239,12 +243,14 @@ class AuthenticatingService:
         session.state = State.READY
         connection.principal = principal
         connection.authenticated = True
+        self.succeeded += 1
         return lifetime
 
     def _refuse(
         self, connection: ClientConnection, session: Session, parts: Parts | None, reason: str
     ) -> PendingResponse:
         """Answer after a delay, and close the connection."""
+        self.failed += 1
         session.server = None
         connection.stop_reading()
         pending = PendingResponse()

@@ -51,7 +51,7 @@ def supported_kind(number: int) -> ResourceType:
     if number not in ResourceType.__members__.values():
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {number}")
     kind = ResourceType(number)
-    if kind not in (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP):
+    if kind is ResourceType.BROKER_LOGGER:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Configs of type {kind.name} can't be changed on this broker."
         )
@@ -59,7 +59,7 @@ def supported_kind(number: int) -> ResourceType:
 
 
 def check_allowed(ctx: RequestContext, kind: ResourceType, name: str) -> None:
-    """Raise KafkaError unless the client may change the configs of a topic, a group or a broker."""
+    """Raise KafkaError unless the client may change the configs of a topic, a group, or what is the cluster's."""
     if kind is ResourceType.TOPIC:
         ctx.check(AclResource.TOPIC, name)
     elif kind is ResourceType.GROUP:

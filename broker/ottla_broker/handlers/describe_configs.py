@@ -1,8 +1,7 @@
-"""DescribeConfigs (key 32), versions 0-4: the configs of topics, groups and brokers.
+"""DescribeConfigs (key 32), versions 0-4: the configs of topics, groups, brokers and client metrics.
 
 Version 1 adds sources and synonyms (KIP-226), 3 types and documentation (KIP-569). A broker's name is its id; an empty
-name means the defaults for all brokers. Broker loggers, groups and client metrics aren't built yet: INVALID_REQUEST
-with a message.
+name means the defaults for all brokers. Broker loggers aren't built yet: INVALID_REQUEST with a message.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from ottla_broker.config.describe import (
     DEFAULT_CONFIG,
     ConfigEntry,
     describe_broker,
+    describe_client_metrics,
     describe_cluster_default,
     describe_group,
     describe_topic,
@@ -73,6 +73,10 @@ def _describe(ctx: RequestContext, resource: DescribeConfigsResource) -> list[Co
         ctx.check(AclResource.GROUP, name)
         return describe_group(config, ctx.services.metadata.group_configs.get(name, {}), names)
     ctx.check(AclResource.CLUSTER)
+    if kind == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return describe_client_metrics(ctx.services.metadata.client_metrics.get(name, {}), names)
     if kind == ResourceType.BROKER:
         if not name:
             return describe_cluster_default(config, names)

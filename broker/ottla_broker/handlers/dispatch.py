@@ -231,6 +231,12 @@ class Dispatcher:
         for (api_key, version), route in list(self._routes.items()):
             yield api_key, version, route.timings, route.follower_timings
 
+    def throttles(self) -> Iterator[tuple[int, Timings]]:
+        """API, and how long clients had to wait for their quotas."""
+        for (api_key, _), route in list(self._routes.items()):
+            if route.throttles is not None:
+                yield api_key, route.throttles
+
     def close(self) -> None:
         """Cancel pending requests."""
         self.turns.close()
@@ -246,6 +252,7 @@ class Dispatcher:
         route = Route(served, api_key, version, self._services.authorizer)
         if self.times_requests:
             route.timings = Timings()
+            route.throttles = Timings()
             if route.in_parts:
                 route.follower_timings = Timings()
         joined = self._services.joined
@@ -305,6 +312,8 @@ class Dispatcher:
             if hasattr(response, "throttle_time_ms"):
                 response.throttle_time_ms = wait_ms
             connection.throttle(wait_ms / 1000)
+            if route.throttles is not None:
+                route.throttles.add(wait_ms / 1000)
 
     def _report(
         self, route: Route, context: RequestContext, size: int, since: float, parts: Parts | None

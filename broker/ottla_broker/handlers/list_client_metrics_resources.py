@@ -1,9 +1,10 @@
-"""ListClientMetricsResources (key 74), version 0: empty, since no client metrics can be configured (KIP-714)."""
+"""ListClientMetricsResources (key 74), version 0: the names of the client metrics subscriptions (KIP-714)."""
 
 from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.messages.list_client_metrics_resources import (
+    ClientMetricsResource,
     ListClientMetricsResourcesRequest,
     ListClientMetricsResourcesResponse,
 )
@@ -12,4 +13,8 @@ from ottla_protocol.messages.list_client_metrics_resources import (
 def handle(
     ctx: RequestContext, request: ListClientMetricsResourcesRequest
 ) -> ListClientMetricsResourcesResponse:
-    return ListClientMetricsResourcesResponse()
+    return ListClientMetricsResourcesResponse(
+        client_metrics_resources=[
+            ClientMetricsResource(name=name) for name in sorted(ctx.services.metadata.client_metrics)
+        ]
+    )

@@ -29,7 +29,7 @@ from ottla_broker.handlers.slow_produce import FORMAT_2_SINCE, Settled, check_co
 from ottla_broker.log.record_validation import QUICK_BYTES, Validated
 from ottla_broker.log.validator import RecordsRefused
 from ottla_broker.log.verification import UNVERIFIED
-from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
+from ottla_broker.metadata.internal_topics import COORDINATORS_TOPICS
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_protocol.acls import AclResource
@@ -150,7 +150,7 @@ def _append(
                     if key in verified.failures:
                         raise KafkaError(*verified.failures[key])
                     guard = verified.guards.get(key, UNVERIFIED)
-                if name in INTERNAL_TOPICS and ctx.client_id != _MAY_WRITE_INTERNAL:
+                if name in COORDINATORS_TOPICS and ctx.client_id != _MAY_WRITE_INTERNAL:
                     raise KafkaError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only"
                     )

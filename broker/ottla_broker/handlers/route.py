@@ -27,6 +27,7 @@ class Route:
 
     Attributes:
         timings: how long its requests took, if that is wanted; ``follower_timings``: those of followers' fetches.
+        throttles: how long clients that exceeded a quota had to wait.
     """
 
     __slots__ = (
@@ -40,6 +41,7 @@ class Route:
         "quick_bytes",
         "request_class",
         "rules",
+        "throttles",
         "timings",
     )
 
@@ -58,6 +60,7 @@ class Route:
         self.in_parts = api_key == _FETCH
         self.timings: Timings | None = None
         self.follower_timings: Timings | None = None
+        self.throttles: Timings | None = None
 
     def timings_of(self, request: Any) -> Timings | None:
         """Where a request's time is counted."""

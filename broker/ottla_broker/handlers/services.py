@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla_broker.coordinator.zookeeper_offsets import ZooKeeperOffsets
     from ottla_broker.handlers import Served
     from ottla_broker.handlers.authorization import Authorizer
+    from ottla_broker.handlers.client_telemetry import ClientTelemetry
     from ottla_broker.handlers.share_services import ShareServices
     from ottla_broker.log.manager import LogManager
     from ottla_broker.metadata.cache import MetadataCache
@@ -75,6 +76,7 @@ class Services:
         tokens: delegation tokens; None without ``delegation.token.secret.key``.
         acls: the access control lists; None if nothing decides by them.
         shares: of share groups' records; None: they aren't served.
+        telemetry: the metrics that clients push; None: that isn't served.
         cluster_member: None for a broker that stands alone, which doesn't serve the APIs that use it.
     """
 
@@ -103,6 +105,7 @@ class Services:
     tokens: DelegationTokens | None = None
     cluster_member: Member | None = None
     shares: ShareServices | None = None
+    telemetry: ClientTelemetry | None = None
 
     @property
     def knows_cluster(self) -> bool:

@@ -134,6 +134,8 @@ class MetadataCache:
         departed: brokers that left a moment ago; Metadata still names them.
         doubtful: partitions that this broker may no longer lead; it doesn't know which broker does.
         group_configs: the groups' own settings that are in force.
+        client_metrics: the settings of the client metrics subscriptions, by name; ``client_metrics_version`` rises
+            when one changes.
         layout_version: rises when a topic is created or deleted, or its partitions or their replicas change.
         check_brokers: called before clients learn of leaders, to notice connections to other brokers that have closed
             but whose event waits behind the clients' requests.
@@ -148,10 +150,20 @@ class MetadataCache:
         self.check_brokers: Callable[[], None] = lambda: None
         self.doubtful: Set[tuple[str, int]] = frozenset()
         self.group_configs: dict[str, Mapping[str, str]] = {}
+        self.client_metrics: dict[str, Mapping[str, str]] = {}
+        self.client_metrics_version = 0
         self.layout_version = 0
         self._topics: dict[str, TopicInfo] = {}
         self._by_id: dict[bytes, TopicInfo] = {}
         self._client_topics: dict[str, ClientTopic] = {}
+
+    def put_client_metrics(self, name: str, settings: Mapping[str, str]) -> None:
+        """Put a client metrics subscription in force; one without settings is removed."""
+        if settings:
+            self.client_metrics[name] = dict(settings)
+        else:
+            self.client_metrics.pop(name, None)
+        self.client_metrics_version += 1
 
     def set_reachable(self, broker_id: int, reachable: bool) -> None:
         """Note whether a broker's process answers this one: clients aren't sent to one that doesn't."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from ottla_protocol.group_lag import LAG_TOPIC
+
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_TOPIC: Final = "__transaction_state"
 SHARE_STATE_TOPIC: Final = "__share_group_state"
-INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC})
+COORDINATORS_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC})
+"""Those that only a coordinator, which leads the partition, may write."""
+INTERNAL_TOPICS: Final = COORDINATORS_TOPICS | {LAG_TOPIC}

@@ -3,72 +3,28 @@
 The broker that coordinates a group has its offsets. It knows the records too, where it leads a partition or follows it;
 in a cluster whose partitions have a replica on each broker, that is always. Partitions without a replica here are
 counted, and left to ``ottla groups lag``, which asks their leaders.
-
-Lag in time is the age of the next record that the group reads: now, less the timestamp in the header of the batch that
-holds the committed offset. It is looked up when the offset or the lag begins, and kept while the offset stays.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from ottla_broker.events import get_logger
-from ottla_broker.metrics.exposition import Exposition, escape
-from ottla_protocol.errors import KafkaError
+from ottla_broker.metrics.exposition import Exposition, Family, escape, labels
+from ottla_broker.metrics.lag_reader import LagReader
+from ottla_broker.metrics.trend import Trend, catch_up_seconds
+from ottla_protocol.group_lag import sample_of
 
 if TYPE_CHECKING:
     from ottla_broker.metrics.sources import Sources
-    from ottla_broker.replica.partition import Partition
 
-_log = get_logger()
 
 _A_STEP: Final = 25
-HISTORY_SECONDS: Final = 300.0
-"""How far back the trend looks."""
-_LEAST_BETWEEN: Final = 5.0
-_LEAST_TREND: Final = 10.0
+_OTHER_KINDS: Final = frozenset({"share", "zookeeper"})
 
 
-class Sample(NamedTuple):
-    """A group's lag in records at a time on the monotonic clock."""
-
-    at: float
-    records: int
-
-
-class Trend:
-    """A group's lag over the last five minutes: at most one sample in five seconds."""
-
-    __slots__ = ("_samples", "round")
-
-    def __init__(self) -> None:
-        self._samples: deque[Sample] = deque(maxlen=int(HISTORY_SECONDS / _LEAST_BETWEEN) + 1)
-        # The scrape that has last seen the group.
-        self.round = 0
-
-    def add(self, at: float, records: int) -> None:
-        """Add what a scrape has seen."""
-        samples = self._samples
-        if not samples or at - samples[-1].at >= _LEAST_BETWEEN:
-            samples.append(Sample(at, records))
-        while samples and at - samples[0].at > HISTORY_SECONDS:
-            samples.popleft()
-
-    def slope(self, at: float, records: int) -> float | None:
-        """Records a second by which the lag grows, over up to five minutes; None while that isn't known."""
-        if not self._samples or at - self._samples[0].at < _LEAST_TREND:
-            return None
-        first = self._samples[0]
-        return (records - first.records) / (at - first.at)
-
-
-def catch_up_seconds(records: int, slope: float | None) -> float | None:
-    """When the lag is gone if it goes on shrinking like this; None: it doesn't shrink."""
-    if not records:
-        return 0.0
-    return None if slope is None or slope >= 0 else records / -slope
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
 
 
 class LagCollector:
@@ -77,8 +33,7 @@ class LagCollector:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._trends: dict[str, Trend] = {}
-        # The committed offset of each group's partition, and the timestamp of the record there.
-        self._times: dict[tuple[str, str, int], tuple[int, int | None]] = {}
+        self._reader = LagReader(sources.replicas, sources.logs)
         self._round = 0
 
     def collect(self, out: Exposition) -> Iterator[None]:
@@ -101,7 +56,7 @@ class LagCollector:
         since = out.gauge("ottla_group_commit_age_seconds", "Time since the group's last commit.")
         self._round += 1
         unknown = done = 0
-        clock = self._sources.clock
+        clock, reader = self._sources.clock, self._reader
         for group in self._sources.groups.groups:
             name = escape(group.group_id)
             now_ms, now = clock.now_ms(), clock.monotonic()
@@ -114,15 +69,14 @@ class LagCollector:
                             family.flush()
                         yield
                     last_commit = max(last_commit, committed.commit_ms)
-                    partition = self._sources.replicas.partition(topic, index)
-                    end = self._end(partition, topic, index)
-                    if end is None:
+                    partition, end = reader.find(topic, index)
+                    if partition is None or end is None:
                         unknown += 1
                         continue
                     known += 1
                     records = max(0, end - committed.offset)
                     behind += records
-                    seconds = self._seconds(
+                    age_ms = reader.age_ms(
                         group.group_id, partition, index, committed.offset, records, now_ms
                     )
                     if not out.room(3):
@@ -130,9 +84,9 @@ class LagCollector:
                     at = f'{{consumergroup="{name}",topic="{topic}",partition="{index}"}}'
                     current.lines.append(f"{current.name}{at} {committed.offset}\n")
                     lag.lines.append(f"{lag.name}{at} {records}\n")
-                    if seconds is not None:
+                    if age_ms is not None:
                         where = f'{{group="{name}",topic="{topic}",partition="{index}"}}'
-                        age.lines.append(f"{age.name}{where} {seconds}\n")
+                        age.lines.append(f"{age.name}{where} {age_ms / 1000}\n")
             if not known:
                 continue
             trend = self._trends.get(group.group_id)
@@ -150,6 +104,7 @@ class LagCollector:
                 seconds_left = catch_up_seconds(behind, growth)
                 if seconds_left is not None:
                     left.add(seconds_left, at)
+        yield from self._others(out, total, slope, left, since)
         out.gauge(
             "ottla_group_lag_unknown_partitions",
             "Partitions with committed offsets of which this broker has no replica in use.",
@@ -157,37 +112,46 @@ class LagCollector:
         self._forget()
         yield
 
-    def _end(self, partition: Partition | None, topic: str, index: int) -> int | None:
-        """The high watermark; that of a log that isn't in use comes from the checkpoint."""
-        if partition is None:
-            return None
-        if partition.is_open:
-            return partition.high_watermark
-        return self._sources.logs.high_watermark(topic, index)
-
-    def _seconds(
-        self, group_id: str, partition: Partition | None, index: int, offset: int, records: int, now_ms: int
-    ) -> float | None:
-        """The age of the record at the committed offset; None where the log isn't in use or can't be read."""
-        assert partition is not None
-        key = (group_id, partition.topic, index)
-        if not records:
-            self._times.pop(key, None)
-            return 0.0
-        known = self._times.get(key)
-        if known is None or known[0] != offset:
-            if not partition.is_open:
-                return None
-            known = self._times[key] = offset, self._timestamp(partition, offset)
-        timestamp = known[1]
-        return None if timestamp is None else max(0, now_ms - timestamp) / 1000
-
-    def _timestamp(self, partition: Partition, offset: int) -> int | None:
-        try:
-            return partition.log.reader.timestamp_at(max(offset, partition.log.log_start_offset))
-        except KafkaError as error:
-            _log.debug("no lag in time", topic=partition.topic, partition=partition.partition, why=str(error))
-            return None
+    def _others(
+        self, out: Exposition, total: Family, slope: Family, left: Family, since: Family
+    ) -> Iterator[None]:
+        """Share groups and groups in ZooKeeper, as the last sample of the history has them."""
+        history = self._sources.lag_history()
+        if history is None:
+            return
+        age = out.gauge(
+            "ottla_group_lag_seconds_max",
+            "The age of the oldest record that the group reads next; of share groups and groups in ZooKeeper.",
+        )
+        out.counter(
+            "ottla_lag_history_failures_total",
+            "Samples of lag, or parts of them, that couldn't be taken or kept.",
+        ).add(history.failures)
+        out.gauge(
+            "ottla_lag_history_groups_left_out",
+            "Groups without a history because of ottla.lag.history.max.groups.",
+        ).add(history.left_out)
+        shown: set[str] = set()
+        for done, state in enumerate(list(history.latest.values()), 1):
+            if done % _A_STEP == 0:
+                yield
+            name, sample = state.group_id, sample_of(history.sampled_ms, state)
+            # A group that commits to the broker too is shown by those commits.
+            if sample.kind not in _OTHER_KINDS or name in self._trends or name in shown:
+                continue
+            shown.add(name)
+            if sample.records is None or not out.room(5):
+                continue
+            at = labels(group=name)
+            total.add(sample.records, labels(consumergroup=name))
+            for family, value in (
+                (age, _seconds(sample.lag_ms)),
+                (slope, sample.slope),
+                (left, _seconds(sample.catch_up_ms)),
+                (since, _seconds(sample.commit_age_ms)),
+            ):
+                if value is not None:
+                    family.add(value, at)
 
     def _forget(self) -> None:
         """Forget groups that are gone."""
@@ -195,4 +159,4 @@ class LagCollector:
         for name in gone:
             del self._trends[name]
         if gone:
-            self._times = {key: value for key, value in self._times.items() if key[0] in self._trends}
+            self._reader.keep(self._trends)

@@ -1,4 +1,4 @@
-"""``metrics.listener``: ``/metrics``, ``/health/live`` and ``/health/ready`` over HTTP.
+"""``metrics.listener``: ``/metrics``, ``/lag``, ``/health/live`` and ``/health/ready`` over HTTP.
 
 The listener opens before the logs are loaded, so that a long recovery can be watched. If its port is taken, the broker
 goes on without it and tries again: metrics must never keep a broker from starting.
@@ -9,13 +9,15 @@ One scrape's text is made in slices of a few milliseconds; scrapers that come me
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.events import get_logger
+from ottla_broker.metrics.clients import ClientCollector
 from ottla_broker.metrics.exposition import CONTENT_TYPE, Exposition
 from ottla_broker.metrics.health import STARTING, STOPPING, Problem, problems
 from ottla_broker.metrics.lag import LagCollector
+from ottla_broker.metrics.lag_page import lag_page
 from ottla_broker.metrics.loop_monitor import LoopMonitor
 from ottla_broker.metrics.state import StateCollector
 from ottla_broker.metrics.traffic import TrafficCollector
@@ -57,7 +59,9 @@ class MetricsService:
         self._failed: set[str] = set()
         self._tasks = Tasks()
         self._http = HttpServer(
-            clock, {"/metrics": self._metrics, "/health/live": self._live, "/health/ready": self._ready}
+            clock,
+            {"/metrics": self._metrics, "/health/live": self._live, "/health/ready": self._ready},
+            {"/lag": self._lag},
         )
 
     async def start(self) -> None:
@@ -107,6 +111,7 @@ class MetricsService:
             traffic.topics,
             state.groups,
             LagCollector(sources).collect,
+            ClientCollector(sources).collect,
             state.partitions,
         )
         self._sources = sources
@@ -143,6 +148,11 @@ class MetricsService:
         if self._stopping:
             return [STOPPING]
         return [STARTING] if self._sources is None else problems(self._sources)
+
+    async def _lag(self, query: Mapping[str, str]) -> Page:
+        if self._sources is None or self._stopping:
+            return text_page(503, "the broker is stopping" if self._stopping else "the broker is starting")
+        return await lag_page(self._sources, query)
 
     async def _metrics(self) -> Page:
         if self._sources is None or self._stopping:

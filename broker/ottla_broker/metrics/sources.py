@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from ottla_broker.metrics.exposition import Exposition
 
@@ -15,15 +15,26 @@ if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig
     from ottla_broker.coordinator.group.coordinator import GroupCoordinator
     from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
+    from ottla_broker.handlers.client_telemetry import ClientTelemetry
     from ottla_broker.handlers.dispatch import Dispatcher
+    from ottla_broker.handlers.push_coordination import PushCoordination
     from ottla_broker.log.cleaner.service import LogCleaner
     from ottla_broker.log.manager import LogManager
     from ottla_broker.metadata.cache import MetadataCache
+    from ottla_broker.metrics.lag_history import LagHistory
     from ottla_broker.network.acceptor import Acceptor
     from ottla_broker.network.connection_quotas import ConnectionQuotas
     from ottla_broker.network.request_memory import RequestMemory
     from ottla_broker.replica.fetch_session import FetchSessions
     from ottla_broker.replica.manager import ReplicaManager
+
+
+class Logins(Protocol):
+    """What authenticates clients of a listener."""
+
+    succeeded: int
+    failed: int
+
 
 Collector = Callable[[Exposition], Iterator[None]]
 """Adds metrics. It yields wherever the event loop may have its turn, at least every millisecond or so; what it reads
@@ -39,6 +50,10 @@ class Sources:
         memories: the bounds on requests' buffers, by listener.
         member: None for a broker that stands alone.
         cleaner: None if it is switched off.
+        lag_history: None while groups' lag is not sampled.
+        telemetry: the metrics that clients push; None: that isn't served.
+        logins: authentications, by listener: by SASL, or else by TLS.
+        push: the coordinator designed in 2012, if it is served.
     """
 
     config: BrokerConfig
@@ -57,3 +72,7 @@ class Sources:
     fetch_sessions: FetchSessions
     cleaner: LogCleaner | None
     member: ClusterMember | None
+    lag_history: Callable[[], LagHistory | None] = lambda: None
+    telemetry: ClientTelemetry | None = None
+    logins: Mapping[str, Logins] = field(default_factory=dict)
+    push: PushCoordination | None = None

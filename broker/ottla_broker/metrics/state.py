@@ -9,7 +9,9 @@ from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
+from ottla_broker.coordinator.group.modern.consumer_group import CONSUMER_TYPE, ConsumerGroup
 from ottla_broker.coordinator.group.modern.states import ModernState
+from ottla_broker.coordinator.group.share.group import SHARE_TYPE
 from ottla_broker.coordinator.group.states import GroupState
 from ottla_broker.coordinator.transaction.states import ONGOING, TransactionState
 from ottla_broker.log import names
@@ -316,6 +318,22 @@ class StateCollector:
         # Of classic groups and of those that the broker assigns to (KIP-848).
         for name in dict.fromkeys(each.value for each in (*GroupState, *ModernState)):
             out.gauge(f"{prefix}numgroups{name.lower()}", f"Groups in state {name}.").add(states[name])
+        shares = self._sources.groups.shares
+        protocols = Counter(
+            CONSUMER_TYPE if isinstance(each, ConsumerGroup) else "classic" for each in groups
+        )
+        protocols[SHARE_TYPE] = 0 if shares is None else len(shares.groups)
+        by_protocol = out.gauge(
+            "kafka_coordinator_group_group_coordinator_metrics_group_count",
+            "Groups that this broker coordinates, by protocol: classic, consumer or share.",
+        )
+        for protocol in ("classic", CONSUMER_TYPE, SHARE_TYPE):
+            by_protocol.add(protocols[protocol], labels(protocol=protocol))
+        if self._sources.push is not None:
+            out.gauge(
+                "ottla_coordinated_consumers",
+                "Consumers of the coordinator designed in 2012, while it is here.",
+            ).add(self._sources.push.coordinator.consumers)
         out.gauge("ottla_groups_loading", "1: groups are being loaded from __consumer_offsets.").add(
             int(self._sources.groups.loading)
         )

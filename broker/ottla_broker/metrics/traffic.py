@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker import events
 from ottla_broker.counters import Timings
-from ottla_broker.metrics.exposition import Exposition, escape
+from ottla_broker.metrics.exposition import Exposition, escape, labels
 from ottla_broker.metrics.windows import Windows
 from ottla_protocol.api_keys import ApiKey
 
@@ -119,6 +119,17 @@ class TrafficCollector:
         for name, several in by_api.items():
             self._windows.add(times, f'request="{name}"', several, now)
             yield
+        waits = out.summary(
+            f"{prefix}throttletimems",
+            "How long clients that exceeded a quota had to wait, in ms, over the last one to two minutes.",
+        )
+        throttles: dict[str, list[Timings]] = {}
+        for api_key, each in self._sources.dispatcher.throttles():
+            throttles.setdefault(api_label(api_key), []).append(each)
+        for name, several in throttles.items():
+            if any(each.count for each in several):
+                self._windows.add(waits, f'request="{name}"', several, now)
+                yield
 
     def connections(self, out: Exposition) -> Iterator[None]:
         """Sockets and the bytes that went through them."""
@@ -134,6 +145,15 @@ class TrafficCollector:
         unsent = out.gauge(
             "ottla_response_bytes_in_flight", "Bytes of responses that clients don't take yet."
         )
+        succeeded = out.counter(
+            f"{prefix}successful_authentication_total",
+            "Clients that have authenticated, by SASL or else by TLS.",
+        )
+        failed = out.counter(f"{prefix}failed_authentication_total", "Clients that could not authenticate.")
+        for listener, logins in self._sources.logins.items():
+            at = labels(listener=listener)
+            succeeded.add(logins.succeeded, at)
+            failed.add(logins.failed, at)
         requests = unsent_bytes = 0
         for acceptor in self._sources.acceptors:
             for processor in acceptor.processors:

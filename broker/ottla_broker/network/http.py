@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qs
 
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
@@ -39,6 +40,9 @@ class Page(NamedTuple):
 Pages = Mapping[str, Callable[[], Awaitable[Page]]]
 """What makes each page, by its path."""
 
+Queries = Mapping[str, Callable[[Mapping[str, str]], Awaitable[Page]]]
+"""The same for pages that look at their query: the first value of each name."""
+
 
 def json_page(status: int, document: Mapping[str, Any]) -> Page:
     """A page with a JSON document."""
@@ -53,9 +57,10 @@ def text_page(status: int, text: str) -> Page:
 class HttpServer:
     """Serves pages on one listening socket. Owned by the loop thread."""
 
-    def __init__(self, clock: Clock, pages: Pages) -> None:
+    def __init__(self, clock: Clock, pages: Pages, queries: Queries | None = None) -> None:
         self._clock = clock
         self._pages = pages
+        self._queries = queries or {}
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -101,9 +106,9 @@ class HttpServer:
         except asyncio.LimitOverrunError:
             page = text_page(431, f"the request's head is longer than {HEAD_BYTES} bytes")
         else:
-            method, path = _parse(head)
+            method, path, query = _parse(head)
             head_only = method == b"HEAD"
-            page = await self._page(method, path)
+            page = await self._page(method, path, query)
         async with self._clock.timeout(SEND_SECONDS):
             writer.write(_head(page))
             if not head_only:
@@ -117,16 +122,20 @@ class HttpServer:
                 while await reader.read(HEAD_BYTES):
                     pass
 
-    async def _page(self, method: bytes, path: str) -> Page:
+    async def _page(self, method: bytes, path: str, query: str) -> Page:
         if not method:
             return text_page(400, "not an HTTP request")
         if method not in (b"GET", b"HEAD"):
             return text_page(405, "only GET and HEAD are served here")
-        make = self._pages.get(path)
-        if make is None:
-            return text_page(404, f"there is no such page; there are {', '.join(self._pages)}")
+        make, answer = self._pages.get(path), self._queries.get(path)
+        if make is None and answer is None:
+            known = ", ".join((*self._pages, *self._queries))
+            return text_page(404, f"there is no such page; there are {known}")
         try:
             async with self._clock.timeout(PAGE_SECONDS):
+                if answer is not None:
+                    return await answer(_values(query))
+                assert make is not None
                 return await make()
         except TimeoutError:
             return text_page(503, "the page could not be made in time")
@@ -135,12 +144,18 @@ class HttpServer:
             return text_page(500, "the page could not be made; the broker's log says why")
 
 
-def _parse(head: bytes) -> tuple[bytes, str]:
-    """Method and path of a request, without its query; empty if it isn't HTTP/1."""
+def _parse(head: bytes) -> tuple[bytes, str, str]:
+    """Method, path and query of a request; empty if it isn't HTTP/1."""
     parts = head.partition(b"\r\n")[0].split(b" ")
     if len(parts) != 3 or not parts[2].startswith(b"HTTP/1.") or not parts[1].startswith(b"/"):
-        return b"", ""
-    return parts[0], parts[1].partition(b"?")[0].decode("latin-1")
+        return b"", "", ""
+    path, _, query = parts[1].decode("latin-1").partition("?")
+    return parts[0], path, query
+
+
+def _values(query: str) -> dict[str, str]:
+    """The first value of each name, as UTF-8. A head's bound is the query's bound."""
+    return {name: values[0] for name, values in parse_qs(query, keep_blank_values=True).items()}
 
 
 def _head(page: Page) -> bytes:

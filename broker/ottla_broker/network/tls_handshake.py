@@ -58,13 +58,14 @@ class TlsListener:
     """What the handshakes of one listener share. Owned by the loop thread.
 
     Attributes:
-        handshakes: those under way.
+        handshakes: those under way; ``succeeded`` and ``failed`` are counted.
     """
 
     def __init__(self, contexts: TlsContexts, threads: Background) -> None:
         self.contexts = contexts
         self.threads = threads
         self.handshakes: set[Handshake] = set()
+        self.succeeded = self.failed = 0
 
     def close(self) -> None:
         """End all handshakes."""
@@ -177,6 +178,7 @@ class Handshake:
             self.close(str(error))
             return
         self._end()
+        self._listener.succeeded += 1
         self._done(TlsSocket(self._tls), principal)
 
     def _end(self) -> None:
@@ -195,6 +197,7 @@ class Handshake:
             # Otherwise the thread still uses the socket; it is closed when the step ends.
             self._shut()
         if reason is not None:
+            self._listener.failed += 1
             _log.warning("TLS handshake failed", reason=reason, connection=self.name)
         self._failed()
 

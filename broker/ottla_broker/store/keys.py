@@ -377,14 +377,16 @@ class TopicPartitionStateNode:
 
 
 class ConfigNode:
-    """``/config/topics/T``, ``/config/brokers/N``, ``/config/groups/G``: an entity's own settings. JSON version 1.
+    """``/config/topics/T``, ``/config/brokers/N``, ``/config/groups/G``, ``/config/client-metrics/S``: own settings.
 
-    A group's id may have any characters, so the node's name is percent-encoded.
+    JSON version 1. The names of groups and subscriptions may have any characters, so those of their nodes are
+    percent-encoded.
     """
 
     TOPICS: Final = "topics"
     BROKERS: Final = "brokers"
     GROUPS: Final = "groups"
+    CLIENT_METRICS: Final = "client-metrics"
 
     @staticmethod
     def path(kind: str, name: str) -> str:
@@ -392,7 +394,7 @@ class ConfigNode:
 
     @staticmethod
     def group_node_name(group_id: str) -> str:
-        """The name of a group's node. ``.`` and ``..`` can't be parts of a path."""
+        """The name of a group's or a subscription's node. ``.`` and ``..`` can't be parts of a path."""
         return (
             quote(group_id, safe="").replace(".", "%2E")
             if group_id in (".", "..")

@@ -13,6 +13,7 @@ from ottla_broker.log.files import Files
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla_broker.store.keys import encode_uuid
 from ottla_protocol.fields import Struct
+from ottla_protocol.group_lag import LAG_TOPIC
 
 if TYPE_CHECKING:
     from ottla_broker.store.journal import Change
@@ -65,6 +66,8 @@ def _decoder_for(path: str, topic: str | None) -> RecordDecoder | None:
         from ottla_broker.coordinator.group.dump import decode_record
     elif topic == TRANSACTION_TOPIC:
         from ottla_broker.coordinator.transaction.dump import decode_record
+    elif topic == LAG_TOPIC:
+        from ottla_broker.tools.group_lag import decode_record
     else:
         return None
     return decode_record

@@ -15,11 +15,12 @@ from ottla_protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from ottla_protocol.messages.list_client_metrics_resources import ListClientMetricsResourcesRequest
 
 from ..deadline import Deadline
 from ..errors import ClientError
 from ..requests.driver import Node, ToNodes
-from ..requests.outcomes import outcome_of
+from ..requests.outcomes import error_of, outcome_of
 from .arguments import config_text, listed
 from .base import AdminBase
 from .values import AlterConfig, ConfigEntry, ConfigResource, ConfigSource, ConfigSynonym, ResourceType
@@ -107,6 +108,28 @@ class ConfigCalls(AdminBase):
             return _outcomes(some, answer.responses, lambda result: None)
 
         await self._each("alter configs", changes, self._route(), ask, self._deadline(timeout))
+
+    async def list_client_metrics(self, *, timeout: float | None = None) -> list[str]:
+        """The names of the subscriptions to clients' metrics (KIP-714), sorted.
+
+        ``describe_configs`` and ``alter_configs`` of a ``ResourceType.CLIENT_METRICS`` show and change one; without
+        configs it is gone. Raises BrokerError; UnsupportedApiError before Kafka 3.7.
+        """
+
+        async def ask(node: Node, _: list[str], deadline: Deadline) -> Mapping[str, list[str] | ClientError]:
+            answer = await self._call(node, ListClientMetricsResourcesRequest(), deadline)
+            if answer.error_code:
+                return {"names": error_of(answer.error_code, "client metrics")}
+            return {"names": sorted(each.name for each in answer.client_metrics_resources)}
+
+        found: dict[str, list[str]] = await self._each(
+            "list client metrics",
+            ["names"],
+            ToNodes(self._cluster, lambda _: None),
+            ask,
+            self._deadline(timeout),
+        )
+        return found["names"]
 
     def _route(self) -> ToNodes[ConfigResource]:
         return ToNodes(self._cluster, lambda resource: resource.node)

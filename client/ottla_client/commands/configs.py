@@ -1,4 +1,4 @@
-"""``ottla configs``: describe and alter configs of topics and brokers."""
+"""``ottla configs``: describe and alter configs of topics and brokers, and subscriptions to clients' metrics."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import click
 
 from ..errors import UnknownTopicError
 from .admin_common import admin_of, plural
+from .client_metrics import client_metrics
 from .client_options import pair
 from .completion import complete_topics
 from .console import Console, options, unknown, unknown_topic
@@ -33,12 +34,16 @@ _BROKER_HELP = "Use a broker instead of a topic: its id, or `default` for the se
 
 @click.group()
 def configs() -> None:
-    """Show and change the configs of topics and brokers.
+    """Show and change the configs of topics and brokers, and which metrics clients push.
 
     \b
     ottla configs describe orders
     ottla configs alter orders --set retention.ms=86400000
+    ottla configs client-metrics list
     """
+
+
+configs.add_command(client_metrics)
 
 
 def _resource(topic: str | None, broker: str | None) -> ConfigResource:

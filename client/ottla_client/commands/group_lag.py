@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,6 +17,7 @@ from ..errors import ClientError
 from .admin_common import admin_of, count_of, show_seconds, unknown_group
 from .completion import complete_groups
 from .console import Console, one_line, options, to_json
+from .sparklines import sparkline
 from .tables import Column
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from .rich_output import LiveView
 
 _AT_ONCE: Final = 8
-_BARS: Final = "▁▂▃▄▅▆▇█"
-SPARKS: Final = 30
+_MOST_HOURS: Final = 168
 HISTORY_SECONDS: Final = 300.0
 """How far back the trend of --watch looks."""
 
@@ -65,13 +65,6 @@ class History:
         return None if trend is None or trend >= 0 else self.looks[-1].records / -trend
 
 
-def sparkline(values: Sequence[int]) -> str:
-    """The last values as bars; the lowest bar is zero, the highest the largest of them."""
-    shown = values[-SPARKS:]
-    most = max(shown, default=0)
-    return "".join(_BARS[0] if not most else _BARS[(len(_BARS) - 1) * value // most] for value in shown)
-
-
 @click.command("lag", short_help="Show lag in records and time, with its trend.")
 @click.argument("patterns", nargs=-1, metavar="[GROUP…]", shell_complete=complete_groups)
 @click.option("--watch", is_flag=True, help="Keep showing the lag until Ctrl-C.")
@@ -84,8 +77,24 @@ def sparkline(values: Sequence[int]) -> str:
     help="Set the time between two looks.",
 )
 @click.option("--once", is_flag=True, help="Look once: faster, but without the trend.")
+@click.option("--history", is_flag=True, help="Show what the brokers have kept of one group's lag.")
+@click.option(
+    "--hours",
+    type=click.FloatRange(min=0, max=_MOST_HOURS, min_open=True),
+    default=24,
+    show_default=True,
+    help="Set how far back --history goes.",
+)
 @options
-async def lag(console: Console, patterns: tuple[str, ...], watch: bool, interval: float, once: bool) -> None:
+async def lag(
+    console: Console,
+    patterns: tuple[str, ...],
+    watch: bool,
+    interval: float,
+    once: bool,
+    history: bool,
+    hours: float,
+) -> None:
     """Show how far groups are behind, or those that match GROUP (* and ? as in a shell).
 
     The lag in time is the age of the next record that the group reads, in its slowest partition. The trend is the
@@ -95,13 +104,24 @@ async def lag(console: Console, patterns: tuple[str, ...], watch: bool, interval
     With --watch, the view is refreshed at a terminal, with a sparkline. Elsewhere one line is printed for each group
     each time, with --json one document per line.
 
+    With --history, the samples that Ottla brokers keep for a week are shown, of one group of any kind: with bars, and a
+    row for each part of the time. With --json all samples are printed.
+
     \b
     ottla groups lag
     ottla groups lag billing 'audit-*' --watch
     ottla groups lag --once --json
+    ottla groups lag billing --history --hours 168
     """
-    if watch and once:
-        raise click.UsageError("--watch and --once exclude each other")
+    if watch + once + history > 1:
+        raise click.UsageError("--watch, --once and --history exclude each other")
+    if history:
+        if len(patterns) != 1:
+            raise click.UsageError("--history shows one group: name it")
+        from .lag_history import show_history
+
+        await show_history(console, patterns[0], hours)
+        return
     histories: dict[str, History] = {}
     async with admin_of(console) as admin:
         if watch:

@@ -36,6 +36,7 @@ class Admin(SyncClient[AsyncAdmin]):
     create_partitions = blocking(AsyncAdmin.create_partitions)
     delete_records = blocking(AsyncAdmin.delete_records)
     describe_configs = blocking(AsyncAdmin.describe_configs)
+    list_client_metrics = blocking(AsyncAdmin.list_client_metrics)
     alter_configs = blocking(AsyncAdmin.alter_configs)
     list_groups = blocking(AsyncAdmin.list_groups)
     describe_groups = blocking(AsyncAdmin.describe_groups)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 
 import pytest
 from tests.client.admin.records import put
 from tests.client.commands.ottla_command import Ottla
+from tests.support.metrics import LISTENER, address_of, get
 from tests.support.processes import BrokerProcess
+from tests.support.waiting import wait_for
 
-from ottla_client.commands.group_lag import SPARKS, History, Look, sparkline
+from ottla_client.commands.group_lag import History, Look
+from ottla_client.commands.sparklines import SPARKS, sparkline
 
 
 def test_lag_of_a_group(
@@ -54,3 +58,27 @@ def test_trends() -> None:
 )
 def test_sparklines(values: list[int], bars: str) -> None:
     assert sparkline(values) == bars
+
+
+@pytest.mark.ottla_only
+def test_the_history_of_a_group(own_broker: Callable[..., BrokerProcess]) -> None:
+    broker = own_broker(
+        settings={"ottla.lag.history.enable": "true", "ottla.lag.history.interval.ms": 1000, **LISTENER}
+    )
+    ottla = Ottla(broker.bootstrap)
+    assert "no lag of group" in ottla.fails("groups", "lag", "g", "--history")
+    ottla("topics", "create", "t")
+    put(broker, "t", 0, int(time.time() * 1000) - 60_000)
+    ottla("groups", "reset-offsets", "g", "--topic", "t:0", "--to-offset", "0", "--execute")
+    found = wait_for(
+        lambda: ottla.json("groups", "lag", "g", "--history")["samples"], "the first sample", timeout=60
+    )
+    assert (found[0]["lag_records"], found[0]["kind"], found[0]["partitions"]) == (1, "classic", 1)
+    assert 60 <= found[0]["lag_seconds"] < 3600
+    status, text, _ = get(address_of(broker), "/lag?group=g&hours=1")
+    assert (status, json.loads(text)["samples"][0]) == (200, found[0])
+    shown = ottla("groups", "lag", "g", "--history", "--hours", "1")
+    assert "1 record" in shown
+    assert "█" in shown
+    ottla.fails("groups", "lag", "g", "--history", "--once", code=2)
+    ottla.fails("groups", "lag", "--history", code=2)

@@ -298,6 +298,8 @@ class ClusterController(ConfigAdmin):
             return topic is None or dict(topic.configs) == dict(settings)
         if kind is ResourceType.GROUP:
             return dict(self._metadata.group_configs.get(name, {})) == dict(settings)
+        if kind is ResourceType.CLIENT_METRICS:
+            return dict(self._metadata.client_metrics.get(name, {})) == dict(settings)
         return dict(self._config.dynamic_broker if name else self._config.dynamic_default) == dict(settings)
 
     def _controller(self) -> ActiveController:

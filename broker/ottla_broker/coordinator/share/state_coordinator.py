@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.coordinator import codes
-from ottla_broker.coordinator.partitioning import partition_for
 from ottla_broker.coordinator.shard import Shard, ShardHost
 from ottla_broker.coordinator.share import state_shard
 from ottla_broker.coordinator.share.in_flight import Batch
@@ -20,6 +19,7 @@ from ottla_broker.coordinator.share.state_shard import PartitionState, Row, Stat
 from ottla_broker.metadata.internal_topics import SHARE_STATE_TOPIC
 from ottla_broker.store.keys import encode_uuid
 from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.partitioning import partition_for
 
 if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig

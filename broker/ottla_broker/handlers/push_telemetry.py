@@ -1,0 +1,24 @@
+"""PushTelemetry (key 72), version 0: takes a client's metrics (KIP-714)."""
+
+from __future__ import annotations
+
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.errors import KafkaError
+from ottla_protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+
+
+async def handle(ctx: RequestContext, request: PushTelemetryRequest) -> PushTelemetryResponse:
+    telemetry = ctx.services.telemetry
+    assert telemetry is not None
+    try:
+        await telemetry.push(
+            request.client_instance_id,
+            request.subscription_id,
+            request.terminating,
+            request.compression_type,
+            request.metrics,
+            ctx.connection,
+        )
+    except KafkaError as error:
+        return PushTelemetryResponse(error_code=error.code)
+    return PushTelemetryResponse()

@@ -1,0 +1,555 @@
+"""Samples how far groups are behind, and keeps a week of it in ``__ottla_group_lag``.
+
+Each broker samples the groups that it coordinates; of those whose offsets are in ZooKeeper, the controller does. A
+sample's place in the compacted topic depends on its time and on the group's partition of ``__consumer_offsets`` alone,
+so when a coordinator moves, the next one goes on in the same ring, and nothing has to be handed over or loaded.
+
+The work is done between requests, a few milliseconds at a time. The ends of partitions without a replica here are asked
+of their leaders; when such a record was written is known to the interval between two samples.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from ottla_broker.coordinator.group.modern.consumer_group import ConsumerGroup
+from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState
+from ottla_broker.events import get_logger
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
+from ottla_broker.metrics.lag_reader import LagReader
+from ottla_broker.metrics.trend import Trend
+from ottla_broker.store.api import NoNodeError, StoreError
+from ottla_broker.store.keys import BadNodeError, ConsumerOffsetNode
+from ottla_protocol.errors import ErrorCode, KafkaError, ProtocolError
+from ottla_protocol.group_lag import (
+    COARSE,
+    IN_ZOOKEEPER,
+    KIND_IN_ZOOKEEPER,
+    LAG_TOPIC,
+    HistoryReader,
+    LagSample,
+    levels_of,
+    number_of,
+    records_of,
+)
+from ottla_protocol.messages.group_lag_records import GroupLagState
+from ottla_protocol.partitioning import partition_for
+from ottla_protocol.records.batch import CorruptRecordError
+from ottla_protocol.records.formats import decode_any, iter_any_headers
+from ottla_protocol.records.record import encode_batch
+
+if TYPE_CHECKING:
+    from ottla_broker.clock import Clock
+    from ottla_broker.coordinator.group.coordinator import GroupCoordinator
+    from ottla_broker.coordinator.group.group_shard import AnyGroup
+    from ottla_broker.log.manager import LogManager
+    from ottla_broker.replica.manager import ReplicaManager
+    from ottla_broker.store.api import Store
+    from ottla_protocol.records.record import Record
+
+_log = get_logger()
+
+TopicPartition = tuple[str, int]
+Row = tuple[bytes, bytes]
+
+_CLASSIC, _CONSUMER, _SHARE = range(3)
+_SLICE_SECONDS: Final = 0.002
+_A_STEP: Final = 25
+_MOST_REMOTE: Final = 20_000
+"""Partitions without a replica here whose ends are asked for."""
+_ENDS_KEPT: Final = 32
+_MOST_NODES: Final = 5_000
+"""Offsets in ZooKeeper that are read for one sample."""
+_SHARE_SECONDS: Final = 15.0
+_BATCH_BYTES: Final = 64_000
+_GZIP: Final = 1
+_EARLY_SECONDS: Final = 0.01
+"""Timers may fire a little early; a sample must not get the number of the one before it."""
+
+
+class Leaders(Protocol):
+    """The other brokers, as leaders of partitions. Each raises KafkaError."""
+
+    async def ends(self, broker_id: int, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The high watermarks, as far as the broker knows them."""
+
+    async def append(self, broker_id: int, topic: str, index: int, batch: bytes) -> None:
+        """Have the leader of a partition append a batch."""
+
+
+class Settings(NamedTuple):
+    """``most_groups``: of those that this broker samples, the rest is left out."""
+
+    interval_ms: int
+    most_groups: int
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What the history works with.
+
+    Attributes:
+        partitions_of: how many partitions an internal topic has or will have.
+        leader_of: the leader of a partition; None or -1: there is none.
+        leaders: None for a broker that stands alone.
+        share_state: the state of a share partition; None: there are no share groups.
+        store: the store whose ``/consumers`` is sampled while ``reads_store()``.
+    """
+
+    broker_id: int
+    clock: Clock
+    replicas: ReplicaManager
+    logs: LogManager
+    groups: GroupCoordinator
+    partitions_of: Callable[[str], int]
+    leader_of: Callable[[str, int], int | None]
+    ensure_topic: Callable[[str], Awaitable[object]]
+    leaders: Leaders | None
+    share_state: Callable[[ShareKey, Callable[[ShareState | KafkaError], None]], None] | None
+    store: Store
+    reads_store: Callable[[], bool]
+
+
+class _Offset(NamedTuple):
+    """An offset that a group reads next, and how many records after it are done with (of share groups)."""
+
+    topic: str
+    partition: int
+    offset: int
+    done: int = 0
+
+
+@dataclass(slots=True)
+class _Group:
+    """A group that is sampled, between two samples."""
+
+    kind: int
+    trend: Trend = field(default_factory=Trend)
+    most: int = -1
+    round: int = 0
+    # Of groups in ZooKeeper, which has no time of a commit: their offsets, and since when they are seen.
+    seen: tuple[object, int] | None = None
+
+
+class LagHistory:
+    """Owned by the loop thread.
+
+    Attributes:
+        latest: the last sample of each group, by kind and id; ``sampled_ms`` is its time.
+        left_out: groups that the last sample has not, because of ``most_groups``.
+        failures: samples, or parts of them, that could not be taken or kept.
+    """
+
+    def __init__(self, settings: Settings, around: Surroundings) -> None:
+        self.latest: dict[tuple[int, str], GroupLagState] = {}
+        self.sampled_ms = 0
+        self.left_out = 0
+        self.failures = 0
+        self._settings = settings
+        self._around = around
+        self._clock = around.clock
+        self._reader = LagReader(around.replicas, around.logs)
+        self._groups: dict[tuple[int, str], _Group] = {}
+        self._round = 0
+        # Ends of partitions without a replica here, at the last samples.
+        self._ends: dict[TopicPartition, deque[tuple[int, int]]] = {}
+        self._warned: set[str] = set()
+
+    async def run(self) -> None:
+        """Take a sample each interval, for ever."""
+        interval = self._settings.interval_ms
+        while True:
+            left = interval - self._clock.now_ms() % interval
+            await self._clock.sleep(left / 1000 + _EARLY_SECONDS)
+            await self.sample()
+
+    async def sample(self) -> None:
+        """Take one sample and keep it."""
+        now_ms = self.sampled_ms = self._clock.now_ms()
+        self._round += 1
+        self.left_out = 0
+        found: dict[int, list[tuple[_Group, GroupLagState]]] = {}
+        await self._ask_ends(now_ms)
+        async for source, group, state in self._states(now_ms):
+            found.setdefault(source, []).append((group, state))
+        self._forget()
+        if found:
+            await self._keep(now_ms, found)
+
+    # Sampling
+
+    async def _states(self, now_ms: int) -> AsyncIterator[tuple[int, _Group, GroupLagState]]:
+        """Each group's source and state."""
+        pace = _Pace(self._clock)
+        for group in self._around.groups.groups:
+            if not len(group.offsets):
+                continue
+            kind = _CONSUMER if isinstance(group, ConsumerGroup) else _CLASSIC
+            entry = self._entry(kind, group.group_id)
+            if entry is None:
+                continue
+            measure = _Measure(self._reader, self._ends, group.group_id, now_ms)
+            commit_ms = 0
+            for each, committed_ms in _committed(group):
+                measure.add(each)
+                commit_ms = max(commit_ms, committed_ms)
+                if pace.is_due():
+                    await asyncio.sleep(0)
+                    pace.begin()
+            yield group.shard.index, entry, self._state(entry, measure, max(0, now_ms - commit_ms))
+        async for source, group_id, offsets in self._share_groups():
+            entry = self._entry(_SHARE, group_id)
+            if entry is not None and offsets:
+                yield source, entry, self._state(entry, self._measured(group_id, offsets, now_ms), -1)
+        async for group_id, offsets in self._groups_in_zookeeper():
+            entry = self._entry(KIND_IN_ZOOKEEPER, group_id)
+            if entry is not None and offsets:
+                measure = self._measured(group_id, offsets, now_ms)
+                age_ms = -1
+                if entry.seen is None or entry.seen[0] != offsets:
+                    # Of the first look the time isn't known.
+                    entry.seen = offsets, -1 if entry.seen is None else now_ms
+                if entry.seen[1] >= 0:
+                    age_ms = max(0, now_ms - entry.seen[1])
+                yield IN_ZOOKEEPER, entry, self._state(entry, measure, age_ms)
+
+    def _entry(self, kind: int, group_id: str) -> _Group | None:
+        """What is known of a group; None: there are too many."""
+        found = self._groups.get((kind, group_id))
+        if found is None:
+            if len(self._groups) >= self._settings.most_groups:
+                self.left_out += 1
+                return None
+            found = self._groups[kind, group_id] = _Group(kind)
+        found.round = self._round
+        return found
+
+    def _measured(self, group_id: str, offsets: Iterable[_Offset], now_ms: int) -> _Measure:
+        measure = _Measure(self._reader, self._ends, group_id, now_ms)
+        for each in offsets:
+            measure.add(each)
+        return measure
+
+    def _state(self, entry: _Group, measure: _Measure, commit_age_ms: int) -> GroupLagState:
+        records = measure.records if measure.known else -1
+        slope = math.nan
+        if measure.known:
+            at = self._clock.monotonic()
+            growth = entry.trend.slope(at, records)
+            slope = math.nan if growth is None else growth
+            entry.trend.add(at, records)
+        entry.most = max(entry.most, records)
+        state = GroupLagState(
+            group_id=measure.group_id,
+            kind=entry.kind,
+            records=records,
+            most_records=records,
+            lag_ms=measure.lag_ms if measure.known else -1,
+            commit_age_ms=commit_age_ms,
+            slope=slope,
+            partitions=measure.known + measure.unknown,
+            unknown_partitions=measure.unknown,
+        )
+        self.latest[entry.kind, measure.group_id] = state
+        return state
+
+    async def _share_groups(self) -> AsyncIterator[tuple[int, str, list[_Offset]]]:
+        """The share groups that this broker coordinates, with the starts of their share partitions."""
+        shares, ask = self._around.groups.shares, self._around.share_state
+        if shares is None or ask is None:
+            return
+        for group in list(shares.groups.values()):
+            offsets = []
+            for topic_id, topic in list(group.initialized.items()):
+                for index in sorted(topic.partitions):
+                    try:
+                        state = await self._share_state(ShareKey(group.group_id, topic_id, index))
+                    except (KafkaError, TimeoutError) as error:
+                        self._failed("the state of a share partition isn't known", error)
+                        continue
+                    if state.start >= 0:
+                        offsets.append(_Offset(topic.name, index, state.start, max(0, state.completed)))
+            yield group.shard.index, group.group_id, offsets
+
+    async def _share_state(self, key: ShareKey) -> ShareState:
+        answered: asyncio.Future[ShareState | KafkaError] = asyncio.get_running_loop().create_future()
+
+        def answer(state: ShareState | KafkaError) -> None:
+            if not answered.done():
+                answered.set_result(state)
+
+        assert self._around.share_state is not None
+        self._around.share_state(key, answer)
+        async with self._clock.timeout(_SHARE_SECONDS):
+            found = await answered
+        if isinstance(found, KafkaError):
+            raise found
+        return found
+
+    async def _groups_in_zookeeper(self) -> AsyncIterator[tuple[str, list[_Offset]]]:
+        """The groups of the coordinators of 2012 and of Kafka 0.8, with their offsets."""
+        if not self._around.reads_store():
+            return
+        left = _MOST_NODES
+        try:
+            for group_id in sorted(await self._children("/consumers")):
+                offsets: list[_Offset] = []
+                for topic in sorted(await self._children(f"/consumers/{group_id}/offsets")):
+                    for name in sorted(await self._children(f"/consumers/{group_id}/offsets/{topic}")):
+                        left -= 1
+                        if left < 0:
+                            self.left_out += 1
+                            return
+                        offset = await self._offset_node(group_id, topic, name)
+                        if offset is not None:
+                            offsets.append(offset)
+                yield group_id, offsets
+        except StoreError as error:
+            self._failed("offsets in ZooKeeper can't be read", error)
+
+    async def _children(self, path: str) -> Sequence[str]:
+        try:
+            return await self._around.store.children(path)
+        except NoNodeError:
+            return ()
+
+    async def _offset_node(self, group_id: str, topic: str, name: str) -> _Offset | None:
+        if not (name.isascii() and name.isdecimal()) or len(name) > 9:
+            return None
+        path = ConsumerOffsetNode.path(group_id, topic, int(name))
+        try:
+            data, _ = await self._around.store.get(path)
+            return _Offset(topic, int(name), ConsumerOffsetNode.decode(path, data))
+        except (NoNodeError, BadNodeError):
+            return None
+
+    def _forget(self) -> None:
+        """Forget groups that are gone, or that another broker coordinates."""
+        gone = [key for key, entry in self._groups.items() if entry.round != self._round]
+        for key in gone:
+            del self._groups[key]
+            self.latest.pop(key, None)
+        if gone:
+            self._reader.keep({group_id for _, group_id in self._groups})
+
+    # Partitions without a replica here
+
+    async def _ask_ends(self, now_ms: int) -> None:
+        """Ask leaders for the ends of partitions that have no replica here."""
+        leaders = self._around.leaders
+        if leaders is None:
+            return
+        wanted: dict[int, list[TopicPartition]] = {}
+        asked: set[TopicPartition] = set()
+        pace = _Pace(self._clock)
+        for group in self._around.groups.groups:
+            for each, _ in _committed(group):
+                key = (each.topic, each.partition)
+                if key not in asked and self._reader.find(*key)[1] is None and len(asked) < _MOST_REMOTE:
+                    leader = self._around.leader_of(*key)
+                    if leader is not None and leader >= 0 and leader != self._around.broker_id:
+                        asked.add(key)
+                        wanted.setdefault(leader, []).append(key)
+                if pace.is_due():
+                    await asyncio.sleep(0)
+                    pace.begin()
+        for leader, partitions in wanted.items():
+            try:
+                ends = await leaders.ends(leader, partitions)
+            except KafkaError as error:
+                self._failed("another broker doesn't say how long its partitions are", error)
+                continue
+            for key, end in ends.items():
+                self._ends.setdefault(key, deque(maxlen=_ENDS_KEPT)).append((now_ms, end))
+        for key in self._ends.keys() - asked:
+            del self._ends[key]
+
+    # Keeping
+
+    async def _keep(self, now_ms: int, found: Mapping[int, Sequence[tuple[_Group, GroupLagState]]]) -> None:
+        number = number_of(now_ms, self._settings.interval_ms)
+        try:
+            await self._around.ensure_topic(LAG_TOPIC)
+        except (KafkaError, StoreError, ConnectionError) as error:
+            self._failed(f"topic {LAG_TOPIC} can't be made", error)
+            return
+        count = self._around.partitions_of(LAG_TOPIC)
+        rows: dict[int, list[Row]] = {}
+        for level in levels_of(number):
+            for source, groups in found.items():
+                states = [state for _, state in groups]
+                if level is COARSE:
+                    states = [_with_most(entry, state) for entry, state in groups]
+                made = rows.setdefault(partition_of(source, count), [])
+                made.extend(records_of(level, number, source, now_ms, states))
+                await asyncio.sleep(0)
+        for index, of_partition in rows.items():
+            for batch in _batches(of_partition):
+                await self._append(index, now_ms, batch)
+
+    async def _append(self, index: int, now_ms: int, rows: Sequence[Row]) -> None:
+        batch = encode_batch([(now_ms, key, value, ()) for key, value in rows], codec=_GZIP)
+        around = self._around
+        partition = around.replicas.partition(LAG_TOPIC, index)
+        try:
+            if partition is not None and partition.is_led_here:
+                partition.append_internal(batch, now_ms)
+                return
+            leader = around.leader_of(LAG_TOPIC, index)
+            if around.leaders is None or leader is None or leader < 0 or leader == around.broker_id:
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{LAG_TOPIC}:{index} has no leader")
+            await around.leaders.append(leader, LAG_TOPIC, index, bytes(batch))
+        except KafkaError as error:
+            self._failed("samples of groups' lag are lost", error)
+        # Encoding takes a millisecond or two.
+        await asyncio.sleep(0)
+
+    def _failed(self, what: str, error: Exception) -> None:
+        """Count a failure, and log the first of its kind."""
+        self.failures += 1
+        if what not in self._warned:
+            self._warned.add(what)
+            _log.warning("lag history is incomplete", what=what, reason=str(error))
+
+    # Reading
+
+    async def history(self, group_id: str, since_ms: int) -> list[LagSample]:
+        """The samples of a group since a time, from this broker's replica.
+
+        Raises KafkaError: NOT_LEADER_OR_FOLLOWER without a replica, whose message names the leader; of the log.
+        """
+        around = self._around
+        source = partition_for(group_id, around.partitions_of(OFFSETS_TOPIC))
+        count = around.partitions_of(LAG_TOPIC)
+        reader = HistoryReader(group_id, source, since_ms)
+        for index in {partition_of(each, count) for each in (source, IN_ZOOKEEPER)}:
+            partition = around.replicas.partition(LAG_TOPIC, index)
+            if partition is None:
+                leader = around.leader_of(LAG_TOPIC, index)
+                if leader is None:
+                    continue  # Nothing has been kept yet.
+                raise KafkaError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    f"this broker has no replica of {LAG_TOPIC}:{index}; ask broker {leader}",
+                )
+            _ = partition.high_watermark  # which opens the log
+            first = partition.log.reader.offset_for_timestamp(since_ms)
+            if first is None:
+                continue
+            for chunk in partition.scan(first[0]):
+                try:
+                    for position, header in iter_any_headers(chunk):
+                        for record in decode_any(chunk, position, header):
+                            self._read(reader, record)
+                        await asyncio.sleep(0)
+                except CorruptRecordError as error:
+                    self._failed(f"{LAG_TOPIC} can't be read", error)
+        return reader.samples()
+
+    def _read(self, reader: HistoryReader, record: Record) -> None:
+        try:
+            reader.add(record.key, record.value)
+        except ProtocolError as error:
+            self._failed(f"{LAG_TOPIC} has other records", error)
+
+
+class _Pace:
+    """Says when the event loop is to have its turn."""
+
+    __slots__ = ("_clock", "_count", "_end")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._count = 0
+        self.begin()
+
+    def begin(self) -> None:
+        self._end = self._clock.monotonic() + _SLICE_SECONDS
+
+    def is_due(self) -> bool:
+        self._count += 1
+        return self._count % _A_STEP == 0 and self._clock.monotonic() >= self._end
+
+
+class _Measure:
+    """A group's lag, summed up over its partitions."""
+
+    __slots__ = ("_ends", "_now_ms", "_reader", "group_id", "known", "lag_ms", "records", "unknown")
+
+    def __init__(
+        self,
+        reader: LagReader,
+        ends: Mapping[TopicPartition, Sequence[tuple[int, int]]],
+        group_id: str,
+        now_ms: int,
+    ) -> None:
+        self.group_id = group_id
+        self.records = self.known = self.unknown = 0
+        self.lag_ms = -1
+        self._reader = reader
+        self._ends = ends
+        self._now_ms = now_ms
+
+    def add(self, place: _Offset) -> None:
+        partition, end = self._reader.find(place.topic, place.partition)
+        if partition is not None and end is not None:
+            records = max(0, end - place.offset - place.done)
+            age_ms = self._reader.age_ms(
+                self.group_id, partition, place.partition, place.offset, records, self._now_ms
+            )
+        else:
+            ends = self._ends.get((place.topic, place.partition))
+            if not ends:
+                self.unknown += 1
+                return
+            records = max(0, ends[-1][1] - place.offset - place.done)
+            age_ms = 0 if not records else self._now_ms - _reached(ends, place.offset)
+        self.known += 1
+        self.records += records
+        if age_ms is not None:
+            self.lag_ms = max(self.lag_ms, age_ms)
+
+
+def _reached(ends: Sequence[tuple[int, int]], offset: int) -> int:
+    """About when a partition became longer than ``offset``: the time of the first sample that saw it."""
+    return next(at for at, end in ends if end > offset)
+
+
+def _committed(group: AnyGroup) -> Iterable[tuple[_Offset, int]]:
+    """The committed offsets with the times of their commits, as they are now."""
+    return [
+        (_Offset(topic, index, committed.offset), committed.commit_ms)
+        for topic, partitions in group.offsets.topics()
+        for index, committed in partitions.items()
+    ]
+
+
+def _with_most(entry: _Group, state: GroupLagState) -> GroupLagState:
+    """The state for a coarser level, with the largest lag since that level's last sample."""
+    made = GroupLagState(**{name: getattr(state, name) for name in state.__slots__})
+    made.most_records, entry.most = entry.most, -1
+    return made
+
+
+def _batches(rows: Sequence[Row]) -> Iterable[list[Row]]:
+    """Rows in batches of a bounded size."""
+    batch: list[Row] = []
+    size = 0
+    for row in rows:
+        size += len(row[0]) + len(row[1])
+        if batch and size > _BATCH_BYTES:
+            yield batch
+            batch, size = [], len(row[0]) + len(row[1])
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def partition_of(source: int, count: int) -> int:
+    """The partition of the topic that has a source's records."""
+    return source % count
