@@ -176,7 +176,7 @@ class LocalCluster:
 
             self._files = SecureFiles(folder / "secure", self.bootstrap)
         for each in (zookeeper_port, *ports, *inside):
-            _check_free(each)
+            _check_free(each, secure=bool(inside))
         server = ZooKeeper(
             folder / "zookeeper.properties",
             folder / "zookeeper",
@@ -310,7 +310,7 @@ def _serving(port: int) -> Callable[[], bool]:
     return serves
 
 
-def _check_free(port: int) -> None:
+def _check_free(port: int, *, secure: bool) -> None:
     if not 0 < port < 65_536:
         raise Unavailable(f"{port} is not a port")
     with socket.socket() as probe:
@@ -320,9 +320,13 @@ def _check_free(port: int) -> None:
             probe.bind((HOST, port))
         except OSError as error:
             raise Unavailable(
-                f"port {port} of {HOST}: {error.strerror}; choose others: "
-                'make cluster ARGS="--port 19092 --zookeeper-port 12181"'
+                f"port {port} of {HOST}: {error.strerror}; choose others: {_target(secure)}"
+                f' ARGS="--port 19092 --zookeeper-port 12181{" --inside-port 19192" if secure else ""}"'
             ) from None
+
+
+def _target(secure: bool) -> str:
+    return "make secure-cluster" if secure else "make cluster"
 
 
 def say(line: str) -> None:
@@ -398,7 +402,7 @@ def main() -> int:
             cluster.supervise()
             time.sleep(0.2)
     except Unavailable as lack:
-        print(f"make cluster: {lack}", file=sys.stderr)
+        print(f"{_target(options.secure)}: {lack}", file=sys.stderr)
         return 1
     except Stopped:
         say("stopping")

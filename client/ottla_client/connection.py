@@ -14,12 +14,10 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ottla_protocol.errors import ErrorCode, KafkaError, LocalProtocolError, ProtocolError, error_code
+from ottla_protocol.errors import ErrorCode, KafkaError, LocalProtocolError, ProtocolError
 from ottla_protocol.exchange import Exchange, UnsupportedVersionError, api_name
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
-from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest
-from ottla_protocol.sasl.login import RENEWED
+from ottla_protocol.sasl.login import LOGIN, MechanismRefused, authenticate
 from ottla_protocol.sasl.mechanism import SaslError
 
 from .errors import (
@@ -49,8 +47,6 @@ CLOSE_SECONDS = 2.0
 """Seconds that a closed connection may take to send submitted requests."""
 ADDRESS_DELAY = 0.25
 """Seconds before the next address of a host is tried in parallel (RFC 8305)."""
-
-_LOGIN = (SaslHandshakeRequest, SaslAuthenticateRequest)
 
 SOFTWARE = ("ottla", "0.1.0")
 """The client's name and version for brokers (KIP-511)."""
@@ -202,32 +198,26 @@ class Connection(asyncio.BufferedProtocol):
                     error.code, f"{self.host}:{self.port} refused ApiVersions: {error.code.name}"
                 ) from error
 
-    async def _log_in(self, login: Login, timeout: float) -> None:
+    async def _log_in(self, login: Login, timeout: float, renewed: bool = False) -> None:
         """Authenticate by SASL (KIP-152). Raises AuthenticationError, ConnectionLostError."""
         where = f"{self.host}:{self.port}"
-        chosen = await self.submit(SaslHandshakeRequest(mechanism=login.mechanism), timeout=timeout)
-        if chosen.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-            raise AuthenticationError(
-                f"{where} does not offer {login.mechanism}; set sasl_mechanism to one of {', '.join(chosen.mechanisms)}"
-            )
-        if chosen.error_code:
-            raise AuthenticationError(
-                f"{where} refuses logins ({error_code(chosen.error_code).name}); if its listener needs none, set"
-                " security_protocol to PLAINTEXT or SSL"
-            )
-        lifetime = 0
+        ask = partial(self.submit, timeout=timeout)
         try:
+            # This may get a token from an OAuth provider, so other requests wait only from then on.
             client = await login.client()
-            message: bytes | None = client.first()
-            while message is not None:
-                answer = await self.submit(SaslAuthenticateRequest(auth_bytes=message), timeout=timeout)
-                if answer.error_code:
-                    raise SaslError(answer.error_message or error_code(answer.error_code).name)
-                lifetime = answer.session_lifetime_ms
-                # In a thread: hashing the password takes milliseconds.
-                message = await asyncio.to_thread(client.respond, answer.auth_bytes)
-            if not client.complete:
-                raise SaslError("the broker ended the login early")
+            if renewed:
+                self._held = []
+            seconds = await authenticate(login.mechanism, client, ask, asyncio.to_thread)
+        except MechanismRefused as error:
+            if error.code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+                offered = ", ".join(error.offered)
+                raise AuthenticationError(
+                    f"{where} does not offer {login.mechanism}; set sasl_mechanism to one of {offered}"
+                ) from None
+            raise AuthenticationError(
+                f"{where} refuses logins ({error}); if its listener needs none, set security_protocol to PLAINTEXT"
+                " or SSL"
+            ) from None
         except SaslError as error:
             whose, check = f" of {login.user}", "; check sasl_plain_username and sasl_plain_password"
             if not login.user:
@@ -235,10 +225,8 @@ class Connection(asyncio.BufferedProtocol):
             raise AuthenticationError(
                 f"{where}: the login{whose} by {login.mechanism} failed: {error}{check}"
             ) from None
-        if lifetime > 0:
-            self._renewal = self._loop.call_later(
-                lifetime / 1000 * RENEWED, self._start_renewal, login, timeout
-            )
+        if seconds > 0:
+            self._renewal = self._loop.call_later(seconds, self._start_renewal, login, timeout)
 
     def _start_renewal(self, login: Login, timeout: float) -> None:
         if not self.closed:
@@ -246,9 +234,8 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _renew(self, login: Login, timeout: float) -> None:
         """Log in again before the session ends (KIP-368); other requests wait meanwhile."""
-        self._held = []
         try:
-            await self._log_in(login, timeout)
+            await self._log_in(login, timeout, renewed=True)
         except ClientError as error:
             self.close(error)
             return
@@ -319,7 +306,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         if self.closed:
             raise self._lost()
-        if self._held is not None and not isinstance(request, _LOGIN):
+        if self._held is not None and not isinstance(request, LOGIN):
             self._held.append((future, partial(self._write, request, future, timeout, version, raw)))
             return
         self._used = now = monotonic()

@@ -111,6 +111,9 @@ def test_a_missing_requirement_is_a_one_line_error(start: Start, tmp_path: Path)
             }
             process = start(*(part for pair in ports.items() for part in pair), "--console-port", "0")
             assert f"port {port} of 127.0.0.1: Address already in use" in failure(process)
+        secure = failure(start("--secure", "--port", str(free_ports(2)), "--zookeeper-port", str(port)))
+        assert secure.startswith("make secure-cluster: port ")
+        assert 'make secure-cluster ARGS="--port 19092 --zookeeper-port 12181 --inside-port 19192"' in secure
     ports_free = ("--port", str(free_ports(2)), "--zookeeper-port", str(free_port()))
     assert "none in JAVA_HOME" in failure(start(*ports_free, JAVA_HOME=str(tmp_path)))
     old = tmp_path / "bin/java"

@@ -1,7 +1,8 @@
-"""A cluster whose brokers talk to each other over TLS, with certificates on both sides."""
+"""A cluster whose brokers prove who they are: by certificates of both sides, by passwords, by tokens."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from harness.ports import free_port
 from tests.support.certificates import Certificates
 from tests.support.cluster import Cluster
+from tests.support.oauth import AUDIENCE, Provider
 from tests.support.traffic import consume, create, produce
 from tests.support.waiting import wait_for
 from tests.support.wire import Wire
@@ -98,3 +100,45 @@ def test_brokers_log_in_at_each_other(new_cluster: Callable[..., Cluster], tmp_p
             ]
 
     wait_for(known, "the other broker to know the password")
+
+
+def test_brokers_log_in_with_tokens(new_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+    """By OAUTHBEARER, with a token in a file that somebody else renews, and sessions of three seconds."""
+    provider = Provider()
+    keys, token = tmp_path / "keys.json", tmp_path / "token"
+    keys.write_text(json.dumps(provider.jwks()))
+
+    def write(lifetime: float) -> None:
+        """At once, as a job that renews a token does."""
+        (tmp_path / "new").write_text(provider.token("broker", lifetime))
+        (tmp_path / "new").rename(token)
+
+    write(3600)
+    cluster = new_cluster(
+        brokers=2,
+        settings={
+            "security.inter.broker.protocol": "SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+            "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+            "sasl.oauthbearer.expected.audience": AUDIENCE,
+            "offsets.topic.replication.factor": 2,
+            "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
+            "listener.name.sasl_plaintext.oauthbearer.connections.max.reauth.ms": 3000,
+        },
+        listeners=lambda port: {
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{free_port()}"
+        },
+    )
+    create(cluster, "t", partitions=4, replicas=2)
+    values = [f"value {number}" for number in range(100)]
+    produce(cluster, "t", values)
+    cluster.wait_in_sync("t", 2)
+    # The next login of each connection is refused.
+    write(-60)
+    refusal = "the token is refused: it has expired (exp)"
+    wait_for(lambda: all(refusal in broker.log() for broker in cluster.brokers.values()), "both to refuse it")
+    write(3600)
+    cluster.wait_in_sync("t", 2)
+    produce(cluster, "t", values)
+    assert sorted(consume(cluster, "t", 200)) == sorted(values * 2)

@@ -18,9 +18,10 @@ import aiokafka.abc
 import confluent_kafka
 import pytest
 from harness.ports import free_port
+from tests.support.clock import FakeClock
 from tests.support.oauth import AUDIENCE, SECRET, Provider
 from tests.support.processes import BrokerProcess
-from tests.support.waiting import wait_for
+from tests.support.waiting import until, wait_for
 from tests.support.wire import Wire
 
 import ottla_client
@@ -29,11 +30,14 @@ from ottla_broker.clock import SystemClock
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.model import ConfigError
 from ottla_broker.network.jwks import Jwks, JwksSettings
+from ottla_broker.network.peer import PeerConnection, PeerError
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.http_client import HttpError
 from ottla_protocol.messages.metadata import MetadataRequest
 from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest
+from ottla_protocol.sasl.mechanism import SaslError
+from ottla_protocol.sasl.oauthbearer import OAuthClient
 
 _HANDLER = "org.apache.kafka.common.security.oauthbearer.internals.unsecured"
 _LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
@@ -246,6 +250,48 @@ def test_a_session_ends_with_its_token(broker: OAuthBroker) -> None:
     with Wire(broker.port) as wire:
         answer = log_in(wire, broker.provider.token("alice", lifetime=120))
         assert 0 < answer.session_lifetime_ms <= 120_000
+
+
+class _Tokens:
+    """The login of another broker, whose tokens are these; an empty one is none."""
+
+    mechanism = "OAUTHBEARER"
+    user = ""
+
+    def __init__(self, *tokens: str) -> None:
+        self.left = list(tokens)
+
+    async def client(self) -> OAuthClient:
+        if token := self.left.pop(0):
+            return OAuthClient(token, {})
+        raise SaslError("no token: the provider is down")
+
+
+async def test_another_broker_renews_its_session(broker: OAuthBroker) -> None:
+    """In time; again after a second while it has no token; and not with a token that has expired."""
+    clock = FakeClock()
+    good, expired = (broker.provider.token("broker-2", lifetime=each) for each in (300, -31))
+    login = _Tokens(good, "", good, expired)
+    connection = await PeerConnection.open(
+        "127.0.0.1", broker.file_port, client_id="broker-2", timeout=60, clock=clock, login=login
+    )
+
+    async def is_served(left: int) -> None:
+        await until(lambda: len(login.left) == left)
+        assert (await connection.submit(MetadataRequest(topics=[]), timeout=60)).brokers
+
+    # The listener's sessions last for a minute.
+    clock.advance(60 * 0.84)
+    await is_served(left=3)
+    clock.advance(60 * 0.02)
+    await is_served(left=2)
+    clock.advance(1)
+    await is_served(left=1)
+    clock.advance(60 * 0.86)
+    await until(lambda: connection.closed)
+    with pytest.raises(PeerError, match="this broker's login failed: .*invalid_token"):
+        connection.submit(MetadataRequest(topics=[]), timeout=60)
+    await connection.wait_closed()
 
 
 def test_refused_tokens_get_one_answer(broker: OAuthBroker) -> None:

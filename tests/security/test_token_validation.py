@@ -114,6 +114,10 @@ def test_signed_tokens(kind: str, algorithm: str, kid: str | None) -> None:
         ({"sub": None}, "no user"),
         ({"sub": "  "}, "no user"),
         ({"sub": 7}, "no user"),
+        ({"sub": "a" * 40_000}, "40000 characters, 255 is the most"),
+        ({"sub": "a\x00b"}, "control character"),
+        ({"sub": "a\u2028b"}, "control character"),
+        ({"sub": "\ud800"}, "lone surrogate"),
         ({"scope": ["a", "a"]}, "twice"),
         ({"scope": [1]}, "malformed"),
         ({"scope": {"a": 1}}, "malformed"),
@@ -137,6 +141,7 @@ def test_an_audience_needs_to_be_expected() -> None:
 
 def test_other_claims_name_the_user() -> None:
     assert tokens(sub_claim="azp").validate(signed(azp="service")).principal == "service"
+    assert tokens().validate(signed(sub="Zoë 🦊" * 50 + " ")).principal == "Zoë 🦊" * 50
 
 
 def test_signatures_that_are_refused() -> None:
@@ -219,6 +224,7 @@ def test_tokens_without_signature() -> None:
     assert "future" in refusal(validate, unsecured(iat=NOW + 4))
     assert "before" in refusal(validate, unsecured(iat=NOW + 2, exp=NOW + 1))
     assert "user" in refusal(validate, unsecured(sub=None))
+    assert "control character" in refusal(validate, unsecured(sub="alice\n"))
     assert "alg" in refusal(validate, unsecured({"alg": "HS256"}))
     assert "signature" in refusal(validate, unsecured() + "x")
     with pytest.raises(TokenError) as caught:

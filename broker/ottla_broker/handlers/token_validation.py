@@ -8,6 +8,7 @@ listener has OAUTHBEARER, because it loads PyJWT.
 from __future__ import annotations
 
 import json
+import unicodedata
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -24,6 +25,10 @@ _MOST_KEYS: Final = 128
 _TRIED: Final = 4
 """How many keys to try with a token that names none."""
 _SHOWN: Final = 64
+_LONGEST_NAME: Final = 255
+"""The characters of a user's name, as OpenID Connect limits ``sub``."""
+_NOT_IN_NAMES: Final = frozenset(("Cc", "Cs", "Zl", "Zp"))
+"""Control characters, surrogates (which have no UTF-8) and line ends, by their Unicode categories."""
 
 _SIGNATURES: Final = jwt.PyJWS()
 
@@ -122,11 +127,9 @@ class SignedTokens:
             raise TokenError(f"its issuer is {_short(claims.get('iss'))} (iss)")
         self._check_audience(claims.get("aud"))
         _scopes(claims, self._scope_claim)
-        subject = claims.get(self._sub_claim)
-        if not isinstance(subject, str) or not subject.strip():
-            raise TokenError(f"it names no user ({self._sub_claim})")
+        subject = _name(claims, self._sub_claim).strip()
         # Within the accepted difference of the clocks the session lasts until its end.
-        return Token(subject.strip(), int((expires if expires > now else expires + self._skew) * 1000))
+        return Token(subject, int((expires if expires > now else expires + self._skew) * 1000))
 
     def _check_audience(self, audience: object) -> None:
         if not self._audience and audience is None:
@@ -192,9 +195,7 @@ class UnsecuredTokens:
         header, claims = _object(_decoded(parts[0])), _object(_decoded(parts[1]))
         if header.get("alg") != "none":
             raise TokenError("it is not a JWT without signature: its alg is not none")
-        principal = claims.get(self._principal_claim)
-        if not isinstance(principal, str) or not principal.strip():
-            raise TokenError(f"it names no user ({self._principal_claim})")
+        principal = _name(claims, self._principal_claim)
         now, expires = self._now_ms() / 1000, _number(claims, "exp")
         if "iat" in claims:
             issued = _number(claims, "iat")
@@ -224,6 +225,18 @@ def _object(data: bytes) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise TokenError("its claims are not a JSON object")
     return found
+
+
+def _name(claims: Mapping[str, Any], claim: str) -> str:
+    """The user's name, which goes into ACLs, quotas, ZooKeeper's paths and the log. Raises TokenError."""
+    value = claims.get(claim)
+    if not isinstance(value, str) or not value.strip():
+        raise TokenError(f"it names no user ({claim})")
+    if len(value) > _LONGEST_NAME:
+        raise TokenError(f"its user's name has {len(value)} characters, {_LONGEST_NAME} is the most ({claim})")
+    if any(unicodedata.category(each) in _NOT_IN_NAMES for each in value):
+        raise TokenError(f"its user's name has a control character or a lone surrogate ({claim})")
+    return value
 
 
 def _number(claims: Mapping[str, Any], name: str) -> float:

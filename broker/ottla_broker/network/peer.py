@@ -16,12 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla_broker.network.resolver import Resolver
-from ottla_protocol.errors import ErrorCode, KafkaError, LocalProtocolError, ProtocolError
+from ottla_protocol.errors import KafkaError, LocalProtocolError, ProtocolError
 from ottla_protocol.exchange import Encoded, Exchange, RawAnswer
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
-from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest
-from ottla_protocol.sasl.login import RENEWED
+from ottla_protocol.sasl.login import LOGIN, MechanismRefused, authenticate
 from ottla_protocol.sasl.mechanism import SaslError
 
 if TYPE_CHECKING:
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
 
     from ottla_broker.clock import Clock, TimerHandle
     from ottla_protocol.sasl.login import Login
+    from ottla_protocol.sasl.mechanism import SaslClient
     from ottla_protocol.schema import Message
 
 MAX_ANSWER_BYTES: Final = 512 * 1024 * 1024
@@ -40,13 +39,13 @@ RECONNECT_SECONDS: Final = (0.05, 1.0)
 VANISHED_SECONDS: Final = 1.0
 """How long a machine's name or route must be missing before it counts as gone; both may be missing briefly."""
 
+_TOKEN_SECONDS: Final = 1.0
+"""The pause before another attempt to get a token, while a session lasts."""
+
 _ENDED: Final = getattr(select, "POLLRDHUP", 0)
 """The peer sends no more; outside Linux poll() reports that unasked, as it does errors."""
 
 SOFTWARE: Final = ("ottla-broker", "0.1.0")
-
-
-_LOGIN: Final = (SaslHandshakeRequest, SaslAuthenticateRequest)
 
 
 class PeerError(ConnectionError):
@@ -122,7 +121,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         # Requests that wait for a login to be renewed, and how to send them.
         self._held: list[tuple[asyncio.Future[Any], Callable[[], None]]] | None = None
         self._renewal: TimerHandle | None = None
-        self._renewing: asyncio.Future[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
@@ -162,7 +161,7 @@ class PeerConnection(asyncio.BufferedProtocol):
                             raise
                 await connection._shake_hands(timeout)
                 if login is not None:
-                    await connection._log_in(login, timeout)
+                    await connection._log_in(login, await connection._begin_login(login), timeout)
         except TimeoutError:
             connection.close()
             raise PeerUnreachableError(f"{where} did not answer within {timeout:.3g} s", False) from None
@@ -194,55 +193,55 @@ class PeerConnection(asyncio.BufferedProtocol):
             except (KafkaError, ProtocolError) as error:
                 raise PeerError(f"{self.host}:{self.port} is not a broker: {error}") from error
 
-    async def _log_in(self, login: Login, timeout: float) -> None:
-        """Authenticate by SASL. Raises PeerError."""
-        where = f"{self.host}:{self.port}"
-        chosen = await self.submit(SaslHandshakeRequest(mechanism=login.mechanism), timeout=timeout)
-        if chosen.error_code:
-            raise PeerError(
-                f"{where} does not offer {login.mechanism}, it offers {', '.join(chosen.mechanisms)}"
-            )
-        lifetime = 0
+    async def _begin_login(self, login: Login) -> SaslClient:
+        """This side's part of a login, which may need a token from an OAuth provider first. Raises PeerError."""
         try:
-            client = await login.client()
-            message: bytes | None = client.first()
-            while message is not None:
-                answer = await self.submit(SaslAuthenticateRequest(auth_bytes=message), timeout=timeout)
-                if answer.error_code:
-                    raise SaslError(answer.error_message or ErrorCode(answer.error_code).name)
-                lifetime = answer.session_lifetime_ms
-                # The password's hash takes milliseconds.
-                message = await asyncio.to_thread(client.respond, answer.auth_bytes)
-            if not client.complete:
-                raise SaslError("the peer ended the login early")
+            return await login.client()
         except SaslError as error:
-            raise PeerError(f"{where}: this broker's login failed: {error}") from error
-        if lifetime > 0:
-            seconds = lifetime / 1000 * RENEWED
+            raise self._login_failed(error) from error
+
+    def _login_failed(self, error: SaslError) -> PeerError:
+        return PeerError(f"{self.host}:{self.port}: this broker's login failed: {error}")
+
+    async def _log_in(self, login: Login, client: SaslClient, timeout: float) -> None:
+        """Authenticate by SASL. Raises PeerError."""
+        ask = partial(self.submit, timeout=timeout)
+        try:
+            seconds = await authenticate(login.mechanism, client, ask, asyncio.to_thread)
+        except MechanismRefused as error:
+            offers = f", it offers {', '.join(error.offered)}" if error.offered else f" ({error})"
+            raise PeerError(f"{self.host}:{self.port} does not offer {login.mechanism}{offers}") from error
+        except SaslError as error:
+            raise self._login_failed(error) from error
+        if seconds > 0:
             self._renewal = self._clock.call_later(seconds, self._renew, login, timeout)
 
     def _renew(self, login: Login, timeout: float) -> None:
         """Log in again before the session expires (KIP-368)."""
-        if self.closed:
+        if not self.closed:
+            self._renewing = asyncio.get_running_loop().create_task(self._log_in_again(login, timeout))
+
+    async def _log_in_again(self, login: Login, timeout: float) -> None:
+        try:
+            client = await self._begin_login(login)
+        except PeerError:
+            # The session lasts a little longer, and the token may come in time.
+            self._renewal = self._clock.call_later(_TOKEN_SECONDS, self._renew, login, timeout)
             return
-
-        async def renew() -> None:
-            # Meanwhile the peer accepts no other requests.
-            self._held = []
+        # From now on the peer accepts no other requests.
+        self._held = []
+        try:
+            await self._log_in(login, client, timeout)
+        except PeerError as error:
+            self.close(error)
+            return
+        held, self._held = self._held or [], None
+        for future, sends in held:
             try:
-                await self._log_in(login, timeout)
+                if not future.done():
+                    sends()
             except PeerError as error:
-                self.close(error)
-                return
-            held, self._held = self._held, None
-            for future, sends in held:
-                try:
-                    if not future.done():
-                        sends()
-                except PeerError as error:
-                    future.set_exception(error)
-
-        self._renewing = asyncio.ensure_future(renew())
+                future.set_exception(error)
 
     def __repr__(self) -> str:
         return f"<PeerConnection {self.host}:{self.port}{' closed' if self.closed else ''}>"
@@ -273,7 +272,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             raise self._error or PeerError(f"the connection to {self.host}:{self.port} is closed")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         sends = partial(self._send, request, future, timeout, version, raw)
-        if self._held is not None and not isinstance(request, _LOGIN):
+        if self._held is not None and not isinstance(request, LOGIN):
             self._held.append((future, sends))
         else:
             sends()
@@ -308,6 +307,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._error = error
         if self._renewal is not None:
             self._renewal.cancel()
+        if self._renewing is not None and self._renewing is not asyncio.current_task():
+            self._renewing.cancel()
         if self._transport is None:
             self._gone.set()
         else:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 
-from .mechanism import OAUTHBEARER, PLAIN, SaslClient
+from ..errors import error_code
+from ..messages.sasl_authenticate import SaslAuthenticateRequest
+from ..messages.sasl_handshake import SaslHandshakeRequest
+from ..schema import Message
+from .mechanism import OAUTHBEARER, PLAIN, SaslClient, SaslError
 from .oauthbearer import OAuthClient
 from .plain import PlainClient
 from .scram import ScramClient, salt_password
@@ -14,6 +18,8 @@ from .token_endpoint import checked
 
 RENEWED: Final = 0.85
 """The share of a session's lifetime after which to log in again (KIP-368), as Java's clients do."""
+LOGIN: Final = (SaslHandshakeRequest, SaslAuthenticateRequest)
+"""The requests of a login; others wait while a connection logs in again."""
 _REMEMBERED: Final = 16
 
 
@@ -72,6 +78,49 @@ class SaslLogin:
                 self._salted.clear()
             self._salted[key] = salt_password(mechanism, password, salt, iterations)
         return self._salted[key]
+
+
+Ask = Callable[[Message], Awaitable[Any]]
+"""Sends a request, and returns its response."""
+InThread = Callable[[Callable[[bytes], bytes | None], bytes], Awaitable[bytes | None]]
+"""Calls a function outside the event loop's thread: hashing a password takes milliseconds."""
+
+
+class MechanismRefused(Exception):
+    """The peer does not offer the mechanism, or its listener has no logins.
+
+    Attributes:
+        code: UNSUPPORTED_SASL_MECHANISM, or why there are no logins.
+        offered: the mechanisms that it offers.
+    """
+
+    def __init__(self, code: int, offered: Sequence[str]) -> None:
+        super().__init__(error_code(code).name)
+        self.code = code
+        self.offered = offered
+
+
+async def authenticate(mechanism: str, client: SaslClient, ask: Ask, in_thread: InThread) -> float:
+    """Log in on a connection: SaslHandshake, then the client's messages in SaslAuthenticate (KIP-152).
+
+    Returns the seconds after which to log in again (KIP-368), or 0 for never. Raises MechanismRefused, SaslError, and
+    what ``ask`` raises.
+    """
+    chosen = await ask(SaslHandshakeRequest(mechanism=mechanism))
+    if chosen.error_code:
+        raise MechanismRefused(chosen.error_code, chosen.mechanisms)
+    message: bytes | None = client.first()
+| None = client.first()
+    lifetime = 0
+    while message is not None:
+        answer = await ask(SaslAuthenticateRequest(auth_bytes=message))
+        if answer.error_code:
+            raise SaslError(answer.error_message or error_code(answer.error_code).name)
+        lifetime = answer.session_lifetime_ms
+        message = await in_thread(client.respond, answer.auth_bytes)
+    if not client.complete:
+        raise SaslError("the broker ended the login early")
+    return max(0, lifetime) / 1000 * RENEWED
 
 
 GetToken = Callable[[], Awaitable[tuple[str, float]]]
