@@ -21,6 +21,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import (
     AdminClient,
+    ConfigResource,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
@@ -41,6 +42,11 @@ from ottla_protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
+from ottla_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from ottla_protocol.messages.metadata import MetadataRequest
 from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -76,6 +82,7 @@ class SaslBroker:
                 "listener.name.sasl_plaintext.scram-sha-512.connections.max.reauth.ms": 1500,
                 "listener.name.sasl_plaintext.plain.connections.max.reauth.ms": 60_000,
                 "connection.failed.authentication.delay.ms": 10,
+                "password.encoder.secret": "the secret of the test",
                 "ssl.keystore.location": certificates.server,
                 "group.initial.rebalance.delay.ms": 0,
                 "offsets.topic.num.partitions": 1,
@@ -450,6 +457,67 @@ def test_passwords_change_while_the_broker_runs(broker: SaslBroker) -> None:
         broker.admin.alter_user_scram_credentials([gone])["carol"].result(60)
     assert not works("two")
     assert set(broker.admin.describe_user_scram_credentials().result(60)) == {"alice", "ünï=,"}
+
+
+def alter(broker: SaslBroker, name: str, value: str | None, entity: str = "1001") -> tuple[int, str]:
+    """Change a setting of the broker at runtime; returns the error's code and message."""
+    change = AlterableConfig(name=name, config_operation=1 if value is None else 0, value=value)
+    resource = AlterConfigsResource(resource_type=4, resource_name=entity, configs=[change])
+    with Wire(broker.process.port) as wire:
+        answer = wire.call(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses[0]
+    return answer.error_code, answer.error_message or ""
+
+
+def test_users_of_plain_change_while_the_broker_runs(broker: SaslBroker) -> None:
+    name = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+    def works(user: str, password: str) -> bool:
+        with Wire(broker.port) as wire:
+            return log_in(wire, user, password, "PLAIN").error_code == 0
+
+    with Wire(broker.port) as earlier:
+        assert log_in(earlier, "alice", "alice-secret", "PLAIN").error_code == 0
+        assert alter(broker, name, f'{module} user_carol="carols-secret" user_alice="new-secret";')[0] == 0
+        assert (works("carol", "carols-secret"), works("alice", "alice-secret")) == (True, False)
+        assert works("alice", "new-secret")
+        # A login lasts as long as its connection.
+        assert earlier.call(MetadataRequest(topics=[]), 4).brokers
+    (described,) = broker.admin.describe_configs([ConfigResource("broker", "1001")]).values()
+    entry = described.result(60)[name]
+    assert (entry.value, entry.is_sensitive, entry.is_read_only) == (None, True, False)
+    broker.process.stop()
+    kept = b"".join(path.read_bytes() for path in broker.process.folder.rglob("*") if path.is_file())
+    assert b"cipherAlgorithm:AES/CBC/PKCS5Padding" in kept
+    assert b"carols-secret" not in kept + broker.process.log().encode()
+    broker.process.start()
+    assert (works("carol", "carols-secret"), works("alice", "alice-secret")) == (True, False)
+    assert alter(broker, name, None)[0] == 0
+    assert (works("carol", "carols-secret"), works("alice", "alice-secret")) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "entity", "message"),
+    [
+        ("sasl_plaintext.plain", "{module} user_eve=eves-secret", "1001", "a login has the form"),
+        ("sasl_plaintext.plain", "{module} required;", "1001", "has no users"),
+        ("sasl_plaintext.plain", "{module}x required user_eve=eves-secret;", "1001", "class must be"),
+        ("sasl_plaintext.plain", "{module} required user_eve=eves-secret;", "", "broker id must be specified"),
+        ("sasl_plaintext", "{module} required user_eve=eves-secret;", "1001", "one mechanism of a listener"),
+        ("", "{module} required user_eve=eves-secret;", "1001", "one mechanism of a listener"),
+        ("plaintext.plain", "{module} required user_eve=eves-secret;", "1001", "no listener of this broker"),
+        ("sasl_ssl.oauthbearer", "x required user_eve=eves-secret;", "1001", "no listener of this broker"),
+    ],
+)
+def test_changes_of_logins_that_are_refused(
+    broker: SaslBroker, name: str, value: str, entity: str, message: str
+) -> None:
+    text = value.format(module="org.apache.kafka.common.security.plain.PlainLoginModule")
+    key = f"listener.name.{name}.sasl.jaas.config" if name else "sasl.jaas.config"
+    code, said = alter(broker, key, text, entity)
+    assert code in (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_CONFIG)
+    assert message in said
+    assert "eves-secret" not in said
 
 
 def test_changes_of_passwords_that_are_refused(broker: SaslBroker) -> None:

@@ -179,8 +179,10 @@ def test_certificates_change_while_the_broker_runs(broker: TlsBroker) -> None:
     ):
         with pytest.raises(confluent_kafka.KafkaException, match=message):
             alter(broker, name, wrong)
-    with pytest.raises(confluent_kafka.KafkaException, match="Cannot update these configs dynamically"):
+    with pytest.raises(confluent_kafka.KafkaException, match="password.encoder.secret is not set"):
         alter(broker, "listener.name.mutual.ssl.key.password", "x")
+    with pytest.raises(confluent_kafka.KafkaException, match="Cannot update these configs dynamically"):
+        alter(broker, "listener.name.mutual.ssl.client.auth", "none")
     alter(broker, name, None)
     shutil.copy(certificates.server, broker.keystore)
     alter(broker, "ssl.keystore.location", str(broker.keystore))

@@ -10,7 +10,7 @@ from ottla_broker.config.oauth_keys import OAuthKeys
 from ottla_broker.config.sasl import broker_login as configured_login
 from ottla_broker.config.sasl import extensions_of
 from ottla_protocol.sasl.login import Login, OAuthLogin, SaslLogin
-from ottla_protocol.sasl.mechanism import OAUTHBEARER
+from ottla_protocol.sasl.mechanism import OAUTHBEARER, SaslClient, SaslError
 
 if TYPE_CHECKING:
     from random import Random
@@ -27,11 +27,42 @@ def broker_login(config: BrokerConfig, clock: Clock, random: Random) -> Login | 
         return None
     if found.mechanism == OAUTHBEARER:
         return _by_tokens(config, clock, found)
-    user, password = found.options["username"], found.options["password"]
-    tokenauth = found.options.get("tokenauth", "").lower() == "true"
-    return SaslLogin(
-        found.mechanism, user, password, lambda: f"{random.getrandbits(128):032x}", tokenauth=tokenauth
-    )
+    return _PasswordLogin(config, found.mechanism, random)
+
+
+class _PasswordLogin:
+    """By the user and password in the settings in force, which can change at runtime. See :class:`Login`."""
+
+    def __init__(self, config: BrokerConfig, mechanism: str, random: Random) -> None:
+        self.mechanism = mechanism
+        self._config = config
+        self._random = random
+        self._settings: object = None
+        self._made: SaslLogin
+
+    @property
+    def user(self) -> str:
+        return self._current().user
+
+    async def client(self) -> SaslClient:
+        return await self._current().client()
+
+    def _current(self) -> SaslLogin:
+        """Raises SaslError."""
+        if self._settings is not self._config.dynamic_broker:
+            found = configured_login(self._config)
+            options = {} if found is None else found.options
+            if "username" not in options or "password" not in options:
+                raise SaslError("the broker's login has no username and password")
+            self._made = SaslLogin(
+                self.mechanism,
+                options["username"],
+                options["password"],
+                lambda: f"{self._random.getrandbits(128):032x}",
+                tokenauth=options.get("tokenauth", "").lower() == "true",
+            )
+            self._settings = self._config.dynamic_broker
+        return self._made
 
 
 def _by_tokens(config: BrokerConfig, clock: Clock, found: BrokerLogin) -> Login:

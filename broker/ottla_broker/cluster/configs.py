@@ -25,6 +25,7 @@ Settings = Mapping[str, str]
 Changed = Callable[[str, str, Settings], Awaitable[None]]
 """Called with one of :data:`_KINDS`, the name of the node, and the settings."""
 _KINDS: Final = (ConfigNode.TOPICS, ConfigNode.BROKERS, ConfigNode.GROUPS, ConfigNode.CLIENT_METRICS)
+Decrypt = Callable[[str, str, Settings], Awaitable[Settings]]
 Check = Callable[[str, str, str], None]
 """Called with a kind, a setting's name and its value; raises ValueError if it can't come into force."""
 
@@ -33,6 +34,8 @@ class ClusterConfigs:
     """Owned by the loop thread. ``changed`` is called for every change, in order.
 
     ``on_others`` is called with the kind and name of any other entity that has changed, a user for example.
+
+    ``decrypt`` returns the settings of an entity of a kind and name with readable passwords.
 
     Only settings that pass ``check`` come into force: a broker of any version may have written them, and Kafka's have
     settings that Ottla doesn't have, or can't change at runtime.
@@ -46,6 +49,7 @@ class ClusterConfigs:
         self._changed = changed
         self._check = check
         self.on_others: Callable[[str, str], Awaitable[None]] | None = None
+        self.decrypt: Decrypt | None = None
         self.credentials = ScramCredentials(store, notifies=True)
         self._topics: dict[str, Settings] = {}
         self._notifications = Notifications(
@@ -106,7 +110,10 @@ class ClusterConfigs:
 
     async def in_force(self, kind: str, name: str) -> dict[str, str]:
         """An entity's settings that can come into force. Raises StoreError."""
-        return usable(ConfigNode.path(kind, name), await self.read(kind, name), partial(self._check, kind))
+        settings: Settings = await self.read(kind, name)
+        if self.decrypt is not None:
+            settings = await self.decrypt(kind, name, settings)
+        return usable(ConfigNode.path(kind, name), settings, partial(self._check, kind))
 
     async def write(self, kind: str, name: str, settings: Settings) -> None:
         """Write an entity's settings and notify all brokers. Raises StoreError."""

@@ -24,6 +24,7 @@ from ottla_broker.cluster.marker_transport import MarkerTransport
 from ottla_broker.cluster.peer_monitor import PeerMonitor
 from ottla_broker.cluster.reconnecting_store import ReconnectingStore
 from ottla_broker.cluster.verification_transport import VerificationTransport
+from ottla_broker.config.broker import shown_settings
 from ottla_broker.config.client_metrics import check_client_metrics_config
 from ottla_broker.config.cluster_keys import RACK_AWARE
 from ottla_broker.config.group_configs import check_group_config
@@ -33,6 +34,7 @@ from ottla_broker.controller.cluster.cluster_controller import ClusterController
 from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.controller import ActiveController
 from ottla_broker.controller.cluster.controller_election import ControllerElection
+from ottla_broker.controller.stored_passwords import StoredPasswords, without_passwords
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.epoch_fencing import EpochFence
 from ottla_broker.network.peer import PeerConnection, Peers, Purpose
@@ -136,6 +138,7 @@ class ClusterMember:
                 number = await generate_broker_id(session, config.reserved_broker_max_id)
             config.use_broker_id(number)
         self.configs = ClusterConfigs(self.store, self._configured, self._check_setting)
+        self.configs.decrypt = self._decrypted
         await self.configs.load_topics()
         default = await self.configs.in_force(ConfigNode.BROKERS, DEFAULT_ENTITY)
         own = await self.configs.in_force(ConfigNode.BROKERS, str(config.broker_id))
@@ -445,6 +448,14 @@ class ClusterMember:
     def _broker_epoch(self) -> int:
         return self.fence.broker_epoch
 
+    async def _decrypted(self, kind: str, name: str, settings: Settings) -> Settings:
+        if kind != ConfigNode.BROKERS:
+            return settings
+        if name != str(self._config.broker_id):
+            # Other brokers may have another secret.
+            return without_passwords(settings)
+        return await StoredPasswords(self._config, self._random).decrypted(settings)
+
     def _check_setting(self, kind: str, name: str, text: str) -> None:
         if kind == ConfigNode.TOPICS:
             check_topic_config(name, text)
@@ -490,7 +501,7 @@ class ClusterMember:
             config.apply_dynamic(config.dynamic_default, settings)
         self._log_configs.clear()
         self.controller_requests.defaults_changed()
-        _log.info("broker configured", scope=name, configs=dict(settings))
+        _log.info("broker configured", scope=name, configs=shown_settings(settings))
         if self._active is not None:
             self._active.leader_balancer.on_configs(None)
         for callback in self.on_broker_configs:

@@ -22,6 +22,7 @@ from ottla_broker.config.listeners import Endpoint, ListenerError, parse_endpoin
 from ottla_broker.config.log_keys import LogKeys, TopicDefaultKeys
 from ottla_broker.config.metrics_keys import MetricsKeys, parse_address
 from ottla_broker.config.model import (
+    HIDDEN,
     IGNORED,
     INT_MAX,
     READ_ONLY,
@@ -34,10 +35,11 @@ from ottla_broker.config.model import (
     nearest,
 )
 from ottla_broker.config.oauth_keys import UNSECURED_TOKENS, OAuthKeys
+from ottla_broker.config.password_keys import PasswordKeys
 from ottla_broker.config.properties import read_properties
 from ottla_broker.config.push_keys import PushKeys
 from ottla_broker.config.quota_keys import QuotaKeys
-from ottla_broker.config.sasl import check_sasl
+from ottla_broker.config.sasl import check_logins, check_sasl
 from ottla_broker.config.security_keys import SaslKeys, TlsKeys
 from ottla_broker.config.server_keys import NetworkKeys, ServerKeys
 from ottla_broker.config.share_keys import ShareKeys, check_share_times
@@ -67,6 +69,14 @@ def key_of(name: str) -> Key[Any] | None:
     return all_keys().get(name) if found is None else found.key
 
 
+def shown_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings for the log, without passwords."""
+    return {
+        name: HIDDEN if (key := key_of(name)) is not None and key.sensitive else text
+        for name, text in settings.items()
+    }
+
+
 class BrokerConfig(
     ServerKeys,
     NetworkKeys,
@@ -74,6 +84,7 @@ class BrokerConfig(
     SaslKeys,
     OAuthKeys,
     DelegationTokenKeys,
+    PasswordKeys,
     TopicDefaultKeys,
     LogKeys,
     GroupKeys,
@@ -200,6 +211,16 @@ class BrokerConfig(
         unknown = sorted(name for name in changes if name not in known)
         if unknown:
             raise ValueError(f"Unknown broker config name: {', '.join(unknown)}")
+        bare = sorted(
+            name
+            for name, key in known.items()
+            if key is SaslKeys.sasl_jaas_config and not ((found := listener_setting(name)) and found.mechanism)
+        )
+        if bare:
+            raise ValueError(
+                "These security configs can be dynamically updated only for one mechanism of a listener, as"
+                f" listener.name.<listener>.<mechanism>.sasl.jaas.config: {', '.join(bare)}"
+            )
         for name, text in changes.items():
             key = known[name]
             value = key.parse(text)
@@ -213,6 +234,7 @@ class BrokerConfig(
         Raises InvalidValue: they can't, because a file can't be read, for example.
         """
         settings = self.settings_with(broker)
+        check_logins(self, bool(self.zookeeper_connect), settings)
         for check in self.reconfigurable:
             check(settings)
 

@@ -91,14 +91,6 @@ MOVES: Final[tuple[Row, ...]] = (
     ("num.replica.alter.log.dirs.threads", INT, None, "Threads that move replicas between data folders."),
 )
 
-# Details of security.
-SECURITY: Final[tuple[Row, ...]] = (
-    ("password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding", "The cipher for dynamic passwords."),
-    ("password.encoder.iterations", INT, 4096, "The iterations for dynamic passwords."),
-    ("password.encoder.key.length", INT, 128, "The key length for dynamic passwords."),
-    ("password.encoder.keyfactory.algorithm", STRING, None, "The key derivation for dynamic passwords."),
-)
-
 # Groups of the classic protocol.
 COORDINATORS: Final[tuple[Row, ...]] = (
     ("offsets.commit.required.acks", SHORT, -1,

@@ -29,6 +29,9 @@ PASSWORD: Final = "PASSWORD"
 
 _INTEGER_BITS = {SHORT: 15, INT: 31, LONG: 63}
 
+HIDDEN: Final = "[hidden]"
+"""Stands for a password in messages and in the log, as in Kafka."""
+
 # When a key may change.
 READ_ONLY: Final = "read-only"
 PER_BROKER: Final = "per-broker"
@@ -193,7 +196,8 @@ class Key(Generic[T]):
         value = parse_value(self.name, self.kind, text)
         reason = self.validator.check(value) if self.validator is not None else None
         if reason is not None:
-            raise InvalidValue(self.name, format_value(self.kind, value), reason)
+            shown = HIDDEN if self.sensitive else format_value(self.kind, value)
+            raise InvalidValue(self.name, shown, reason)
         return value
 
     def is_requested(self, value: object) -> bool:

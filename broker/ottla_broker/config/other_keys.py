@@ -48,7 +48,6 @@ _UNUSED = (
     (ignored_keys.KRAFT, "there is no KRaft quorum."),
     (ignored_keys.BETWEEN_BROKERS, "connections between brokers have fixed settings here."),
     (ignored_keys.MOVES, "moves between data folders have fixed settings here."),
-    (ignored_keys.SECURITY, "passwords that change at runtime are not built yet."),
     (
         ignored_keys.COORDINATORS,
         "a commit always waits for all in-sync replicas, and loading is paced by time.",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from ottla_broker.config.listener_settings import full_name
+from ottla_broker.config.listener_settings import full_name, listener_setting
+from ottla_broker.config.model import HIDDEN, InvalidValue
 from ottla_broker.config.oauth_keys import SIGNED_TOKENS, VALIDATORS, OAuthKeys
 from ottla_broker.config.security_keys import SaslKeys
 from ottla_protocol.sasl.jaas import MODULES, Login, parse_login, plain_users
-from ottla_protocol.sasl.mechanism import MECHANISMS, OAUTHBEARER
+from ottla_protocol.sasl.mechanism import MECHANISMS, OAUTHBEARER, PLAIN
 from ottla_protocol.sasl.oauthbearer import check_extensions
 
 if TYPE_CHECKING:
@@ -24,9 +25,12 @@ class Config(Protocol):
 
     static: dict[str, str]
     endpoints: tuple[Endpoint, ...]
+    dynamic_broker: dict[str, str]
 
     @property
     def inter_broker_endpoint(self) -> Endpoint: ...
+
+    def settings_with(self, broker: Mapping[str, str]) -> dict[str, str]: ...
 
     def of_listener(
         self, listener: str, key: Key[T], settings: Mapping[str, str] | None = None, mechanism: str = ""
@@ -41,15 +45,21 @@ class BrokerLogin(NamedTuple):
     options: Mapping[str, str]
 
 
-def login_of(config: Config, listener: str, mechanism: str) -> Login | None:
-    """A mechanism's login on a listener, if there is one. Raises ValueError for one of another form."""
-    text = config.static.get(full_name(listener, SaslKeys.sasl_jaas_config, mechanism))
+def login_of(
+    config: Config, listener: str, mechanism: str, settings: Mapping[str, str] | None = None
+) -> Login | None:
+    """A mechanism's login on a listener, if there is one. Raises ValueError for one of another form.
+
+    ``settings`` are used instead of those in force.
+    """
+    given = config.settings_with(config.dynamic_broker) if settings is None else settings
+    text = given.get(full_name(listener, SaslKeys.sasl_jaas_config, mechanism))
     return None if text is None else parse_login(text)
 
 
-def users_of(config: Config, listener: str) -> dict[str, str]:
-    """The passwords of a listener's users with PLAIN."""
-    login = login_of(config, listener, "PLAIN")
+def users_of(config: Config, listener: str, settings: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The passwords of a listener's users with PLAIN. ``settings`` are used instead of those in force."""
+    login = login_of(config, listener, PLAIN, settings)
     return {} if login is None else plain_users(login)
 
 
@@ -79,6 +89,36 @@ def check_sasl(config: Config, in_cluster: bool, error: Callable[[str, str], Con
         _check_between_brokers(config, error)
 
 
+def check_logins(config: Config, in_cluster: bool, settings: Mapping[str, str]) -> None:
+    """Check the logins that ``settings``, all as they would be, change at runtime. Raises InvalidValue."""
+    offered = {
+        (endpoint.name.lower(), mechanism.lower()): (endpoint.name, mechanism)
+        for endpoint in config.endpoints
+        if endpoint.uses_sasl
+        for mechanism in config.of_listener(endpoint.name, SaslKeys.sasl_enabled_mechanisms)
+    }
+    before = config.settings_with(config.dynamic_broker)
+
+    def error(name: str, reason: str) -> InvalidValue:
+        return InvalidValue(name, HIDDEN, reason)
+
+    for name, text in settings.items():
+        setting = listener_setting(name)
+        if setting is None or setting.key is not SaslKeys.sasl_jaas_config or before.get(name) == text:
+            continue
+        found = offered.get((setting.listener, setting.mechanism))
+        if found is None:
+            raise error(name, "no listener of this broker offers this mechanism")
+        listener, mechanism = found
+        if mechanism == OAUTHBEARER:
+            raise error(name, "can't change at runtime; set it in the broker's configuration and restart it")
+        _check_login(config, listener, mechanism, error, settings)
+        if in_cluster and listener == config.inter_broker_endpoint.name:
+            between = config.of_listener(listener, SaslKeys.sasl_mechanism_inter_broker_protocol)
+            if mechanism == between:
+                _check_own_password(name, parse_login(text), error)
+
+
 def _check_listener(config: Config, name: str, error: Callable[[str, str], ConfigError]) -> None:
     mechanisms = config.of_listener(name, SaslKeys.sasl_enabled_mechanisms)
     wrong = [mechanism for mechanism in mechanisms if mechanism not in MECHANISMS]
@@ -89,18 +129,28 @@ def _check_listener(config: Config, name: str, error: Callable[[str, str], Confi
             f"{what}; the listener {name} can offer {', '.join(MECHANISMS)}",
         )
     for mechanism in mechanisms:
-        key = full_name(name, SaslKeys.sasl_jaas_config, mechanism)
-        login = login_of(config, name, mechanism)
-        if login is not None and login.module != MODULES[mechanism]:
-            raise error(key, f"the login's class must be {MODULES[mechanism]}")
+        _check_login(config, name, mechanism, error)
         if mechanism == OAUTHBEARER:
             _check_validator(config, name, error)
-        if mechanism == "PLAIN" and not users_of(config, name):
-            raise error(
-                key,
-                f'has no users; write {MODULES[mechanism]} required user_alice="her password";'
-                " with one option per user",
-            )
+
+
+def _check_login(
+    config: Config,
+    name: str,
+    mechanism: str,
+    error: Callable[[str, str], Exception],
+    settings: Mapping[str, str] | None = None,
+) -> None:
+    key = full_name(name, SaslKeys.sasl_jaas_config, mechanism)
+    login = login_of(config, name, mechanism, settings)
+    if login is not None and login.module != MODULES[mechanism]:
+        raise error(key, f"the login's class must be {MODULES[mechanism]}")
+    if mechanism == PLAIN and not users_of(config, name, settings):
+        raise error(
+            key,
+            f'has no users; write {MODULES[mechanism]} required user_alice="her password";'
+            " with one option per user",
+        )
 
 
 def _check_validator(config: Config, name: str, error: Callable[[str, str], ConfigError]) -> None:
@@ -136,9 +186,13 @@ def _check_between_brokers(config: Config, error: Callable[[str, str], ConfigErr
     callbacks = OAuthKeys.sasl_login_callback_handler_class
     if config.of_listener(name, callbacks, mechanism=mechanism):
         raise error(callbacks.name, f"is for OAUTHBEARER, and brokers log in by {mechanism}; remove the key")
+    _check_own_password(full_name(name, SaslKeys.sasl_jaas_config, mechanism), login, error)
+
+
+def _check_own_password(key: str, login: Login | None, error: Callable[[str, str], Exception]) -> None:
     if login is None or "username" not in login.options or "password" not in login.options:
         raise error(
-            full_name(name, SaslKeys.sasl_jaas_config, mechanism),
+            key,
             "needs the options username and password, by which this broker authenticates to others",
         )
 

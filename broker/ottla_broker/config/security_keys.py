@@ -34,7 +34,7 @@ _STORE_TYPES: Final = Validator(
 
 
 def _secret(meaning: str) -> Key[str | None]:
-    return Key(PASSWORD, None, meaning)
+    return Key(PASSWORD, None, meaning, None, PER_BROKER)
 
 
 def _path(meaning: str, note: str = "") -> Key[str | None]:
@@ -125,15 +125,6 @@ class TlsKeys:
     )
 
 
-RELOADED: Final = (
-    TlsKeys.ssl_keystore_type,
-    TlsKeys.ssl_keystore_location,
-    TlsKeys.ssl_truststore_type,
-    TlsKeys.ssl_truststore_location,
-)
-"""The keys that can change at runtime (``SslConfigs.RECONFIGURABLE_CONFIGS`` without passwords)."""
-
-
 class SaslKeys:
     """SASL of listeners, and of connections to other brokers."""
 
@@ -148,7 +139,9 @@ class SaslKeys:
         None,
         "A mechanism's login: its users for PLAIN, and the user of connections to other brokers.",
         Validator(_login, "a login in JAAS form"),
-        note="Write it as listener.name.<listener>.<mechanism>.sasl.jaas.config.",
+        PER_BROKER,
+        note="Write it as listener.name.<listener>.<mechanism>.sasl.jaas.config. It can't change at"
+        " runtime for OAUTHBEARER.",
     )
     sasl_mechanism_inter_broker_protocol = string(
         "GSSAPI",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ottla_broker.config.model import BOOLEAN, CLASS, DOUBLE, LIST, LONG, PASSWORD, SHORT, STRING
+from ottla_broker.config.model import BOOLEAN, CLASS, DOUBLE, LIST, LONG, SHORT, STRING
 
 Row = tuple[str, str, Any, str]
 """Name, type, default, meaning."""
@@ -52,9 +52,6 @@ SECURITY: Final[tuple[Row, ...]] = (
      "The Java class that names a connection's user."),
     ("security.providers", STRING, None, "Java classes that provide security algorithms."),
     ("control.plane.listener.name", STRING, None, "The listener for requests of the controller."),
-    ("password.encoder.secret", PASSWORD, None, "The secret that dynamic passwords are encrypted with."),
-    ("password.encoder.old.secret", PASSWORD, None,
-     "The previous password.encoder.secret, while it is being replaced."),
     ("sasl.client.callback.handler.class", CLASS, None, "The Java class for a SASL client's callbacks."),
     ("sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", "The path of kinit."),
     ("sasl.kerberos.min.time.before.relogin", LONG, 60000,

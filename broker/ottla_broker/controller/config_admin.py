@@ -23,6 +23,7 @@ from ottla_broker.config.message_formats import message_format
 from ottla_broker.config.model import LIST, Key, format_value
 from ottla_broker.config.topics import TOPIC_KEYS, check_topic_configs
 from ottla_broker.controller.api import ConfigChange, ConfigOperation, Outcome, ResourceType
+from ottla_broker.controller.stored_passwords import StoredPasswords
 from ottla_broker.coordinator.group.modern.patterns import compile_pattern
 from ottla_broker.events import get_logger
 from ottla_broker.log.config import LogConfig
@@ -48,6 +49,7 @@ class ConfigAdmin(ABC):
 
     _config: BrokerConfig
     _metadata: MetadataCache
+    _passwords: StoredPasswords
     _lock: asyncio.Lock
 
     @abstractmethod
@@ -92,6 +94,7 @@ class ConfigAdmin(ABC):
             check_client_metrics(settings)
         else:
             check_broker(self._config, name, settings)
+            self._passwords.check(name, settings)
         if not validate_only:
             await self._apply_configs(kind, name, settings)
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from ottla_broker.config.broker import shown_settings
 from ottla_broker.config.client_metrics import check_client_metrics_config
 from ottla_broker.config.group_configs import check_group_config
 from ottla_broker.config.topics import log_config
@@ -48,6 +49,7 @@ from ottla_broker.controller.new_topics import (
     new_topic_on_first_use,
 )
 from ottla_broker.controller.producer_ids import ProducerIds, allocate_block
+from ottla_broker.controller.stored_passwords import StoredPasswords
 from ottla_broker.controller.validation import (
     Collisions,
     assignments_of,
@@ -114,6 +116,7 @@ class StandaloneController(ConfigAdmin):
     _clock: Clock
     _random: Random
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _passwords: StoredPasswords = field(init=False)
     _states: topic_store.StateCodec = field(default_factory=topic_store.StateCodec, init=False)
     _log_configs: dict[frozenset[tuple[str, str]], LogConfig] = field(default_factory=dict, init=False)
     _epoch: int = field(default=0, init=False)
@@ -122,6 +125,7 @@ class StandaloneController(ConfigAdmin):
     on_broker_configs: list[Callable[[], None]] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
+        self._passwords = StoredPasswords(self._config, self._random)
         self.next_producer_id = ProducerIds(
             lambda: allocate_block(self._store, self._config.broker_id, self._store.transaction)
         ).next
@@ -163,7 +167,9 @@ class StandaloneController(ConfigAdmin):
         def check(name: str, text: str) -> None:
             self._config.check_dynamic({name: text})
 
-        return await topic_store.read_configs(self._store, ConfigNode.BROKERS, entity, check)
+        return await topic_store.read_configs(
+            self._store, ConfigNode.BROKERS, entity, check, self._passwords.decrypted
+        )
 
     async def start(self) -> None:
         """Bring the logs, which must be loaded, in line with the store, and lead all partitions.
@@ -464,9 +470,10 @@ class StandaloneController(ConfigAdmin):
         return info
 
     async def _apply_configs(self, kind: ResourceType, name: str, settings: Mapping[str, str]) -> None:
+        stored = await self._passwords.encrypted(settings) if kind is ResourceType.BROKER else settings
         entity = entity_of(kind, name)
         exists = await self._store.exists(ConfigNode.path(*entity))
-        await self._store.transaction([topic_store.config_change(exists, *entity, settings)])
+        await self._store.transaction([topic_store.config_change(exists, *entity, stored)])
         if kind is ResourceType.TOPIC:
             in_force = self._log_config(settings)
             self._metadata.put(self._replaced(self._known(name), configs=settings, in_force=in_force))
@@ -487,7 +494,7 @@ class StandaloneController(ConfigAdmin):
         else:
             config.apply_dynamic(settings, config.dynamic_broker)
         self._refresh_topics()
-        _log.info("broker configured", scope=name or "all brokers", configs=dict(settings))
+        _log.info("broker configured", scope=name or "all brokers", configs=shown_settings(settings))
         for listener in self.on_broker_configs:
             listener()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla_broker.config.topics import check_topic_config
@@ -64,15 +64,22 @@ class StateCodec:
 
 
 async def read_configs(
-    store: Store, kind: str, name: str, check: Callable[[str, str], None]
+    store: Store,
+    kind: str,
+    name: str,
+    check: Callable[[str, str], None],
+    decrypt: Callable[[Mapping[str, str]], Awaitable[Mapping[str, str]]] | None = None,
 ) -> dict[str, str]:
-    """An entity's :func:`usable` settings; none if it has no node."""
+    """An entity's :func:`usable` settings; none if it has no node. ``decrypt`` makes passwords readable."""
     path = ConfigNode.path(kind, name)
     try:
         data, _ = await store.get(path)
     except NoNodeError:
         return {}
-    return usable(path, ConfigNode.decode(path, data), check)
+    settings: Mapping[str, str] = ConfigNode.decode(path, data)
+    if decrypt is not None:
+        settings = await decrypt(settings)
+    return usable(path, settings, check)
 
 
 def usable(path: str, settings: Mapping[str, str], check: Callable[[str, str], None]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,22 @@ if TYPE_CHECKING:
     from ottla_broker.network.service import Service
 
 
+class PlainUsers:
+    """A listener's users with PLAIN, as the settings in force have them; they can change at runtime."""
+
+    def __init__(self, config: BrokerConfig, listener: str) -> None:
+        self._config = config
+        self._listener = listener
+        self._settings = config.dynamic_broker
+        self._passwords = users_of(config, listener)
+
+    def passwords(self) -> Mapping[str, str]:
+        settings = self._config.dynamic_broker
+        if settings is not self._settings:
+            self._settings, self._passwords = settings, users_of(self._config, self._listener)
+        return self._passwords
+
+
 def authenticating(
     inner: Service,
     config: BrokerConfig,
@@ -40,7 +56,7 @@ def authenticating(
     ``secret`` makes the salts that unknown users get. ``validate`` checks the tokens of
     OAUTHBEARER; ``tokens`` are delegation tokens, which log in by SCRAM.
     """
-    users = users_of(config, listener)
+    users = PlainUsers(config, listener)
 
     def scram(mechanism: str) -> SaslServer:
         nonce = f"{random.getrandbits(128):032x}"
@@ -51,7 +67,7 @@ def authenticating(
 
     def maker(mechanism: str) -> Callable[[], SaslServer]:
         if mechanism == PLAIN:
-            return lambda: PlainServer(users)
+            return lambda: PlainServer(users.passwords())
         if mechanism == OAUTHBEARER:
             assert validate is not None
             return partial(OAuthServer, validate)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla_broker.background import Background
-from ottla_broker.config.model import InvalidValue
+from ottla_broker.config.broker import key_of
+from ottla_broker.config.model import HIDDEN, InvalidValue
 from ottla_broker.events import get_logger
 from ottla_broker.network.tls_handshake import HANDSHAKE_THREADS, TlsListener
 from ottla_broker.network.tls_settings import TlsContexts, TlsError, TlsSettings
@@ -58,7 +59,9 @@ class TlsListeners:
             try:
                 contexts.check(TlsSettings.of(self._config, contexts.settings.listener, settings))
             except TlsError as error:
-                raise InvalidValue(error.key, settings.get(error.key), error.reason) from error
+                key = key_of(error.key)
+                shown = HIDDEN if key is not None and key.sensitive else settings.get(error.key)
+                raise InvalidValue(error.key, shown, error.reason) from error
 
     def reload(self) -> None:
         """Use changed settings and files for connections that begin from now on; called when configs have changed."""

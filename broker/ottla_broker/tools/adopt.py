@@ -21,6 +21,7 @@ from random import Random
 from typing import Final
 
 from ottla_broker.config import BrokerConfig
+from ottla_broker.config.broker import key_of
 from ottla_broker.config.topics import check_topic_configs
 from ottla_broker.controller import topic_store
 from ottla_broker.controller.new_topics import new_topic_id, new_topic_on_first_use
@@ -350,6 +351,12 @@ class _Planner:
                     adoption.left_out.append(f"topic {topic.name}: {name}={text}: {error}")
         for entity, settings in adoption.broker_configs.items():
             for name, text in settings.items():
+                if (key := key_of(name)) is not None and key.sensitive:
+                    adoption.left_out.append(
+                        f"broker {entity}: {name}: Ottla can read it only if this broker's password.encoder.secret"
+                        " has encrypted it; else set it again"
+                    )
+                    continue
                 try:
                     self.defaults.check_dynamic({name: text})
                 except ValueError as error:

@@ -19,6 +19,7 @@ from struct import Struct as Layout
 from typing import Final
 
 from ottla_broker.controller.new_topics import new_topic_id
+from ottla_broker.controller.stored_passwords import without_passwords
 from ottla_broker.log import names
 from ottla_broker.log.checkpoints import encode_topic_id
 from ottla_broker.log.files import Files
@@ -205,7 +206,9 @@ def _records(hand_over: HandOver) -> Iterator[tuple[Message, int]]:
             )
             yield record, 1
     for entity, settings in known.broker_configs.items():
-        yield from _configs(BROKER_RESOURCE, "" if entity == DEFAULT_ENTITY else entity, settings)
+        # A quorum has passwords in plain text; these are encrypted.
+        readable = without_passwords(settings)
+        yield from _configs(BROKER_RESOURCE, "" if entity == DEFAULT_ENTITY else entity, readable)
     if known.next_producer_id:
         yield ProducerIdsRecord(broker_id=broker_id, next_producer_id=known.next_producer_id), 0
 

@@ -28,6 +28,7 @@ from ottla_broker.controller.cluster.channel import Link
 from ottla_broker.controller.config_admin import ConfigAdmin, entity_of
 from ottla_broker.controller.new_topics import new_topic_on_first_use
 from ottla_broker.controller.producer_ids import ProducerIds
+from ottla_broker.controller.stored_passwords import StoredPasswords
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.cache import MetadataCache, TopicInfo
 from ottla_broker.store.keys import Assignment, ProducerIdBlock
@@ -116,6 +117,7 @@ class ClusterController(ConfigAdmin):
         self._clock = clock
         self._random = random
         self._configs = configs
+        self._passwords = StoredPasswords(config, random)
         self._to_controller = to_controller
         self._wait_for = wait_for
         self._broker_epoch = broker_epoch
@@ -283,10 +285,12 @@ class ClusterController(ConfigAdmin):
         return ErrorCode(result.error_code), result.error_message
 
     async def _read_configs(self, kind: ResourceType, name: str) -> Mapping[str, str]:
-        return await self._configs.read(*entity_of(kind, name))
+        settings = await self._configs.read(*entity_of(kind, name))
+        return await self._passwords.decrypted(settings) if kind is ResourceType.BROKER else settings
 
     async def _apply_configs(self, kind: ResourceType, name: str, settings: Mapping[str, str]) -> None:
-        await self._configs.write(*entity_of(kind, name), settings)
+        stored = await self._passwords.encrypted(settings) if kind is ResourceType.BROKER else settings
+        await self._configs.write(*entity_of(kind, name), stored)
         # The change comes back through the store. Wait, so that this broker's next answers include it.
         deadline = self._deadline(_APPLIED_SECONDS)
         while not self._is_applied(kind, name, settings) and self._left(deadline) > 0:
