@@ -1,20 +1,31 @@
 # A small image with a broker and the command line, which runs as an unprivileged user. See docs/docker.md.
-FROM python:3.11-slim AS build
+#
+# Dependencies have the versions and hashes of requirements.lock (`make lock`). `make pin-images` writes the digests of
+# the base images to .env, where compose finds them; with docker build, give --build-arg PYTHON_IMAGE=….
+ARG PYTHON_IMAGE=python:3.11-slim
+FROM ${PYTHON_IMAGE} AS build
 # Compiles two modules of the broker; where Debian's mirrors can't be reached, the image does without.
 RUN (apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev) || echo "no compiler" >&2
-# What of Ottla to install: extras of pyproject.toml. The console in the browser needs web.
-ARG EXTRAS=broker,console
+# What to install beside Ottla. requirements-console.lock has what the console in the browser needs.
+ARG LOCK=requirements.lock
+COPY requirements*.lock /source/
+RUN python3 -m venv --without-pip /opt/ottla \
+ && python3 -m pip --disable-pip-version-check --no-cache-dir --python /opt/ottla/bin/python install \
+    --require-hashes --no-deps -r "/source/$LOCK" \
+ && python3 -m pip --disable-pip-version-check --no-cache-dir install \
+    --require-hashes --no-deps -r /source/requirements-build.lock
 COPY pyproject.toml hatch_build.py README.md LICENSE /source/
 COPY broker /source/broker
 COPY protocol /source/protocol
 COPY client /source/client
 COPY pipeline /source/pipeline
-RUN python3 -m venv --without-pip /opt/ottla \
- && python3 -m pip --disable-pip-version-check --no-cache-dir --python /opt/ottla/bin/python install "/source[$EXTRAS]"
+RUN python3 -m pip --disable-pip-version-check --no-cache-dir wheel --no-deps --no-build-isolation -w /wheels /source \
+ && python3 -m pip --disable-pip-version-check --no-cache-dir --python /opt/ottla/bin/python install \
+    --no-deps --no-index /wheels/*.whl
 
-FROM python:3.11-slim
+FROM ${PYTHON_IMAGE}
 RUN groupadd --gid 1000 ottla && useradd --uid 1000 --gid ottla --no-create-home --home-dir /var/lib/ottla ottla \
- && install -d -o ottla -g ottla /var/lib/ottla
+ && install -d -o ottla -g ottla /var/lib/ottla /etc/ottla
 COPY --from=build /opt/ottla /opt/ottla
 ENV PATH=/opt/ottla/bin:$PATH \
     OTTLA_LOG_DIRS=/var/lib/ottla \

@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then command -v $$p; break; fi; done)
 
-.PHONY: help run test demo pipeline cluster secure-cluster faults check format bench docs interop compose-test clean
+.PHONY: help run test demo pipeline cluster secure-cluster faults check format bench docs interop compose-test lock sbom pin-images clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,8 +71,26 @@ interop: $(VENV)/.dev  ## test with clients and tools in Java, Node and Go, in c
 	@$(PYTEST) $(addprefix tests/client/,admin consumer group producer) tests/docs/test_client.py --kafka=4 \
 	  --ignore-glob='*_faults.py' --ignore-glob='*_model.py' --ignore-glob='*_turmoil.py' -rs $(or $(ARGS),-n 2)
 
-compose-test: $(VENV)/.broker  ## test docker-compose.yml with Docker or podman
+compose-test: $(VENV)/.broker  ## test docker-compose.yml and docker-compose.secure.yml with Docker or podman
 	@OTTLA=$(BIN)/ottla tests/compose/run.sh
+	@OTTLA=$(BIN)/ottla tests/compose/secure.sh
+
+# What pip may add of its own settings, such as another index, is none of the files' business.
+LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile -q --generate-hashes --strip-extras --allow-unsafe \
+	--no-emit-options --no-emit-index-url --no-emit-trusted-host
+
+lock: $(VENV)/.lock  ## choose the versions and hashes of the image's dependencies: requirements.lock (ARGS=--upgrade)
+	@$(LOCK) $(ARGS) --extra broker --extra console --extra security -o requirements.lock pyproject.toml
+	@$(LOCK) $(ARGS) --extra console --extra web -o requirements-console.lock pyproject.toml
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' | \
+	  $(LOCK) $(ARGS) -o requirements-build.lock -
+
+sbom: $(VENV)/.sbom  ## list the image's dependencies in dist/ottla.cdx.json (CycloneDX)
+	@mkdir -p dist
+	@$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible -o dist/ottla.cdx.json
+
+pin-images:  ## write the digests of the base images to .env, which compose reads (needs Docker or podman)
+	@.ci/pin-images
 
 clean:  ## remove the environment, caches and downloads, but no data
 	@rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
@@ -105,4 +123,9 @@ $(VENV)/.dev: $(BUILT_FROM) | $(BIN)/python
 $(VENV)/.docs: $(VENV)/.dev
 	@echo "installing the site's dependencies into $(VENV)"
 	@$(PIP) -e '.[docs]'
+	@touch $@
+
+$(VENV)/.lock $(VENV)/.sbom: $(VENV)/.%: pyproject.toml | $(BIN)/python
+	@echo "installing what make $* needs into $(VENV)"
+	@$(PIP) -e '.[$*]'
 	@touch $@

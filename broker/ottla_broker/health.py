@@ -1,5 +1,8 @@
 """The health check of the container image: ``python -m ottla_broker.health [HOST:PORT]``.
 
+For a broker whose listeners want a login, give ``http://127.0.0.1:PORT/health/ready``, with the port of
+``metrics.listener``.
+
 A broker is healthy if its Metadata response lists a broker; in a cluster that means that it has joined. Exits with 0,
 or with 1 and one line with the reason.
 """
@@ -43,11 +46,32 @@ def find_problem(host: str, port: int, timeout: float = _TIMEOUT_SECONDS) -> str
     return None if brokers else "it has not joined its cluster"
 
 
+def find_http_problem(url: str, timeout: float = _TIMEOUT_SECONDS) -> str | None:
+    """Return what is wrong by ``/health/ready`` of ``metrics.listener``, or None."""
+    # Imported here because the other check doesn't need it, and starts every few seconds.
+    from urllib.error import HTTPError
+    from urllib.request import ProxyHandler, build_opener
+
+    try:
+        # Never by a proxy that the environment names.
+        with build_opener(ProxyHandler({})).open(url, timeout=timeout):
+            return None
+    except HTTPError as error:
+        with error:
+            return error.read(_MAX_RESPONSE).decode("utf-8", "replace")
+    except OSError as error:
+        return f"no response: {error}"
+
+
 def main(arguments: list[str]) -> int:
-    host, _, port = (arguments[0] if arguments else "127.0.0.1:9092").rpartition(":")
-    problem = find_problem(host, int(port))
+    where = arguments[0] if arguments else "127.0.0.1:9092"
+    if where.startswith("http://"):
+        problem = find_http_problem(where)
+    else:
+        host, _, port = where.rpartition(":")
+        problem = find_problem(host, int(port))
     if problem is not None:
-        print(f"{host}:{port} is not healthy: {problem}", file=sys.stderr)
+        print(f"{where} is not healthy: {problem}", file=sys.stderr)
     return 0 if problem is None else 1
 
 

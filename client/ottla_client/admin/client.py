@@ -7,6 +7,7 @@ from .configs import ConfigCalls
 from .group_offsets import GroupOffsetCalls
 from .groups import GroupCalls
 from .nodes import NodeCalls
+from .passwords import PasswordCalls
 from .placement import PlacementCalls
 from .quotas import QuotaCalls
 from .share_groups import ShareGroupCalls
@@ -29,8 +30,9 @@ class Admin(
     AclCalls,
     QuotaCalls,
     TokenCalls,
+    PasswordCalls,
 ):
-    """Administers the topics, configs, groups, offsets, transactions, brokers, ACLs, quotas and tokens of a cluster.
+    """Administers a cluster: topics, configs, groups, offsets, transactions, brokers, ACLs, quotas, tokens, passwords.
 
     ::
 

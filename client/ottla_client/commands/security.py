@@ -1,11 +1,13 @@
-"""``ottla security``: check."""
+"""``ottla security``: check, init, password."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
@@ -27,7 +29,7 @@ _ATTEMPT_SECONDS: Final = 5.0
 
 @click.group()
 def security() -> None:
-    """See what of a cluster is open to others."""
+    """See what of a cluster is open to others, set passwords, and make certificates for trials."""
 
 
 @security.command(short_help="Say what is open, and what to do about it.")
@@ -86,6 +88,107 @@ async def check(console: Console, passwords: bool) -> None:
         console.print(f"{counts_of(found) or 'nothing is open'} ({looked})")
     if bad:
         sys.exit(1)
+
+@security.command(short_help="Make certificates and a password for trials.")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--broker",
+    "brokers",
+    multiple=True,
+    metavar="NAMES",
+    help="Make a certificate for a broker with these host names and addresses, separated by commas; the first one names"
+    " the file. By default broker.pem for localhost and 127.0.0.1.",
+)
+@click.option(
+    "--clients-at",
+    "bootstrap",
+    default="127.0.0.1:9092",
+    show_default=True,
+    metavar="HOST:PORT,…",
+    help="Write these addresses of brokers into the client's options.",
+)
+def init(folder: Path, brokers: tuple[str, ...], bootstrap: str) -> None:
+    """Make an authority, certificates for brokers and an administrator, and a password, and print the files.
+
+    They are for trials, because the authority's key lies beside the certificates. If the folder has them already,
+    nothing changes. `admin.properties` has the options of a client that logs in by SCRAM as admin, once `ottla security
+    password` has set the password.
+
+    \b
+    ottla security init secure
+    ottla security init secure --broker broker-1,localhost --broker broker-2,localhost --clients-at localhost:19092
+    """
+    try:
+        from .trial_files import make_files
+    except ModuleNotFoundError as error:
+        raise click.ClickException(
+            f"certificates need the package {error.name}: pip install 'ottla[security]'"
+        ) from None
+    names = [
+        tuple(filter(None, (name.strip() for name in each.split(","))))
+        for each in brokers or ("broker,localhost,127.0.0.1",)
+    ]
+    for each in names:
+        if not each or not re.fullmatch(r"[\w.-]+", each[0]) or each[0] in ("admin", "ca"):
+            raise click.UsageError("--broker needs the host names of a broker, the first of which names the file")
+    try:
+        made = make_files(folder, names, bootstrap)
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or folder}: {error.strerror}") from None
+    except ValueError as error:
+        raise click.UsageError(f"--broker: {error}") from None
+    if not made:
+        click.echo(f"{folder} has these files already", err=True)
+    for path in made:
+        click.echo(path)
+
+
+@security.command(short_help="Set or remove a user's password.")
+@click.argument("user")
+@click.option(
+    "--password-file",
+    type=click.File(encoding="utf-8"),
+    metavar="FILE",
+    help="Read the password from the first line of this file, or of standard input for -. By default, ask for it.",
+)
+@click.option(
+    "--mechanism",
+    type=click.Choice(["SCRAM-SHA-512", "SCRAM-SHA-256"]),
+    default="SCRAM-SHA-512",
+    show_default=True,
+    help="Change the password of this mechanism.",
+)
+@click.option("--remove", is_flag=True, help="Remove the password, which keeps new logins out.")
+@options
+async def password(
+    console: Console, user: str, password_file: TextIO | None, mechanism: str, remove: bool
+) -> None:
+    """Set a user's password for SCRAM, or remove it. New logins use it; connections that are open stay.
+
+    It needs the permission alter on the cluster.
+
+    \b
+    ottla security password alice --command-config admin.properties
+    ottla security password alice --password-file - < alice.password
+    ottla security password alice --remove
+    """
+    secret = ""
+    if not remove:
+        if password_file is not None:
+            secret = password_file.readline().rstrip("\r\n")
+        else:
+            secret = str(click.prompt(f"Password of {user}", hide_input=True, confirmation_prompt=True))
+        if not secret:
+            raise click.UsageError("the password is empty")
+    async with admin_of(console) as admin:
+        if remove:
+            await admin.delete_password(user, mechanism=mechanism)
+        else:
+            await admin.set_password(user, secret, mechanism=mechanism)
+    if console.as_json:
+        console.emit({"user": user, "mechanism": mechanism, "removed": remove})
+    else:
+        console.print(f"{user} {'can no longer' if remove else 'can'} log in by {mechanism}")
 
 
 async def gather(admin: Admin, prober: Prober) -> Seen:

@@ -73,4 +73,7 @@ class Admin(SyncClient[AsyncAdmin]):
     renew_delegation_token = blocking(AsyncAdmin.renew_delegation_token)
     expire_delegation_token = blocking(AsyncAdmin.expire_delegation_token)
     describe_delegation_tokens = blocking(AsyncAdmin.describe_delegation_tokens)
+    list_passwords = blocking(AsyncAdmin.list_passwords)
+    set_password = blocking(AsyncAdmin.set_password)
+    delete_password = blocking(AsyncAdmin.delete_password)
     list_partition_reassignments = blocking(AsyncAdmin.list_partition_reassignments)

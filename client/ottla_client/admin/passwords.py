@@ -1,0 +1,103 @@
+"""Admin's calls for users' passwords with SCRAM (KIP-554)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from secrets import token_bytes
+from typing import Final
+
+from ottla_protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from ottla_protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from ottla_protocol.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512
+from ottla_protocol.sasl.scram import salt_password
+
+from ..deadline import Deadline
+from ..errors import ClientError, ConfigurationError
+from ..requests.driver import Node, ToController
+from ..requests.outcomes import error_of, outcome_of
+from .base import AdminBase
+
+_NUMBERS: Final = {SCRAM_SHA_256: 1, SCRAM_SHA_512: 2}
+_NAMES: Final = {number: name for name, number in _NUMBERS.items()}
+_SALT_BYTES: Final = 24
+
+
+class PasswordCalls(AdminBase):
+    """Admin's calls for users' passwords."""
+
+    async def list_passwords(self, *, timeout: float | None = None) -> dict[str, dict[str, int]]:
+        """The users who can log in by SCRAM: for each the iterations by mechanism."""
+
+        async def ask(
+            node: Node, _: list[str], deadline: Deadline
+        ) -> Mapping[str, dict[str, dict[str, int]] | ClientError]:
+            answer = await self._call(node, DescribeUserScramCredentialsRequest(), deadline)
+            if answer.error_code:
+                return {"users": error_of(answer.error_code, "users", answer.error_message)}
+            return {
+                "users": {
+                    each.user: {
+                        _NAMES.get(info.mechanism, str(info.mechanism)): info.iterations
+                        for info in each.credential_infos
+                    }
+                    for each in sorted(answer.results, key=lambda result: str(result.user))
+                }
+            }
+
+        return (await self._each("list users", ["users"], self._any(), ask, self._deadline(timeout)))["users"]
+
+    async def set_password(
+        self,
+        user: str,
+        password: str,
+        *,
+        mechanism: str = SCRAM_SHA_512,
+        iterations: int = 8192,
+        timeout: float | None = None,
+    ) -> None:
+        """Let a user log in with a password by SCRAM-SHA-512 or SCRAM-SHA-256; another one is replaced.
+
+        The broker gets it salted and hashed ``iterations`` times, 4,096 to 16,384.
+
+        Raises BrokerError: UNACCEPTABLE_CREDENTIAL, …
+        """
+        number = _number(mechanism)
+        if not password:
+            raise ConfigurationError("the password is empty")
+        salt = token_bytes(_SALT_BYTES)
+        salted = await asyncio.to_thread(salt_password, mechanism, password, salt, iterations)
+        change = ScramCredentialUpsertion(
+            name=user, mechanism=number, iterations=iterations, salt=salt, salted_password=salted
+        )
+        await self._change(user, AlterUserScramCredentialsRequest(upsertions=[change]), timeout)
+
+    async def delete_password(
+        self, user: str, *, mechanism: str = SCRAM_SHA_512, timeout: float | None = None
+    ) -> None:
+        """Keep a user from logging in by a mechanism; connections that are open stay.
+
+        Raises BrokerError: RESOURCE_NOT_FOUND, …
+        """
+        change = ScramCredentialDeletion(name=user, mechanism=_number(mechanism))
+        await self._change(user, AlterUserScramCredentialsRequest(deletions=[change]), timeout)
+
+    async def _change(
+        self, user: str, request: AlterUserScramCredentialsRequest, timeout: float | None
+    ) -> None:
+        async def ask(node: Node, _: list[str], deadline: Deadline) -> Mapping[str, ClientError | None]:
+            (result,) = (await self._call(node, request, deadline)).results
+            return {user: outcome_of(result.error_code, None, f"user {user}", result.error_message)}
+
+        route: ToController[str] = ToController(self._cluster)
+        await self._each("change a password", [user], route, ask, self._deadline(timeout))
+
+
+def _number(mechanism: str) -> int:
+    if mechanism not in _NUMBERS:
+        raise ConfigurationError(f"{mechanism!r} is not one of {', '.join(_NUMBERS)}")
+    return _NUMBERS[mechanism]

@@ -1,0 +1,123 @@
+"""The files of the container image and of its clusters, where no engine is at hand to run them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ottla_broker.config import BrokerConfig
+from ottla_broker.config.broker import all_keys
+from ottla_broker.config.environment import read_environment
+from ottla_broker.config.properties import read_properties
+from ottla_client.commands.trial_files import make_files
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = ("docker-compose.yml", "docker-compose.secure.yml")
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+_IN_IMAGE = ("broker", "console", "security")
+
+
+def services(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / name).read_text())["services"]
+    return found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_brokers_settings_are_accepted(name: str, tmp_path: Path) -> None:
+    """As the broker reads them: a file, the environment, the command line."""
+    make_files(tmp_path, [("broker-1",)], "localhost:19092")
+    given = services(name)
+    for number in (1, 2, 3):
+        service = given[f"broker-{number}"]
+        command = service.get("command", ["broker"])
+        settings: dict[str, str] = {}
+        for argument in command[1:]:
+            if argument.endswith(".properties"):
+                settings |= read_properties(tmp_path / Path(argument).name)
+        environment = {key: text.replace("$$", "$") for key, text in service["environment"].items()}
+        found = read_environment(environment, all_keys())
+        assert found.warnings == []
+        assert {key for key in environment if key.startswith("OTTLA_")} == set(found.variables.values())
+        settings |= found.settings
+        settings |= dict(
+            argument.split("=", 1) for option, argument in zip(command, command[1:], strict=False)
+            if option == "--set"
+        )  # fmt: skip
+        config = BrokerConfig.from_properties(settings)
+        assert config.broker_id == number
+        assert all("allow.anonymous.network" in line for line in config.warnings), config.warnings
+        ports = [port.split(":")[-1] for port in service["ports"]]
+        assert ports == [str(config.endpoints[-1].port)]
+        assert service["hostname"] == f"broker-{number}"
+        if name == "docker-compose.secure.yml":
+            assert config.warnings == []
+            assert {endpoint.protocol for endpoint in config.endpoints} == {"SSL", "SASL_SSL"}
+            (made,) = [each for each in given["certificates"]["command"] if f"broker-{number}" in each]
+            hosts = {endpoint.advertised_host for endpoint in config.endpoints}
+            assert hosts <= set(made.removeprefix("--broker=").split(","))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_images_are_named_in_one_place(name: str) -> None:
+    """``make pin-images`` gives the variables digests."""
+    for service in services(name).values():
+        if "build" in service:
+            assert service["image"] == "ottla"
+            assert service["build"]["args"] == {"PYTHON_IMAGE": "${PYTHON_IMAGE:-python:3.11-slim}"}
+        elif service["image"] != "ottla":
+            assert service["image"] == "${ZOOKEEPER_IMAGE:-zookeeper:3.9}"
+    assert re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE) == [
+        "${PYTHON_IMAGE}",
+        "${PYTHON_IMAGE}",
+    ]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_client_is_a_shell_script(name: str) -> None:
+    (script,) = services(name)["client"]["command"]
+    subprocess.run(["sh", "-n"], input=script.replace("$$", "$").encode(), check=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", ["run.sh", "secure.sh", "common.sh"])
+def test_the_tests_are_shell_scripts(name: str) -> None:
+    subprocess.run(["bash", "-n", str(ROOT / "tests/compose" / name)], check=True, timeout=60)
+
+
+def locked(name: str) -> dict[str, Requirement]:
+    """The requirements of a lock file, each of which has hashes."""
+    text = re.sub(r"^\s*#.*\n", "", (ROOT / name).read_text(), flags=re.MULTILINE)
+    assert "://" not in text
+    assert "index" not in text
+    found = {}
+    for line in text.replace("\\\n", " ").splitlines():
+        requirement, *hashes = line.split(" --hash=")
+        assert hashes, line
+        assert all(each.strip().startswith("sha256:") for each in hashes), line
+        parsed = Requirement(requirement.strip())
+        assert str(parsed.specifier).startswith("=="), line
+        found[canonicalize_name(parsed.name)] = parsed
+    return found
+
+
+def test_the_lock_satisfies_the_project() -> None:
+    project = PYPROJECT["project"]
+    wanted = list(project["dependencies"])
+    for extra in _IN_IMAGE:
+        wanted += project["optional-dependencies"][extra]
+    check("requirements.lock", wanted)
+    check("requirements-build.lock", PYPROJECT["build-system"]["requires"])
+
+
+def check(name: str, wanted: list[str]) -> None:
+    there = locked(name)
+    for requirement in map(Requirement, wanted):
+        version = str(there[canonicalize_name(requirement.name)].specifier).removeprefix("==")
+        assert requirement.specifier.contains(version), f"{requirement}: run make lock"
