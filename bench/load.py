@@ -11,7 +11,7 @@ import random
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 BATCH = 10_000
@@ -29,6 +29,7 @@ class Job:
     """One load: ``kind`` is produce, consume, latency, transactions or flushes (of ``together`` records each).
 
     ``keys``: what is produced has random keys of 16 B, of so many.
+    ``options`` are further ones of the client, by librdkafka's names.
     """
 
     kind: str
@@ -41,6 +42,7 @@ class Job:
     codec: str = "none"
     together: int = 1
     keys: int = 0
+    options: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ def _produce(job: Job) -> Done:
             "compression.type": job.codec,
             "queue.buffering.max.messages": 2 * _UNDER_WAY,
             "queue.buffering.max.kbytes": 2_000_000,
+            **job.options,
         }
     )
     batch: list[Any] = [{"value": value} for value in payloads(job.size, BATCH)]
@@ -123,6 +126,7 @@ def _consumer(job: Job) -> Any:
             "auto.offset.reset": "earliest",
             "queued.min.messages": 1_000_000,
             "fetch.queue.backoff.ms": 10,
+            **job.options,
         }
     )
     start = 0 if job.kind == "consume" else -1
@@ -151,7 +155,9 @@ def _latency(job: Job) -> Done:
     """Measure one record at a time, from before it is produced until the consumer has it."""
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": job.address, "linger.ms": 0, "acks": job.acks})
+    producer = Producer(
+        {"bootstrap.servers": job.address, "linger.ms": 0, "acks": job.acks, **job.options}
+    )
     consumer = _consumer(job)
     values = payloads(job.size, 1000)
     # Once the first records arrive, the consumer is at the end of the topic.
@@ -189,6 +195,7 @@ def _groups(job: Job) -> Done:
         "linger.ms": 5,
         "acks": job.acks,
         "enable.idempotence": True,
+        **job.options,
     }
     in_transactions = job.kind == "transactions"
     if in_transactions:

@@ -194,7 +194,8 @@ class Ottla(Broker):
 
     def command(self) -> list[str]:
         command = [str(Path(sys.executable).parent / "ottla"), "broker", "--data-dir", str(self.data)]
-        command += ["--listen", self.address]
+        if "listeners" not in self.settings:
+            command += ["--listen", self.address]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         return command

@@ -81,9 +81,9 @@ class Reader:
         return bytes(self._data[self.position - length : self.position])
 
 
-def frame(api: tuple[int, int], body: bytes, correlation: int = 0) -> bytes:
+def frame(api: tuple[int, int], body: bytes, correlation: int = 0, client: str = "bench") -> bytes:
     """A whole request: length, header version 1, body."""
-    header = struct.pack(">hhi", api[0], api[1], correlation) + string("bench")
+    header = struct.pack(">hhi", api[0], api[1], correlation) + string(client)
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
