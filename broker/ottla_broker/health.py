@@ -49,6 +49,7 @@ def find_problem(host: str, port: int, timeout: float = _TIMEOUT_SECONDS) -> str
 def find_http_problem(url: str, timeout: float = _TIMEOUT_SECONDS) -> str | None:
     """Return what is wrong by ``/health/ready`` of ``metrics.listener``, or None."""
     # Imported here because the other check doesn't need it, and starts every few seconds.
+    from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import ProxyHandler, build_opener
 
@@ -59,7 +60,7 @@ def find_http_problem(url: str, timeout: float = _TIMEOUT_SECONDS) -> str | None
     except HTTPError as error:
         with error:
             return error.read(_MAX_RESPONSE).decode("utf-8", "replace")
-    except OSError as error:
+    except (OSError, HTTPException) as error:
         return f"no response: {error}"
 
 

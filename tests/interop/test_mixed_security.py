@@ -145,9 +145,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster
 
 
 async def until(check: Callable[[], Awaitable[bool]], what: str) -> None:
-    async with asyncio.timeout(60):
-        while not await check():
-            await asyncio.sleep(0.05)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + 60
+    while not await check():
+        assert loop.time() < deadline, f"still waiting for {what}"
+        await asyncio.sleep(0.05)
 
 
 async def test_logins_rules_and_tokens_hold_at_both(cluster: SecuredCluster) -> None:

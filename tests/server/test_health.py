@@ -13,7 +13,7 @@ import pytest
 from tests.support.processes import BrokerProcess
 from tests.support.wire import frame
 
-from ottla_broker.health import find_problem
+from ottla_broker.health import find_problem, main
 from ottla_protocol.messages.metadata import MetadataResponse
 
 
@@ -76,3 +76,19 @@ def test_what_is_not_healthy(response: bytes, problem: str) -> None:
 def test_a_silent_broker_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert find_problem("127.0.0.1", server.getsockname()[1], timeout=0.1) == "no response: timed out"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 0, ""),
+        (b'HTTP/1.1 503 No\r\nContent-Length: 9\r\n\r\n{"x": "y"}', 1, ' is not healthy: {"x": "y"'),
+        (b"", 1, "no response: "),
+    ],
+)
+def test_by_the_metrics_listener(
+    answer: bytes, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with answering(answer) as port:
+        assert main([f"http://127.0.0.1:{port}/health/ready"]) == code
+    assert said in capsys.readouterr().err
