@@ -1,7 +1,7 @@
 """Twenty clients that behave: ``python -m bench.crowd ADDRESS TOPIC CLIENTS SECONDS``.
 
-Each sends a record of 100 B every 50 ms with acks=all. Prints the times until they are acknowledged, in ms, as a line of
-JSON. They are in a process of their own, so that no other load is in the times.
+Each sends a record of 100 B every 50 ms with acks=all. Prints the times until they are acknowledged, in ms, as a line
+of JSON. They are in a process of their own, so that no other load is in the times.
 """
 
 from __future__ import annotations

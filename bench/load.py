@@ -155,9 +155,7 @@ def _latency(job: Job) -> Done:
     """Measure one record at a time, from before it is produced until the consumer has it."""
     from confluent_kafka import Producer
 
-    producer = Producer(
-        {"bootstrap.servers": job.address, "linger.ms": 0, "acks": job.acks, **job.options}
-    )
+    producer = Producer({"bootstrap.servers": job.address, "linger.ms": 0, "acks": job.acks, **job.options})
     consumer = _consumer(job)
     values = payloads(job.size, 1000)
     # Once the first records arrive, the consumer is at the end of the topic.

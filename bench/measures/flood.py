@@ -1,7 +1,7 @@
 """One client floods a broker while twenty behave: their p99 beside their quiet one, with quotas on.
 
-The flood comes from 127.0.0.2 and the client id ``flooder``: at most 1 MB/s of records, a quarter of a thread's time for
-requests, and ten new connections a second. Each kind of flood is a process, ``python -m bench.measures.flood KIND
+The flood comes from 127.0.0.2 and the client id ``flooder``: at most 1 MB/s of records, a quarter of a thread's time
+for requests, and ten new connections a second. Each kind of flood is a process, ``python -m bench.measures.flood KIND
 PORT TOPIC``, which goes on until it is ended.
 """
 
@@ -40,7 +40,11 @@ def measure(bench: Bench) -> None:
             with Admin(each.broker.address) as admin:
                 admin.alter_client_quotas(
                     {"client-id": FLOODER},
-                    {"producer_byte_rate": 1_000_000, "consumer_byte_rate": 1_000_000, "request_percentage": 25},
+                    {
+                        "producer_byte_rate": 1_000_000,
+                        "consumer_byte_rate": 1_000_000,
+                        "request_percentage": 25,
+                    },
                 )
                 admin.alter_client_quotas({"ip": _FROM}, {"connection_creation_rate": 10})
         for _ in range(bench.repeats):

@@ -103,7 +103,7 @@ def test_brokers_log_in_at_each_other(new_cluster: Callable[..., Cluster], tmp_p
 
 
 def test_brokers_log_in_with_tokens(new_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
-    """By OAUTHBEARER, with a token in a file that somebody else renews, and sessions of three seconds."""
+    """By OAUTHBEARER, with a token in a file that another program renews, and sessions of three seconds."""
     provider = Provider()
     keys, token = tmp_path / "keys.json", tmp_path / "token"
     keys.write_text(json.dumps(provider.jwks()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,7 @@ def test_the_brokers_settings_are_accepted(name: str, tmp_path: Path) -> None:
         assert found.warnings == []
         assert {key for key in environment if key.startswith("OTTLA_")} == set(found.variables.values())
         settings |= found.settings
-        settings |= dict(
-            argument.split("=", 1) for option, argument in zip(command, command[1:], strict=False)
-            if option == "--set"
-        )  # fmt: skip
+        settings |= dict(text.split("=", 1) for option, text in pairwise(command) if option == "--set")
         config = BrokerConfig.from_properties(settings)
         assert config.broker_id == number
         assert all("allow.anonymous.network" in line for line in config.warnings), config.warnings

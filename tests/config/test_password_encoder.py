@@ -45,7 +45,7 @@ def test_the_old_secret_reads_what_it_has_encrypted() -> None:
     stored = encoder("old").encode("x")
     assert encoder("new", old_secret="old").decode(stored) == "x"
     for wrong in (encoder("new"), encoder("new", old_secret="older")):
-        with pytest.raises(PasswordError, match="another password.encoder.secret"):
+        with pytest.raises(PasswordError, match=r"another password\.encoder\.secret"):
             wrong.decode(stored)
 
 
@@ -84,5 +84,5 @@ def test_no_text_is_a_stored_password(stored: str) -> None:
 
 
 def test_without_a_secret_there_are_none() -> None:
-    with pytest.raises(PasswordError, match="password.encoder.secret is not set"):
+    with pytest.raises(PasswordError, match=r"password\.encoder\.secret is not set"):
         PasswordEncoder(BrokerConfig.from_properties({}), Random(1))

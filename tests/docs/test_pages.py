@@ -58,7 +58,19 @@ NAMED = re.compile(r"\b([A-Za-z]\w*)(?=[(=]|$)")
 """Names in code that are called, set, or stand at its end."""
 OTHERS = ("kafka.", "spark.", "ottla.")
 """Options of Spark and of its sources, and headers of records."""
-SUFFIXES = (".md", ".py", ".properties", ".journal", ".toml", ".metadata", ".service", ".log", ".so", ".db")
+SUFFIXES = (
+    ".md",
+    ".py",
+    ".properties",
+    ".lock",
+    ".journal",
+    ".toml",
+    ".metadata",
+    ".service",
+    ".log",
+    ".so",
+    ".db",
+)
 
 
 def anchors(page: Path) -> set[str]:

@@ -1,4 +1,4 @@
-"""A cluster of Apache Kafka 3.9.1 and Ottla whose brokers and clients log in by SCRAM over TLS, and where ACLs decide."""
+"""A cluster of Apache Kafka 3.9.1 and Ottla: brokers and clients log in by SCRAM over TLS, and ACLs decide."""
 
 from __future__ import annotations
 

@@ -502,7 +502,12 @@ def test_users_of_plain_change_while_the_broker_runs(broker: SaslBroker) -> None
         ("sasl_plaintext.plain", "{module} user_eve=eves-secret", "1001", "a login has the form"),
         ("sasl_plaintext.plain", "{module} required;", "1001", "has no users"),
         ("sasl_plaintext.plain", "{module}x required user_eve=eves-secret;", "1001", "class must be"),
-        ("sasl_plaintext.plain", "{module} required user_eve=eves-secret;", "", "broker id must be specified"),
+        (
+            "sasl_plaintext.plain",
+            "{module} required user_eve=eves-secret;",
+            "",
+            "broker id must be specified",
+        ),
         ("sasl_plaintext", "{module} required user_eve=eves-secret;", "1001", "one mechanism of a listener"),
         ("", "{module} required user_eve=eves-secret;", "1001", "one mechanism of a listener"),
         ("plaintext.plain", "{module} required user_eve=eves-secret;", "1001", "no listener of this broker"),

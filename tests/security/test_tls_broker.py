@@ -179,7 +179,7 @@ def test_certificates_change_while_the_broker_runs(broker: TlsBroker) -> None:
     ):
         with pytest.raises(confluent_kafka.KafkaException, match=message):
             alter(broker, name, wrong)
-    with pytest.raises(confluent_kafka.KafkaException, match="password.encoder.secret is not set"):
+    with pytest.raises(confluent_kafka.KafkaException, match=r"password\.encoder\.secret is not set"):
         alter(broker, "listener.name.mutual.ssl.key.password", "x")
     with pytest.raises(confluent_kafka.KafkaException, match="Cannot update these configs dynamically"):
         alter(broker, "listener.name.mutual.ssl.client.auth", "none")

@@ -214,7 +214,8 @@ class BrokerConfig(
         bare = sorted(
             name
             for name, key in known.items()
-            if key is SaslKeys.sasl_jaas_config and not ((found := listener_setting(name)) and found.mechanism)
+            if key is SaslKeys.sasl_jaas_config
+            and not ((found := listener_setting(name)) and found.mechanism)
         )
         if bare:
             raise ValueError(

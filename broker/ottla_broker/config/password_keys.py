@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla_broker.config.model import PASSWORD, Key, Validator, between, integer, one_of, optional_string, string
+from ottla_broker.config.model import (
+    PASSWORD,
+    Key,
+    Validator,
+    between,
+    integer,
+    one_of,
+    optional_string,
+    string,
+)
 
 CBC: Final = "AES/CBC/PKCS5Padding"
 GCM: Final = "AES/GCM/NoPadding"

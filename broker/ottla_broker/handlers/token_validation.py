@@ -233,7 +233,9 @@ def _name(claims: Mapping[str, Any], claim: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise TokenError(f"it names no user ({claim})")
     if len(value) > _LONGEST_NAME:
-        raise TokenError(f"its user's name has {len(value)} characters, {_LONGEST_NAME} is the most ({claim})")
+        raise TokenError(
+            f"its user's name has {len(value)} characters, {_LONGEST_NAME} is the most ({claim})"
+        )
     if any(unicodedata.category(each) in _NOT_IN_NAMES for each in value):
         raise TokenError(f"its user's name has a control character or a lone surrogate ({claim})")
     return value

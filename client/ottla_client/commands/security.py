@@ -89,6 +89,7 @@ async def check(console: Console, passwords: bool) -> None:
     if bad:
         sys.exit(1)
 
+
 @security.command(short_help="Make certificates and a password for trials.")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
@@ -130,7 +131,9 @@ def init(folder: Path, brokers: tuple[str, ...], bootstrap: str) -> None:
     ]
     for each in names:
         if not each or not re.fullmatch(r"[\w.-]+", each[0]) or each[0] in ("admin", "ca"):
-            raise click.UsageError("--broker needs the host names of a broker, the first of which names the file")
+            raise click.UsageError(
+                "--broker needs the host names of a broker, the first of which names the file"
+            )
     try:
         made = make_files(folder, names, bootstrap)
     except OSError as error:

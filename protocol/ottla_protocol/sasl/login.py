@@ -110,7 +110,6 @@ async def authenticate(mechanism: str, client: SaslClient, ask: Ask, in_thread: 
     if chosen.error_code:
         raise MechanismRefused(chosen.error_code, chosen.mechanisms)
     message: bytes | None = client.first()
-| None = client.first()
     lifetime = 0
     while message is not None:
         answer = await ask(SaslAuthenticateRequest(auth_bytes=message))
