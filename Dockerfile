@@ -6,12 +6,12 @@ ARG PYTHON_IMAGE=python:3.11-slim
 FROM ${PYTHON_IMAGE} AS build
 # Compiles two modules of the broker; where Debian's mirrors can't be reached, the image does without.
 RUN (apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev) || echo "no compiler" >&2
-# What to install beside Ottla. requirements-console.lock has what the console in the browser needs.
-ARG LOCK=requirements.lock
+# Extras of pyproject.toml to install as well, without hashes. The console in the browser needs web.
+ARG EXTRAS=
 COPY requirements*.lock /source/
 RUN python3 -m venv --without-pip /opt/ottla \
  && python3 -m pip --disable-pip-version-check --no-cache-dir --python /opt/ottla/bin/python install \
-    --require-hashes --no-deps -r "/source/$LOCK" \
+    --require-hashes --no-deps -r /source/requirements.lock \
  && python3 -m pip --disable-pip-version-check --no-cache-dir install \
     --require-hashes --no-deps -r /source/requirements-build.lock
 COPY pyproject.toml hatch_build.py README.md LICENSE /source/
@@ -21,7 +21,9 @@ COPY client /source/client
 COPY pipeline /source/pipeline
 RUN python3 -m pip --disable-pip-version-check --no-cache-dir wheel --no-deps --no-build-isolation -w /wheels /source \
  && python3 -m pip --disable-pip-version-check --no-cache-dir --python /opt/ottla/bin/python install \
-    --no-deps --no-index /wheels/*.whl
+    --no-deps --no-index /wheels/*.whl \
+ && if [ -n "$EXTRAS" ]; then python3 -m pip --disable-pip-version-check --no-cache-dir \
+    --python /opt/ottla/bin/python install "$(echo /wheels/*.whl)[$EXTRAS]"; fi
 
 FROM ${PYTHON_IMAGE}
 RUN groupadd --gid 1000 ottla && useradd --uid 1000 --gid ottla --no-create-home --home-dir /var/lib/ottla ottla \

@@ -81,7 +81,6 @@ LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile -q --generate-hash
 
 lock: $(VENV)/.lock  ## choose the versions and hashes of the image's dependencies: requirements.lock (ARGS=--upgrade)
 	@$(LOCK) $(ARGS) --extra broker --extra console --extra security -o requirements.lock pyproject.toml
-	@$(LOCK) $(ARGS) --extra console --extra web -o requirements-console.lock pyproject.toml
 	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' | \
 	  $(LOCK) $(ARGS) -o requirements-build.lock -
 

@@ -39,7 +39,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 build ottla
-build ottla-console --build-arg LOCK=requirements-console.lock
+build ottla-console --build-arg EXTRAS=console,web
 user=$($engine run --rm --entrypoint id ottla -u)
 [[ $user != 0 ]] || { echo "compose-test: the image runs as root" >&2; exit 1; }
 
