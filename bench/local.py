@@ -310,7 +310,7 @@ def _serving(port: int) -> Callable[[], bool]:
     return serves
 
 
-def _check_free(port: int, *, secure: bool) -> None:
+def _check_free(port: int, *, secure: bool = False) -> None:
     if not 0 < port < 65_536:
         raise Unavailable(f"{port} is not a port")
     with socket.socket() as probe:
