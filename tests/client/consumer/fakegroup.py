@@ -18,6 +18,7 @@ from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.header import RequestHeader
 from ottla_protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla_protocol.messages.heartbeat import HeartbeatResponse
 from ottla_protocol.messages.join_group import JoinGroupResponse
 from ottla_protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -73,10 +74,8 @@ class FakeGroup(FakeCoordinator):
         """Have the member join again, and give it these partitions then."""
         self.assignment = assignment
         self.generation += 1
-        self.refuse[ApiKey.HEARTBEAT] = [ErrorCode.REBALANCE_IN_PROGRESS]
 
     def _join(self, header: RequestHeader, request: Any) -> Message:
-        self.refuse[ApiKey.HEARTBEAT].clear()
         self.generation += 1
         names = [each.name for each in request.protocols]
         return JoinGroupResponse(
@@ -87,7 +86,17 @@ class FakeGroup(FakeCoordinator):
             member_id=request.member_id or f"member-{self.generation}",
         )
 
+    def _heartbeat(self, header: RequestHeader, request: Any) -> Message:
+        return HeartbeatResponse(error_code=self._code(header) or self._outdated(request))
+
+    def _outdated(self, request: Any) -> ErrorCode:
+        """A member of an earlier generation has to join again, however often it asks."""
+        current = request.generation_id == self.generation
+        return ErrorCode.NONE if current else ErrorCode.REBALANCE_IN_PROGRESS
+
     def _sync(self, header: RequestHeader, request: Any) -> Message:
+        if code := self._outdated(request):
+            return SyncGroupResponse(error_code=code)
         return SyncGroupResponse(
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,

@@ -20,12 +20,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.client.consumer.conftest import QUICK, numbered, put, tp
 from tests.client.consumer.fakegroup import END, FakeGroup, LoopThread
 from tests.support import depth
+from tests.support.wire import Wire
 
 from ottla_client import Consumer, sync
 from ottla_client.consumer import engine
 from ottla_client.deadline import Deadline
 from ottla_client.errors import ClientError
+from ottla_client.group.member import GroupMember
 from ottla_client.types import ConsumerRecord, TopicPartition
+from ottla_protocol.messages.describe_groups import DescribeGroupsRequest
 
 if TYPE_CHECKING:
     from tests.support.processes import BrokerProcess
@@ -86,6 +89,12 @@ class SyncDriver(sync.Consumer):
 
     def end(self, closing: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._end(closing)
+
+
+def member_of(consumer: Any) -> GroupMember:
+    """The consumer's membership in its group."""
+    member: GroupMember = consumer._client._engine.commits.member
+    return member
 
 
 class Model(RuleBasedStateMachine):
@@ -333,11 +342,15 @@ class OnFake(Model):
     def rebalance(self, numbers: set[int]) -> None:
         self.rebalancing = True
         self.positions = [None] * PARTITIONS
-        self.thread.loop.call_soon_threadsafe(self.fake.rebalance, numbers)
+
+        async def begin() -> None:
+            self.fake.rebalance(numbers)
+
+        # Once it is known to have begun, `is_stable` doesn't take what was before for its end.
+        self.thread.run(begin())
 
     def is_stable(self) -> bool:
-        member = self.consumer._client._engine.commits.member
-        metadata = None if member is None else member.group_metadata
+        metadata = member_of(self.consumer).group_metadata
         return (
             metadata is not None
             and metadata.generation_id == self.fake.generation
@@ -388,11 +401,18 @@ class OnBroker(Model):
             self.other = None
 
     def is_stable(self) -> bool:
-        mine, its = (
-            frozenset() if each is None else each.assignment() for each in (self.consumer, self.other)
-        )
-        # Of two members each has some; one alone has all.
-        return len(mine) + len(its) == PARTITIONS and bool(mine) and bool(its) == (self.other is not None)
+        members = [each for each in (self.consumer, self.other) if each is not None]
+        # First the broker: a member that has yet to hear of a rebalance still has all that it had before.
+        if self.joined() != len(members):
+            return False
+        shares = [each.assignment() for each in members if member_of(each).group_metadata is not None]
+        return len(shares) == len(members) and all(shares) and sum(map(len, shares)) == PARTITIONS
+
+    def joined(self) -> int | None:
+        """The members of the group, None while it rebalances."""
+        with Wire(self.broker.port) as wire:
+            (group,) = wire.call(DescribeGroupsRequest(groups=[self.topic]), 5).groups
+        return len(group.members) if group.group_state == "Stable" else None
 
     @invariant()
     def no_commit_was_wrong(self) -> None:

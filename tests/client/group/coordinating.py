@@ -70,7 +70,7 @@ class FakeCoordinator(FakeBroker):
         for key, answer in {
             ApiKey.JOIN_GROUP: self._join,
             ApiKey.SYNC_GROUP: self._sync,
-            ApiKey.HEARTBEAT: lambda header, request: HeartbeatResponse(error_code=self._code(header)),
+            ApiKey.HEARTBEAT: self._heartbeat,
             ApiKey.LEAVE_GROUP: lambda header, request: LeaveGroupResponse(error_code=self._code(header)),
             ApiKey.OFFSET_COMMIT: self._commit,
             ApiKey.OFFSET_FETCH: self._fetch,
@@ -105,6 +105,9 @@ class FakeCoordinator(FakeBroker):
             skip_assignment=self.skip_assignment,
             members=[JoinGroupResponseMember(member_id=member_id, metadata=protocol.metadata)],
         )
+
+    def _heartbeat(self, header: RequestHeader, request: Any) -> Message:
+        return HeartbeatResponse(error_code=self._code(header))
 
     def _sync(self, header: RequestHeader, request: Any) -> Message:
         code = self._code(header)
