@@ -49,7 +49,7 @@ def with_aiokafka(broker: BrokerProcess, run: Callable[[AIOKafkaAdminClient], An
 def error_of(future: Any) -> int:
     """The error code that a confluent future ends with."""
     with pytest.raises(ck.KafkaException) as caught:
-        future.result(20)
+        future.result(60)
     code: int = caught.value.args[0].code()
     return code
 
@@ -60,18 +60,18 @@ def error_of(future: Any) -> int:
 def test_topics_with_confluent(admin: ca.AdminClient, new_name: Name) -> None:
     name = new_name("admin")
     new = ca.NewTopic(name, 3, 1, config={"retention.ms": "123456", "cleanup.policy": "compact,delete"})
-    admin.create_topics([new], validate_only=True)[name].result(20)
+    admin.create_topics([new], validate_only=True)[name].result(60)
     assert name not in admin.list_topics(timeout=60).topics
-    admin.create_topics([new])[name].result(20)
+    admin.create_topics([new])[name].result(60)
     assert error_of(admin.create_topics([new])[name]) == ck.KafkaError.TOPIC_ALREADY_EXISTS
     found = wait_for(lambda: admin.list_topics(timeout=60).topics.get(name), "the topic in the list")
     assert sorted(found.partitions) == [0, 1, 2]
-    described = admin.describe_topics(ck.TopicCollection([name]))[name].result(20)
+    described = admin.describe_topics(ck.TopicCollection([name]))[name].result(60)
     assert described.name == name
     assert len(described.partitions) == 3
     assert not described.is_internal
     assert all(p.leader is not None and len(p.isr) == 1 for p in described.partitions)
-    admin.delete_topics([name])[name].result(20)
+    admin.delete_topics([name])[name].result(60)
     wait_for(lambda: name not in admin.list_topics(timeout=60).topics, "the topic to be gone")
     assert error_of(admin.delete_topics([name])[name]) == ck.KafkaError.UNKNOWN_TOPIC_OR_PART
 
@@ -145,7 +145,7 @@ def test_names_that_collide_in_metrics_are_refused(admin: ca.AdminClient, new_to
 def test_create_partitions(admin: ca.AdminClient, broker: BrokerProcess, kit: Kit, new_topic: Topic) -> None:
     topic = new_topic(2)
     grow = lambda count: admin.create_partitions([ca.NewPartitions(topic, count)])[topic]  # noqa: E731
-    grow(4).result(20)
+    grow(4).result(60)
     wait_for(
         lambda: len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == 4, "four partitions"
     )
@@ -163,7 +163,7 @@ def test_configs_of_a_topic_with_confluent(admin: ca.AdminClient, new_topic: Top
     resource = ca.ConfigResource(ca.ResourceType.TOPIC, topic)
 
     def configs() -> dict[str, ca.ConfigEntry]:
-        found: dict[str, ca.ConfigEntry] = admin.describe_configs([resource])[resource].result(20)
+        found: dict[str, ca.ConfigEntry] = admin.describe_configs([resource])[resource].result(60)
         return found
 
     found = configs()
@@ -181,13 +181,13 @@ def test_configs_of_a_topic_with_confluent(admin: ca.AdminClient, new_topic: Top
     def incremental(resource: ca.ConfigResource) -> Any:
         return admin.incremental_alter_configs([resource])[resource]
 
-    incremental(set_to(ca.AlterConfigOpType.SET, "max.message.bytes", "2000")).result(20)
-    incremental(set_to(ca.AlterConfigOpType.APPEND, "cleanup.policy", "compact")).result(20)
+    incremental(set_to(ca.AlterConfigOpType.SET, "max.message.bytes", "2000")).result(60)
+    incremental(set_to(ca.AlterConfigOpType.APPEND, "cleanup.policy", "compact")).result(60)
     wait_for(lambda: configs()["max.message.bytes"].value == "2000", "the changed config")
     assert configs()["retention.ms"].value == "11000"
     assert configs()["cleanup.policy"].value == "delete,compact"
-    incremental(set_to(ca.AlterConfigOpType.SUBTRACT, "cleanup.policy", "compact")).result(20)
-    incremental(set_to(ca.AlterConfigOpType.DELETE, "max.message.bytes", None)).result(20)
+    incremental(set_to(ca.AlterConfigOpType.SUBTRACT, "cleanup.policy", "compact")).result(60)
+    incremental(set_to(ca.AlterConfigOpType.DELETE, "max.message.bytes", None)).result(60)
     wait_for(lambda: configs()["max.message.bytes"].is_default, "the config's default")
     assert configs()["cleanup.policy"].value == "delete"
     wrong = set_to(ca.AlterConfigOpType.SET, "max.message.bytes", "many")
@@ -241,7 +241,7 @@ def test_an_altered_config_acts(
     topic = new_topic()
     entry = ca.ConfigEntry("max.message.bytes", "1000", incremental_operation=ca.AlterConfigOpType.SET)
     resource = ca.ConfigResource(ca.ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(20)
+    admin.incremental_alter_configs([resource])[resource].result(60)
 
     def refused() -> bool:
         try:
@@ -263,7 +263,7 @@ def test_configs_of_unknown_resources(admin: ca.AdminClient) -> None:
 
 
 def test_the_cluster(admin: ca.AdminClient, python_admin: Any, broker: BrokerProcess) -> None:
-    cluster = admin.describe_cluster().result(20)
+    cluster = admin.describe_cluster().result(60)
     assert [(node.host, node.port) for node in cluster.nodes] == [("127.0.0.1", broker.port)]
     assert cluster.controller.id == cluster.nodes[0].id
     assert len(cluster.cluster_id) == 22
@@ -296,7 +296,7 @@ def test_delete_records_and_list_offsets(
     at = ck.TopicPartition(topic, 0)
 
     def offset(spec: Any) -> int:
-        found: int = admin.list_offsets({at: spec})[at].result(20).offset
+        found: int = admin.list_offsets({at: spec})[at].result(60).offset
         return found
 
     assert offset(ca.OffsetSpec.earliest()) == 0
@@ -304,11 +304,11 @@ def test_delete_records_and_list_offsets(
     assert offset(ca.OffsetSpec.max_timestamp()) == 9
     assert offset(ca.OffsetSpec.for_timestamp(1_700_000_000_004)) == 4
     delete = lambda to: next(iter(admin.delete_records([ck.TopicPartition(topic, 0, to)]).values()))  # noqa: E731
-    assert delete(4).result(20).low_watermark == 4
+    assert delete(4).result(60).low_watermark == 4
     assert offset(ca.OffsetSpec.earliest()) == 4
     assert error_of(delete(11)) == ck.KafkaError.OFFSET_OUT_OF_RANGE
-    assert delete(2).result(20).low_watermark == 4
-    assert delete(ck.OFFSET_END).result(20).low_watermark == 10
+    assert delete(2).result(60).low_watermark == 4
+    assert delete(ck.OFFSET_END).result(60).low_watermark == 10
     assert kit.produce(broker, topic, [Sent(b"k", b"v")]) == [10]
 
 
@@ -337,7 +337,7 @@ def test_groups_with_confluent(
     topic, group = new_topic(2), new_name("group")
 
     def state() -> Any:
-        found = admin.list_consumer_groups().result(20)
+        found = admin.list_consumer_groups().result(60)
         assert not found.errors
         return next((one.state for one in found.valid if one.group_id == group), None)
 
@@ -345,7 +345,7 @@ def test_groups_with_confluent(
         shared_out([member], topic, 2)
         member.commit({(topic, 0): (3, ""), (topic, 1): (4, "")})
         wait_for(lambda: state() == ck.ConsumerGroupState.STABLE, "a stable group in the list")
-        described = admin.describe_consumer_groups([group])[group].result(20)
+        described = admin.describe_consumer_groups([group])[group].result(60)
         assert described.state == ck.ConsumerGroupState.STABLE
         assert described.partition_assignor == "range"
         (one,) = described.members
@@ -354,23 +354,23 @@ def test_groups_with_confluent(
         assert {(p.topic, p.partition) for p in one.assignment.topic_partitions} == {(topic, 0), (topic, 1)}
         assert error_of(admin.delete_consumer_groups([group])[group]) == ck.KafkaError.NON_EMPTY_GROUP
         used = ck.ConsumerGroupTopicPartitions(group, [ck.TopicPartition(topic, 0, 1)])
-        (refused,) = admin.alter_consumer_group_offsets([used])[group].result(20).topic_partitions
+        (refused,) = admin.alter_consumer_group_offsets([used])[group].result(60).topic_partitions
         assert refused.error.code() == ck.KafkaError.UNKNOWN_MEMBER_ID
     wait_for(lambda: state() == ck.ConsumerGroupState.EMPTY, "an empty group in the list")
 
     def offsets() -> dict[int, int]:
         asked = ck.ConsumerGroupTopicPartitions(group)
-        answer = admin.list_consumer_group_offsets([asked])[group].result(20)
+        answer = admin.list_consumer_group_offsets([asked])[group].result(60)
         return {p.partition: p.offset for p in answer.topic_partitions}
 
     assert offsets() == {0: 3, 1: 4}
     moved = ck.ConsumerGroupTopicPartitions(group, [ck.TopicPartition(topic, 0, 1)])
-    admin.alter_consumer_group_offsets([moved])[group].result(20)
+    admin.alter_consumer_group_offsets([moved])[group].result(60)
     assert offsets() == {0: 1, 1: 4}
-    admin.delete_consumer_groups([group])[group].result(20)
+    admin.delete_consumer_groups([group])[group].result(60)
     assert state() is None
     assert error_of(admin.delete_consumer_groups([group])[group]) == ck.KafkaError.GROUP_ID_NOT_FOUND
-    assert admin.describe_consumer_groups([group])[group].result(20).state == ck.ConsumerGroupState.DEAD
+    assert admin.describe_consumer_groups([group])[group].result(60).state == ck.ConsumerGroupState.DEAD
 
 
 def test_groups_with_kafka_python(

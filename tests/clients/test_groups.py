@@ -227,7 +227,7 @@ def test_new_partitions_are_taken_up(
     member = join(kit.name, new_name("group"), topic)
     shared_out([member], topic, 1)
     admin = ca.AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_partitions([ca.NewPartitions(topic, 3)])[topic].result(20)
+    admin.create_partitions([ca.NewPartitions(topic, 3)])[topic].result(60)
     shared_out([member], topic, 3)
 
 

@@ -88,7 +88,7 @@ def test_offsets_after_records_were_deleted(kit: Kit, broker: BrokerProcess, new
     kit.produce(broker, topic, [Sent(b"%d" % i, b"v") for i in range(20)])
     admin = ca.AdminClient({"bootstrap.servers": broker.bootstrap})
     deleted = admin.delete_records([ck.TopicPartition(topic, 0, 7)])
-    assert [future.result(20).low_watermark for future in deleted.values()] == [7]
+    assert [future.result(60).low_watermark for future in deleted.values()] == [7]
     assert ask(kit, broker, topic, [0]) == Bounds(7, 20, [7])
     for reader in KITS:
         assert [g.offset for g in reader.consume(broker, topic, 13, offset=7)] == list(range(7, 20))
@@ -105,7 +105,7 @@ def test_a_reader_below_the_start_is_reset(
         shared_out([member], topic, 1)
         wait_for(lambda: len(member.records) == 20, "all records")
         admin = ca.AdminClient({"bootstrap.servers": broker.bootstrap})
-        next(iter(admin.delete_records([ck.TopicPartition(topic, 0, 15)]).values())).result(20)
+        next(iter(admin.delete_records([ck.TopicPartition(topic, 0, 15)]).values())).result(60)
 
         def seek(consumer: Any) -> None:
             if kit.name == "confluent":
@@ -174,13 +174,13 @@ def test_position_seek_and_lag(
                 at = aiokafka.TopicPartition(topic, 0)
                 consumer.assign([at])
                 consumer.seek(at, 30)
-                assert (await asyncio.wait_for(consumer.getone(), 20)).offset == 30
+                assert (await asyncio.wait_for(consumer.getone(), 60)).offset == 30
                 assert await consumer.position(at) == 31
                 await consumer.commit()
                 await consumer.seek_to_end(at)
                 assert await consumer.position(at) == 50
                 await consumer.seek_to_beginning(at)
-                assert (await asyncio.wait_for(consumer.getone(), 20)).offset == 0
+                assert (await asyncio.wait_for(consumer.getone(), 60)).offset == 0
                 assert consumer.highwater(at) - (await consumer.committed(at) or 0) == 19
             finally:
                 await consumer.stop()

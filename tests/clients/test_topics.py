@@ -25,7 +25,7 @@ Name = Callable[..., str]
 
 def delete(broker: BrokerProcess, topic: str) -> None:
     admin = ca.AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_topics([topic])[topic].result(20)
+    admin.delete_topics([topic])[topic].result(60)
 
 
 def test_producing_makes_the_topic(kit: Kit, broker: BrokerProcess, new_name: Name) -> None:
@@ -101,7 +101,7 @@ def test_a_topic_deleted_under_a_producer(broker: BrokerProcess, new_topic: Topi
         producer.produce(topic, b"v", partition=0, on_delivery=lambda error, message: outcomes.append(error))
 
     produce()
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     assert outcomes == [None]
     delete(broker, topic)
     make_again(broker, topic)
@@ -111,7 +111,7 @@ def test_a_topic_deleted_under_a_producer(broker: BrokerProcess, new_topic: Topi
             produce()
         except ck.KafkaException:
             return False  # its metadata still say that there is no such topic
-        producer.flush(20)
+        producer.flush(60)
         return outcomes[-1] is None
 
     wait_for(delivered, "the producer to reach the new topic", every=0.1)

@@ -82,13 +82,13 @@ class Network:
 
     def __enter__(self) -> Network:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
     def door(self, target: str, target_port: int, source: str | None = None) -> int:
@@ -141,7 +141,7 @@ class Network:
         self._wait(call())
 
     def _wait(self, what) -> None:  # type: ignore[no-untyped-def]
-        asyncio.run_coroutine_threadsafe(what, self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(what, self._loop).result(60)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

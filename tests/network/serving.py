@@ -81,12 +81,12 @@ class Client:
         self.writer.write(b"".join(map(framed, bodies)))
 
     async def receive(self) -> bytes:
-        (size,) = struct.unpack(">i", await asyncio.wait_for(self.reader.readexactly(4), 10))
-        return await asyncio.wait_for(self.reader.readexactly(size), 10)
+        (size,) = struct.unpack(">i", await asyncio.wait_for(self.reader.readexactly(4), 60))
+        return await asyncio.wait_for(self.reader.readexactly(size), 60)
 
     async def closed(self) -> bool:
         try:
-            return await asyncio.wait_for(self.reader.read(1), 10) == b""
+            return await asyncio.wait_for(self.reader.read(1), 60) == b""
         except (ConnectionResetError, ssl.SSLError):
             return True
 

@@ -243,7 +243,7 @@ async def test_every_fsync_that_is_waited_for_is_made_for_the_copy(
             append(partition)
             await asyncio.sleep(0.001)
         end = partition.log.log_end_offset
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while partition.high_watermark < end:
                 await asyncio.sleep(0.001)
         if flush_messages == 1:
@@ -261,7 +261,7 @@ async def test_truncation_of_a_follower_reaches_the_copy(open_world: Open) -> No
     await world.alter(partition, "b")
     future = world.logs.future.get("t", 0)
     assert future is not None
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not future.is_open or not future.log_end_offset:
             await asyncio.sleep(0)
     partition.follow(state)
@@ -327,7 +327,7 @@ async def test_a_move_that_a_clean_stop_interrupted_goes_on(open_world: Open) ->
     await world.alter(partition, "b")
     future = world.logs.future.get("t", 0)
     assert future is not None
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not future.log_end_offset:
             await asyncio.sleep(0)
     copied = future.log_end_offset

@@ -441,7 +441,7 @@ async def test_close_does_not_wait_for_a_silent_server(relay: Relay, open_store:
     address = await relay.start()
     store = await open_store(f"{address}/{connect.partition('/')[2]}", session_timeout_ms=60_000)
     relay.holding = True
-    await asyncio.wait_for(store.close(), 10)
+    await asyncio.wait_for(store.close(), 30)
     relay.holding = False
 
 

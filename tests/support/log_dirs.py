@@ -51,7 +51,7 @@ class World:
 
     async def moved(self) -> None:
         """Wait until no move is under way."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.replicas.moves._tasks._running:
                 await asyncio.sleep(0.002)
 

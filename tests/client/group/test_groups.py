@@ -339,7 +339,7 @@ async def test_a_member_that_waits_in_a_join_can_leave(
         await second.commit({TopicPartition(topic, 0): OffsetAndMetadata(1)}, Deadline(30))
     assert caught.value.code is ErrorCode.REBALANCE_IN_PROGRESS
     assert await second.committed(None, Deadline(30)) == {}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await second.leave()
     holding.set()
     await shared_out([first], partitions(topic, 2))

@@ -78,7 +78,7 @@ def test_records_there_and_back(broker: Any, new_topic: Callable[..., str]) -> N
         assert (metadata.topic, metadata.partition, metadata.timestamp) == (topic, 1, 1234)
         batch = producer.send_batch(topic, [b"x", b"y"], partition=0)
         assert len(batch) == 2
-        assert sum(each.count for each in batch.result(10)) == 2
+        assert sum(each.count for each in batch.result(60)) == 2
     # Deliveries have their outcome after the close, too.
     assert deliveries[0].result().topic == topic
     with sync.Consumer(topic, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
@@ -103,7 +103,7 @@ def test_positions_follow_each_record(
     topic, group = new_topic(1, prefix="ahead"), new_name("group")
     place = TopicPartition(topic, 0)
     with sync.Producer(broker.bootstrap) as producer:
-        producer.send_batch(topic, [b"%d" % n for n in range(100)]).result(10)
+        producer.send_batch(topic, [b"%d" % n for n in range(100)]).result(60)
     options: dict[str, Any] = {
         "bootstrap_servers": broker.bootstrap,
         "group_id": group,
@@ -146,7 +146,7 @@ def test_pausing_in_the_middle_of_a_list(broker: Any, new_topic: Callable[..., s
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     with sync.Producer(broker.bootstrap) as producer:
         for place in (first, second):
-            producer.send_batch(topic, [b"%d" % n for n in range(50)], partition=place.partition).result(10)
+            producer.send_batch(topic, [b"%d" % n for n in range(50)], partition=place.partition).result(60)
     with sync.Consumer(topic, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
         seen: dict[TopicPartition, list[int]] = {first: [], second: []}
         for record in consumer:
@@ -175,7 +175,7 @@ def test_no_commit_passes_a_record_that_was_not_handed_out(
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     with sync.Producer(broker.bootstrap) as producer:
         for place in (first, second):
-            producer.send_batch(topic, [b"%d" % n for n in range(50)], partition=place.partition).result(10)
+            producer.send_batch(topic, [b"%d" % n for n in range(50)], partition=place.partition).result(60)
     seen = {first: 0, second: 0}
     with sync.Consumer(
         bootstrap_servers=broker.bootstrap,
@@ -228,7 +228,7 @@ def test_another_thread_ends_the_iterators_of_a_loop(
     places = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
     with sync.Producer(broker.bootstrap) as producer:
         for place in places:
-            producer.send_batch(topic, [b""] * 100_000, partition=place.partition).result(10)
+            producer.send_batch(topic, [b""] * 100_000, partition=place.partition).result(60)
     ended = threading.Event()
 
     def disturb() -> None:
@@ -273,7 +273,7 @@ def test_a_listener_may_use_the_consumer(
     topic, group = new_topic(1, prefix="listened"), new_name("group")
     place = TopicPartition(topic, 0)
     with sync.Producer(broker.bootstrap) as producer:
-        producer.send_batch(topic, [b"%d" % n for n in range(10)]).result(10)
+        producer.send_batch(topic, [b"%d" % n for n in range(10)]).result(60)
     calls: list[tuple[str, frozenset[TopicPartition]]] = []
 
     class Listener(RebalanceListener):
@@ -324,7 +324,7 @@ def test_many_threads_send(broker: Any, new_topic: Callable[..., str]) -> None:
     def run(number: int) -> None:
         try:
             deliveries = [producer.send(topic, b"%d:%d" % (number, n)) for n in range(2000)]
-            assert deliveries[-1].result(20).topic == topic
+            assert deliveries[-1].result(60).topic == topic
         except BaseException as error:
             failures.append(error)
 
@@ -362,7 +362,7 @@ def test_invalid_records_raise_at_once(broker: Any, new_topic: Callable[..., str
             producer.send(topic, b"", key=1)
         with pytest.raises(RecordTooLargeError):
             producer.send(topic, bytes(20_000))
-        assert producer.send(topic, b"", key="k").result(10).offset == 0
+        assert producer.send(topic, b"", key="k").result(60).offset == 0
         # A partition that isn't there is found out in the background.
         delivery = producer.send(topic, b"", partition=7)
         producer.close(2)
@@ -388,7 +388,7 @@ def test_callbacks_and_waiting(broker: Any, new_topic: Callable[..., str]) -> No
         delivery.add_done_callback(callback)
         with pytest.raises(RequestTimeoutError):
             delivery.result(0.0001)
-        delivery.result(10)
+        delivery.result(60)
         producer.flush()
     delivery.add_done_callback(callback)
     assert offsets == [0, 0]
@@ -410,7 +410,7 @@ def test_the_broker_goes_away_for_good(own_broker: Callable[..., Any]) -> None:
     broker = own_broker()
     producer = sync.Producer(broker.bootstrap)
     producer.start()
-    assert producer.send("t", b"x").result(10).offset == 0
+    assert producer.send("t", b"x").result(60).offset == 0
     broker.kill()
     delivery = producer.send("t", b"y")
     with pytest.raises(RequestTimeoutError, match="1 records"):
