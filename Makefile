@@ -27,8 +27,8 @@ run: $(VENV)/.broker  ## run a broker on 127.0.0.1:9092 in the foreground (DATA=
 # Python keeps the tests' compiled modules, also where it is told not to: each process would compile them for half a minute.
 test interop faults: export PYTHONDONTWRITEBYTECODE =
 
-test: $(VENV)/.dev  ## run the tests in three processes (ARGS=… replaces pytest's arguments, -n 3)
-	@$(PYTEST) $(or $(ARGS),-n 3)
+test: $(VENV)/.dev  ## run the tests in four processes (ARGS=… replaces pytest's arguments, -n 4)
+	@$(PYTEST) $(or $(ARGS),-n 4)
 
 demo: $(VENV)/.dev  ## send a year of flights through a broker that is killed on the way (ARGS=--quick)
 	@$(BIN)/python -m bench.demo $(ARGS)
@@ -66,10 +66,10 @@ docs: $(VENV)/.docs  ## build the documentation site in dist/site and check its 
 	@$(BIN)/python docs/site/build.py $(ARGS)
 
 interop: $(VENV)/.dev  ## test with clients and tools in Java, Node and Go, in clusters with Kafka, and the client on Kafka
-	@$(PYTEST) tests/interop -m interop -rs $(or $(ARGS),-n 2)
-	@$(PYTEST) tests/client tests/docs/test_client.py tests/pipeline/writing/test_transactions.py --kafka=3 -rs $(or $(ARGS),-n 2)
+	@$(PYTEST) tests/interop -m interop -rs $(or $(ARGS),-n 3)
+	@$(PYTEST) tests/client tests/docs/test_client.py tests/pipeline/writing/test_transactions.py --kafka=3 -rs $(or $(ARGS),-n 3)
 	@$(PYTEST) $(addprefix tests/client/,admin consumer group producer) tests/docs/test_client.py --kafka=4 \
-	  --ignore-glob='*_faults.py' --ignore-glob='*_model.py' --ignore-glob='*_turmoil.py' -rs $(or $(ARGS),-n 2)
+	  --ignore-glob='*_faults.py' --ignore-glob='*_model.py' --ignore-glob='*_turmoil.py' -rs $(or $(ARGS),-n 3)
 
 compose-test: $(VENV)/.broker  ## test docker-compose.yml and docker-compose.secure.yml with Docker or podman
 	@OTTLA=$(BIN)/ottla tests/compose/run.sh

@@ -7,6 +7,7 @@ the mark ``ottla_only``, one of what Kafka 4 does otherwise ``not_kafka_4``.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import re
 import signal
@@ -21,6 +22,7 @@ from tests.support.depth import examples
 
 if TYPE_CHECKING:
     from tests.support.processes import BrokerProcess
+    from tests.support.scheduling import Share
     from tests.support.zookeeper import ZooKeeperProcess
 
 # No test asserts a time, not even an example of a property.
@@ -76,8 +78,18 @@ _LONG = (
     "tests/client/commands/",
     "tests/store/",
     "tests/docs/",
+    "tests/interop/test_spark_connector.py",
+    "tests/interop/test_mixed_cluster.py",
+    "tests/interop/test_cluster_tools.py",
+    "tests/interop/test_takeover.py",
+    "tests/interop/test_mixed_transactions.py",
+    "tests/interop/test_exactly_once.py",
+    "tests/interop/test_java_tools.py",
+    "tests/interop/test_moving_folders.py",
 )
 
+_ROOT = Path(__file__).parents[1]
+_SHARE: pytest.StashKey[Share] = pytest.StashKey()
 _numbers = itertools.count(1)
 
 
@@ -93,37 +105,61 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With ``-n``: one worker runs the tests of a file, and one all files with tests that use Spark's session."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return "spark" if _uses_spark(str(config.rootpath / file)) else file
-
+    """With ``-n``: one process runs the tests of a file, and one all files with tests that use Spark's session."""
     if config.getoption("dist") != "load":
         return None
-    config.option.loadscopereorder = False
-    return Scheduling(config, log)
+    from tests.support.scheduling import Scheduling
+
+    def unit_of(test: str) -> str:
+        file = test.partition("::")[0]
+        return "spark" if _uses_spark(str(config.rootpath / file)) else file
+
+    return Scheduling(config, log, unit_of)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """With ``-n``, each worker begins to collect at another place, so that it finds compiled what others began with.
 
-    Every worker collects all tests. Compiling their modules is most of that work.
+    Compiling the tests' modules is most of that work.
     """
+    gc.disable()  # until they are collected: nothing of that is garbage
     worker = getattr(config, "workerinput", None)
-    if worker is not None and config.args == config.getini("testpaths"):
-        folders = (each for each in (config.rootpath / "tests").iterdir() if each.is_dir())
+    if worker is None:
+        return
+    from tests.support.scheduling import Share, report_less
+
+    report_less(config)
+    if config.args == config.getini("testpaths"):
+        tests = config.rootpath / "tests"
+        config.stash[_SHARE] = Share(tests, worker, lambda file: _rank_of(file) == len(_LONG))
+        folders = (each for each in tests.iterdir() if each.is_dir())
         areas = sorted(str(each) for each in folders if not each.name.startswith(("_", ".")))
         begin = len(areas) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
         config.args = areas[begin:] + areas[:begin]
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    share = config.stash.get(_SHARE, None)
+    return True if share is not None and share.leaves_out(collection_path) else None
+
+
+def pytest_collection_finish() -> None:
+    """The tests stay until the end, so the garbage collector can skip them."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
-        # The same order in all workers, the longest first, so that no worker ends long after the others.
-        items.sort(key=lambda item: (_rank(item), item.path))
+        # The longest first, so that no worker ends long after the others.
+        share = config.stash.get(_SHARE, None)
+
+        def place(item: pytest.Item) -> tuple[int, Path]:
+            rank = _rank_of(str(item.path))
+            return (rank if share is None else share.rank(item.path, rank)), item.path
+
+        items.sort(key=place)
     kafka = config.getoption("--kafka")
     if kafka is None:
         return
@@ -140,10 +176,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
-def _rank(item: pytest.Item) -> int:
-    if _uses_spark(str(item.path)):
+@cache
+def _rank_of(file: str) -> int:
+    if _uses_spark(file):
         return -1
-    return next((n for n, at in enumerate(_LONG) if item.nodeid.startswith(at)), len(_LONG))
+    return next((n for n, at in enumerate(_LONG) if file.startswith(f"{_ROOT}/{at}")), len(_LONG))
 
 
 @cache
@@ -181,6 +218,7 @@ def _shared_broker(
     _broker_class: Callable[..., BrokerProcess], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BrokerProcess]:
     broker = _broker_class(tmp_path_factory.mktemp("shared") / "data", QUICK)
+    broker.forked = False
     broker.start()
     yield broker
     broker.kill()

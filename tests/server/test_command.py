@@ -44,6 +44,12 @@ def error_of(done: Outcome) -> str:
     return line
 
 
+@pytest.fixture(autouse=True)
+def _new_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker is a new process, as the command line starts it."""
+    monkeypatch.setattr(BrokerProcess, "forked", False)
+
+
 @pytest.fixture
 def here() -> Iterator[Callable[..., Outcome]]:
     """Runs it in this process, for what ends before anything starts."""

@@ -13,14 +13,20 @@ from pathlib import Path
 from typing import ClassVar
 
 from harness.ports import free_port
+from tests.support import forking
+from tests.support.forking import ForkedBroker
 from tests.support.waiting import readable
 
 READY = b"accepts clients"
 
 
 class BrokerProcess:
-    """``ottla broker`` as a user runs it. You can restart it with the same folder and port."""
+    """``ottla broker``, which you can restart with the same folder and port.
 
+    A process of its own, forked where that is possible (``forking``) unless it is to be as a user runs it.
+    """
+
+    forked = True
     other_names: ClassVar[Mapping[str, str]] = {}
     """Topic configs with other names than in Kafka 3.9."""
 
@@ -33,7 +39,7 @@ class BrokerProcess:
         self.log_file = folder.parent / f"{folder.name}.log"
         self.ready_line = ""
         self._read = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedBroker | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -49,14 +55,19 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     @property
-    def command(self) -> list[str]:
+    def arguments(self) -> list[str]:
+        """The arguments of ``ottla broker``."""
         # A topic that appears after a minute would be in the way of tests that count topics.
         settings = {"ottla.lag.history.enable": "false", **self.settings}
         sets = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
         where = [] if "log.dirs" in self.settings else ["--data-dir", str(self.folder)]
         if "listeners" not in self.settings:
             where += ["--listen", self.bootstrap]
-        return [sys.executable, "-m", "ottla_broker", *where, *sets]
+        return [*where, *sets]
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "ottla_broker", *self.arguments]
 
     def start(self, timeout: float = 60.0) -> BrokerProcess:
         """Start the broker, and wait until it reports that it accepts clients."""
@@ -78,6 +89,10 @@ class BrokerProcess:
     def spawn(self) -> None:
         """Start the broker without waiting."""
         with self.log_file.open("ab") as errors:
+            if self.forked and type(self).command is BrokerProcess.command:
+                self._process = forking.start(self.arguments, errors.fileno())
+                if self._process is not None:
+                    return
             self._process = subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,
