@@ -10,6 +10,8 @@ from functools import cache
 from typing import Final
 
 OLDEST: Final = 17
+QUICK: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+"""Options of a JVM that is to begin soon, rather than to become fast."""
 
 
 class Unavailable(Exception):

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from harness.java import Unavailable, find_java
+from harness.java import QUICK, Unavailable, find_java
 
 HOST: Final = "127.0.0.1"
 MAIN: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
@@ -62,8 +62,7 @@ class ZooKeeper:
         self.command = [
             java or find_java(),
             "-Xmx256m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
+            *QUICK,
             "-cp",
             classpath or pyspark_classpath(),
             MAIN,

@@ -126,7 +126,7 @@ def test_too_few_in_sync_refuses_acks_all(cluster: Cluster) -> None:
         {"bootstrap.servers": cluster.bootstrap, "acks": "all", "delivery.timeout.ms": 2000, "retries": 0}
     )
     producer.produce("t", "x", on_delivery=lambda error, _: errors.append(error))
-    producer.flush(20)
+    producer.flush(60)
     assert errors[0] is not None
     cluster.brokers[other].start()
     cluster.wait_in_sync("t", 3)

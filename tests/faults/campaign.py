@@ -157,7 +157,7 @@ def run(cluster: FaultCluster, plan: Plan, timeline: list[str]) -> History:
     cluster.start()
     create(cluster, exactly_once=plan.exactly_once)
     # A long run writes more slowly, because its history is in memory.
-    load = Load(cluster, plan.seed, 0.05 if plan.seconds < 300 else 0.15, plan.producers)
+    load = Load(cluster, plan.seed, 0.1 if plan.seconds < 300 else 0.15, plan.producers)
     if plan.exactly_once:
         load.transformers = Transformers(cluster.folder, cluster.late, TOPIC, plan.seed)
     try:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.faults.checker import check
 from tests.faults.exactly_once import Output, Transformed, check_transformed
 from tests.faults.history import History
+from tests.support.depth import examples
 
 
 def outputs(transaction: str, places: list[tuple[int, int]], outcome: str = "commit") -> list[bytes | None]:
@@ -67,6 +68,7 @@ def test_each_anomaly_is_found(spoil: Callable[[Transformed], None]) -> None:
     assert kinds <= {spoil.__name__, "lost"}
 
 
+@settings(max_examples=examples(15))
 @given(
     st.binary(max_size=40)
     | st.from_regex(r"a-1(/\d{1,3}){2}/(commit|abort|x)(/\d{1,3}){2,3}", fullmatch=True)

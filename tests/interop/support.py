@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from harness import maven
-from harness.java import find_java
+from harness.java import QUICK, find_java
 
 PROGRAMS = Path(__file__).parent / "programs"
 TOOLS = "org.apache.kafka.tools"
@@ -95,7 +95,7 @@ class Java:
 
     def command(self, main: str, *arguments: str, classes: Path | None = None) -> list[str]:
         """The command line of a main class; ``classes`` is a folder of our own beside Kafka's jars."""
-        options = ["-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        options = ["-Xmx256M", *QUICK]
         if self._archive.exists():
             options += [f"-XX:SharedArchiveFile={self._archive}", "-Xlog:disable"]
         return [*self._java(), *options, "-cp", self._classpath(classes), main, *arguments]
@@ -115,7 +115,7 @@ class Java:
         """Once for each version: keep the classes of a first run, which halves the start of later ones."""
         if self._archive.exists():
             return
-        options = [f"-XX:ArchiveClassesAtExit={self._archive}", "-XX:+UseSerialGC", "-Xlog:disable"]
+        options = [f"-XX:ArchiveClassesAtExit={self._archive}", *QUICK, "-Xlog:disable"]
         command = [*self._java(), *options, "-cp", self._classpath(None), MAINS[self.version]["topics"]]
         run([*command, "--bootstrap-server", self.address, "--list"])
 

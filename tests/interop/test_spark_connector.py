@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from harness import maven
 from harness.brokers import Broker
-from harness.java import Unavailable
+from harness.java import QUICK, Unavailable
 
 from ottla_client.admin import NewPartitions, NewTopic
 from ottla_client.producer.partitioner import partition_for_key
@@ -30,6 +30,7 @@ START = (int(time.time()) - 3_600) * 1000
 
 _CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": " ".join(QUICK),
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.sql.session.timeZone": "UTC",

@@ -27,7 +27,7 @@ from ottla_protocol.records.record import encode_batch
 
 from .power_loss import FOLDER, TOPIC_IDS, Broker, Run, Story, batches_of, carry_on, check
 
-RUNS = int(os.environ.get("OTTLA_POWER_RUNS", "2"))
+RUNS = int(os.environ.get("OTTLA_POWER_RUNS", "1"))
 FIRST = int(os.environ.get("OTTLA_FAULT_SEED", "1"))
 
 

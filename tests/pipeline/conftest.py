@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from harness.java import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 # Small and quiet: no web page, no ports but loopback's, little memory, few tasks.
 SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
-    # Java is to begin soon, rather than to become fast.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": " ".join(QUICK),
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.sql.session.timeZone": "UTC",
@@ -26,6 +26,9 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+
+SUBMIT = {"PYSPARK_SUBMIT_ARGS": f"--driver-java-options '{' '.join(QUICK)}' pyspark-shell"}
+"""The environment of a program whose Java is to begin soon."""
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     folder = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
-        python = str(_python(folder))
+        python = str(python_for_spark(folder))
         patch.setenv("PYSPARK_PYTHON", python)
         # Data sources that Spark finds by itself are run by the driver's Python, as Spark knows it.
         patch.setenv("PYSPARK_DRIVER_PYTHON", python)
@@ -50,7 +53,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         _end(session)
 
 
-def _python(folder: Path) -> Path:
+def python_for_spark(folder: Path) -> Path:
     """This Python, for Spark's workers, with pyspark from where it is installed.
 
     Spark puts its own archive of pyspark first, which Python compiles again in each process: 1.2 s of 1.7.

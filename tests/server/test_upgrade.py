@@ -24,7 +24,7 @@ def produce_one(broker: BrokerProcess, topics: list[str]) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
     for topic in topics:
         producer.produce(topic, "new", "new", 0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 @pytest.mark.parametrize("archive", ["stopped", "killed"])

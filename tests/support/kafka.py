@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from harness import maven
 from harness.brokers import Kafka, new_id
-from harness.java import find_java
+from harness.java import QUICK, find_java
 from harness.ports import free_port
 
 # Defaults that don't suit a single broker.
@@ -27,7 +27,7 @@ _ONE_BROKER = {
 
 
 # Tests start many brokers on two cores: they take little memory and compile little.
-_QUICK = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
+_QUICK = [*QUICK, "-Djava.awt.headless=true"]
 
 
 class _QuickKafka(Kafka):

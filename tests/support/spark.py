@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyspark
+from harness.java import QUICK
 from harness.ports import free_port
 
 HOME = Path(pyspark.__file__).parent
 WORKERS = 2
-QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Options for Java processes that should start quickly."""
-
+JAVA_OPTIONS = " ".join(QUICK)
 
 T = TypeVar("T")
 
@@ -91,9 +90,9 @@ class StandaloneCluster:
             *("--conf", "spark.executor.memory=512m", "--conf", "spark.log.level=ERROR"),
             *(
                 "--conf",
-                f"spark.driver.extraJavaOptions={QUICK}",
+                f"spark.driver.extraJavaOptions={JAVA_OPTIONS}",
                 "--conf",
-                f"spark.executor.extraJavaOptions={QUICK}",
+                f"spark.executor.extraJavaOptions={JAVA_OPTIONS}",
             ),
             *options,
             str(program),
@@ -120,7 +119,7 @@ class StandaloneCluster:
             **kept,
             "SPARK_HOME": str(HOME),
             # Small and quick to start, with no other ports.
-            "SPARK_DAEMON_JAVA_OPTS": f"{QUICK} -Dspark.master.rest.enabled=false",
+            "SPARK_DAEMON_JAVA_OPTS": f"{JAVA_OPTIONS} -Dspark.master.rest.enabled=false",
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_LOCAL_DIRS": str(self.folder / "local"),
             "SPARK_LOCAL_IP": "127.0.0.1",

@@ -39,7 +39,7 @@ def produce(cluster: Cluster, topic: str, values: list[str], partition: int = -1
 
     for value in values:
         producer.produce(topic, value, partition=partition, on_delivery=delivered)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert not failures, failures[:3]
 
 
@@ -98,7 +98,8 @@ class Stream:
         while not self._stop.is_set():
             self._producer.produce(self.topic, str(number), on_delivery=self._delivered)
             number += 1
-            self._producer.poll(0.002)
+            self._producer.poll(0)
+            time.sleep(0.005)
         self._producer.flush(60)
 
     def _delivered(self, error: object, message: Any) -> None:

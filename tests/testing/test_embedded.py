@@ -208,10 +208,10 @@ def test_errors_contain_the_log(embedded: EmbeddedBroker) -> None:
 # ---- nothing is left
 
 
-def test_twenty_brokers_leave_nothing(assert_gone: AssertGone, temporary: Path) -> None:
+def test_many_brokers_leave_nothing(assert_gone: AssertGone, temporary: Path) -> None:
     brokers = []
     descriptors = len(os.listdir("/proc/self/fd"))
-    for _ in range(20):
+    for _ in range(8):
         with EmbeddedBroker(topics={"t": 1}) as broker:
             brokers.append((broker.pid, broker.port))
         assert not list(temporary.iterdir())

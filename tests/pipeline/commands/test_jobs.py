@@ -13,6 +13,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from tests.pipeline.audit.landed import produce
+from tests.pipeline.conftest import SUBMIT
 from tests.support.commands import finish, spawn
 from tests.support.processes import BrokerProcess
 
@@ -126,7 +127,7 @@ def test_ended_amid_its_work(
         "--master",
         "local[1]",
     ]
-    process = spawn(broker.bootstrap, *args, env={"TMPDIR": str(logs)})
+    process = spawn(broker.bootstrap, *args, env={**SUBMIT, "TMPDIR": str(logs)})
     try:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.pipeline.conftest import SUBMIT
 from tests.pipeline.landing.rounds import produce
 from tests.support.processes import BrokerProcess
 
@@ -101,10 +102,7 @@ def test_one_line_where_spark_runs_another_python(
     other.chmod(0o755)
     program.write_text(PROGRAM)
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
-    env |= {"PATH": f"{other.parent}{os.pathsep}{env['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1"}
-    env["PYSPARK_SUBMIT_ARGS"] = (
-        "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"
-    )
+    env |= {**SUBMIT, "PATH": f"{other.parent}{os.pathsep}{env['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(
         [sys.executable, str(program), broker.bootstrap, topic, str(tmp_path / "lake")],
         env=env,
