@@ -94,8 +94,8 @@ class QuotaChanges:
             raise click.BadParameter(f"addresses have {_BY_ADDRESS}, and only they")
         value = None if removing else amount_of(key, str(form.get("value", "")).strip()[:_LONGEST])
         admin = session.admin
-        found = await admin.describe_client_quotas(entity, strict=True)
-        before = found[0].values.get(key) if found else None
+        listed = await admin.describe_client_quotas(types=list(entity))
+        before = next((quota.values.get(key) for quota in listed if quota.entity == entity), None)
         if removing and before is None:
             raise click.ClickException(f"{entity_text(entity)} has no quota {key}: it may have been removed")
 
