@@ -146,14 +146,12 @@ class NodeFetcher:
     async def _run(self) -> None:
         while True:
             self._awake.clear()
-            wanted, crowded, delay = self._choose()
+            wanted, _, delay = self._choose()
             if not wanted:
                 await self._sleep(delay)
                 continue
             try:
-                brought = await self._fetch(
-                    wanted, 0 if crowded else self._fetcher.settings.fetch_max_wait_ms
-                )
+                brought, crowded = await self._fetch()
             except ClientError as error:
                 await self._failed(error)
                 continue
@@ -191,8 +189,8 @@ class NodeFetcher:
                 wanted.append(state)
         return wanted, crowded, delay
 
-    async def _fetch(self, wanted: Iterable[PartitionState], max_wait_ms: int) -> bool:
-        """Send one fetch. Returns whether it brought records."""
+    async def _fetch(self) -> tuple[bool, bool]:
+        """Send one fetch. Returns whether it brought records, and whether it left out full partitions."""
         fetcher = self._fetcher
         settings = fetcher.settings
         deadline = Deadline(settings.request_timeout_ms / 1000)
@@ -200,6 +198,12 @@ class NodeFetcher:
         if connection.in_flight:
             # An abandoned fetch still waits there.
             connection = await fetcher.cluster.dedicated(self._node, deadline, "fetch aside")
+        # Chosen now that nothing is awaited before the request: a partition that was taken away and is back has
+        # another state.
+        wanted, crowded, _ = self._choose()
+        if not wanted:
+            return False, False
+        max_wait_ms = 0 if crowded else settings.fetch_max_wait_ms
         version, session = self._prepare(connection, wanted)
         request = fetch_request(
             session.fetch,
@@ -223,14 +227,14 @@ class NodeFetcher:
             if not self._abandoned or self.task.cancelling():
                 raise
             self._session.failed()
-            return True
+            return True, crowded
         finally:
             self._abandoned = False
             self._waiting = None
         fetcher.buffer.meters.time("fetch-latency", monotonic() - since)
         if response.throttle_time_ms > 0:
             fetcher.buffer.meters.time("throttle", response.throttle_time_ms / 1000)
-        return self._handle(response, version)
+        return self._handle(response, version), crowded
 
     def _prepare(
         self, connection: Connection, wanted: Iterable[PartitionState]

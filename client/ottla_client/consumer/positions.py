@@ -272,5 +272,5 @@ class Positions:
 
     def to_the_back(self, state: PartitionState) -> None:
         """Fetch other partitions first: this one had its turn."""
-        if self._states.pop(state.partition, None) is not None:
-            self._states[state.partition] = state
+        if self._states.get(state.partition) is state:
+            self._states[state.partition] = self._states.pop(state.partition)

@@ -304,6 +304,33 @@ async def test_assignments_replace_one_another(
     assert len(await take(consumer, 30)) == 30
 
 
+async def test_an_assignment_that_changes_while_the_reader_connects(
+    broker: BrokerProcess, new_topic: New, new_consumer: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+    put(broker, topic, numbered(100))
+    consumer = await new_consumer()
+    cluster = consumer._engine.cluster
+    asked, may_connect = asyncio.Event(), asyncio.Event()
+    connect = cluster.dedicated
+
+    async def slowly(*arguments: Any) -> Any:
+        asked.set()
+        await may_connect.wait()
+        return await connect(*arguments)
+
+    monkeypatch.setattr(cluster, "dedicated", slowly)
+    consumer.assign([tp(topic)])
+    consumer.seek(tp(topic), 0)
+    await asked.wait()
+    consumer.assign([])
+    consumer.assign([tp(topic)])
+    consumer.seek(tp(topic), 60)
+    may_connect.set()
+    assert offsets(await take(consumer, 20)) == list(range(60, 80))
+    assert await consumer.position(tp(topic)) == 80
+
+
 async def test_a_pattern_finds_new_topics(broker: BrokerProcess, new_name: New, new_consumer: New) -> None:
     prefix = new_name("pattern")
     create_topic(broker, f"{prefix}-a")
