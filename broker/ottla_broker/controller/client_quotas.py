@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from ottla_broker.controller.api import Outcome
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.client_quotas import ClientQuotas, QuotaEntity, QuotaKind, desanitize, sanitize
-from ottla_broker.store.api import NodeExistsError, NoNodeError, Store, StoreError
+from ottla_broker.store.api import NodeExistsError, NoNodeError, Store, StoreError, children_of
 from ottla_broker.store.keys import DEFAULT_ENTITY, BadNodeError, ConfigNode
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -117,17 +117,11 @@ class QuotaAdmin:
     async def load(self) -> None:
         """Read the quotas of all entities. Raises StoreError."""
         for kind in (USERS, CLIENTS, IPS):
-            for name in await self._children(f"/config/{kind}"):
+            for name in await children_of(self._store, f"/config/{kind}"):
                 await self.changed(kind, name)
                 if kind == USERS:
-                    for client in await self._children(f"/config/{kind}/{name}/clients"):
+                    for client in await children_of(self._store, f"/config/{kind}/{name}/clients"):
                         await self.changed(kind, f"{name}/clients/{client}")
-
-    async def _children(self, path: str) -> list[str]:
-        try:
-            return await self._store.children(path)
-        except NoNodeError:
-            return []
 
     async def changed(self, kind: str, name: str) -> None:
         """Read an entity again. Raises StoreError."""

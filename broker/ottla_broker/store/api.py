@@ -213,3 +213,11 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """End the session and remove its ephemeral nodes."""
+
+
+async def children_of(store: Store, path: str) -> list[str]:
+    """The names of a node's children, sorted; none if there is no node. Raises StoreError."""
+    try:
+        return await store.children(path)
+    except NoNodeError:
+        return []

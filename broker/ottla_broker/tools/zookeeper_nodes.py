@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ottla_broker.store.api import Create, NoNodeError, Operation, StoreError
+from ottla_broker.store.api import Create, Operation, StoreError, children_of
 from ottla_broker.store.keys import (
     DEFAULT_ENTITY,
     BadNodeError,
@@ -47,13 +47,6 @@ async def read_nodes(address: str, broker_id: int) -> dict[str, bytes]:
         await store.close()
 
 
-async def _children(store: ZooKeeperStore, path: str) -> list[str]:
-    try:
-        return await store.children(path)
-    except NoNodeError:
-        return []
-
-
 async def _read(store: ZooKeeperStore, broker_id: int) -> dict[str, bytes]:
     nodes: dict[str, bytes] = {}
 
@@ -62,7 +55,7 @@ async def _read(store: ZooKeeperStore, broker_id: int) -> dict[str, bytes]:
             if found is not None:
                 nodes[path] = found[0]
 
-    topics = await _children(store, TopicNode.PARENT)
+    topics = await children_of(store, TopicNode.PARENT)
     await read(
         [
             ClusterIdNode.PATH,
@@ -83,7 +76,7 @@ async def _read(store: ZooKeeperStore, broker_id: int) -> dict[str, bytes]:
     if states:
         await read(states)
     for parent in (DeleteTopicNode.PARENT, *SECRETS):
-        nodes.update(dict.fromkeys([f"{parent}/{name}" for name in await _children(store, parent)], b""))
+        nodes.update(dict.fromkeys([f"{parent}/{name}" for name in await children_of(store, parent)], b""))
     return nodes
 
 
@@ -94,7 +87,7 @@ async def write_nodes(address: str, cluster_id: str, nodes: Mapping[str, bytes],
     """
     store = await _open(address)
     try:
-        if await _children(store, TopicNode.PARENT):
+        if await children_of(store, TopicNode.PARENT):
             raise DataFolderError(
                 f"ZooKeeper at {address} has topics already; name one without, or another path, as in "
                 "HOST:PORT/path"

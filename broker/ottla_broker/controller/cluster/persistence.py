@@ -26,6 +26,7 @@ from ottla_broker.store.api import (
     Set,
     Store,
     UnknownOutcomeError,
+    children_of,
 )
 from ottla_broker.store.keys import (
     Assignment,
@@ -74,10 +75,7 @@ class Persistence:
 
     async def children(self, path: str) -> list[str]:
         """A node's children; none if it doesn't exist. Raises StoreError."""
-        try:
-            return await self._store.children(path)
-        except NoNodeError:
-            return []
+        return await children_of(self._store, path)
 
     async def read_brokers(self) -> dict[int, RegisteredBroker]:
         """All registered brokers. A node that can't be read is logged and left out."""
