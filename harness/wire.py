@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import crc32c
 
 PRODUCE, FETCH, METADATA = (0, 7), (1, 4), (3, 4)
-FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, SYNC_GROUP = (10, 1), (11, 5), (12, 3), (14, 3)
+OFFSET_COMMIT, FIND_COORDINATOR = (8, 5), (10, 1)
+JOIN_GROUP, HEARTBEAT, SYNC_GROUP = (11, 5), (12, 3), (14, 3)
 CREATE_TOPICS, DELETE_TOPICS = (19, 2), (20, 1)
 
 NONE = 0
@@ -224,6 +225,26 @@ def assignment(topic: str, partitions: list[int]) -> bytes:
 
 def heartbeat(group: str, generation: int, member: str) -> bytes:
     return string(group) + struct.pack(">i", generation) + string(member) + string(None)
+
+
+def offset_commit(group: str, generation: int, member: str, topic: str, offsets: dict[int, int]) -> bytes:
+    parts = [struct.pack(">iq", number, offset) + string("") for number, offset in offsets.items()]
+    return (
+        string(group) + struct.pack(">i", generation) + string(member) + array([string(topic) + array(parts)])
+    )
+
+
+def commit_error(body: Reader) -> int:
+    """The first error of an OffsetCommit response."""
+    body.int32()
+    for _ in range(body.int32()):
+        body.string()
+        for _ in range(body.int32()):
+            body.int32()
+            error = body.int16()
+            if error:
+                return error
+    return NONE
 
 
 def throttled_error(body: Reader) -> int:

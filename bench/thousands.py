@@ -1,0 +1,458 @@
+"""Thousands of consumers in one process, each with a connection of its own; ``python -m bench.thousands JSON``.
+
+They do what a client library does, with callbacks instead of coroutines and requests packed by hand, so that one core
+is enough for them. Members of classic groups send FindCoordinator, JoinGroup (again with the member id that they get),
+SyncGroup, then a heartbeat every :data:`HEARTBEAT_SECONDS`, and join again when the group rebalances; then they also
+commit an offset each second. Consumers of the coordinator of 2012 register, and answer what is pushed to them.
+
+The process writes one line of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, cast
+
+from harness import wire
+from harness.brokers import HOST
+
+from ottla_protocol.push import (
+    MAX_PUSH,
+    FrameReader,
+    PartitionOffset,
+    PingRequest,
+    PingResponse,
+    RegisterConsumerRequest,
+    RegisterConsumerResponse,
+    StartFetcherRequest,
+    StartFetcherResponse,
+    StopFetcherRequest,
+    StopFetcherResponse,
+    decode_push,
+)
+
+HEARTBEAT_SECONDS = 3.0
+COMMIT_SECONDS = 1.0
+_LIMIT = 240.0
+_RETRY = {wire.COORDINATOR_LOAD_IN_PROGRESS, wire.COORDINATOR_NOT_AVAILABLE, wire.NOT_COORDINATOR}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``size`` consumers in ``groups`` groups, at a port: ``kind`` is members or push.
+
+    After they are stable, members send heartbeats for ``beats`` seconds, and then also commit for ``commits`` seconds.
+    Push consumers stay for ``beats`` seconds; then one closes its connection, and another one falls silent.
+    """
+
+    kind: str
+    port: int
+    topic: str
+    partitions: int
+    size: int
+    groups: int = 1
+    beats: float = 0.0
+    commits: float = 0.0
+    prefix: str = "crowd"
+    session_ms: int = 6000
+
+
+@dataclass(slots=True)
+class Done:
+    """Seconds from the first connection, and latencies in ms.
+
+    Attributes:
+        connected: when all had connected (members) or registered (push).
+        stable: when all were members of one generation of their group, or had started their fetchers.
+        closed, silent: until all others had started again after one had closed its connection, or fell silent.
+    """
+
+    connected: float = 0.0
+    stable: float = 0.0
+    heartbeats_ms: list[float] = field(default_factory=list)
+    commits_ms: list[float] = field(default_factory=list)
+    commits_sent: int = 0
+    closed: float = 0.0
+    silent: float = 0.0
+
+
+def run(job: Job, heard: Callable[[str], None] = lambda _: None) -> Done:
+    """Do a job in a process of its own; ``heard`` gets the lines by which it says that a phase begins or ends.
+
+    Raises RuntimeError with the crowd's last lines if it fails.
+    """
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bench.thousands", json.dumps(asdict(job))],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        last = ""
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                last = line.strip()
+                heard(last)
+        if process.wait(60):
+            errors.seek(0)
+            raise RuntimeError(f"the crowd failed at {job}:\n{errors.read()[-2000:]}")
+        return Done(**json.loads(last))
+
+
+class _Failed(Exception):
+    """The brokers answered what they mustn't."""
+
+
+class _Crowd:
+    """All consumers of the job."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.done = Done()
+        self.loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[None] = self.loop.create_future()
+        self.began = time.perf_counter()
+        self.measures = False
+        self.commits = False
+        self._stable = asyncio.Event()
+        # Of each group: how many of its members have an assignment of each generation.
+        self._settled: list[dict[int, int]] = [{} for _ in range(job.groups)]
+        self._whole = [False] * job.groups
+        self.left = [0] * job.groups
+        self.missing = job.groups
+        self.connected = 0
+
+    def fail(self, why: str) -> None:
+        if not self.failed.done():
+            self.failed.set_exception(_Failed(why))
+
+    def seconds(self) -> float:
+        return time.perf_counter() - self.began
+
+    def has_connected(self) -> None:
+        self.connected += 1
+        if self.connected == self.job.size:
+            self.done.connected = self.seconds()
+
+    def settle(self, group: int, generation: int, by: int, size: int) -> None:
+        """A member has got (1), or lost (-1), the assignment of a generation."""
+        counts = self._settled[group]
+        counts[generation] = counts.get(generation, 0) + by
+        whole = counts[generation] == size if by > 0 else False
+        if whole is not self._whole[group]:
+            self._whole[group] = whole
+            self.missing += -1 if whole else 1
+            if self.missing:
+                self._stable.clear()
+            else:
+                self._stable.set()
+
+    async def until_stable(self) -> float:
+        stable: asyncio.Future[Any] = asyncio.ensure_future(self._stable.wait())
+        either: list[asyncio.Future[Any]] = [stable, self.failed]
+        done, _ = await asyncio.wait(either, timeout=_LIMIT, return_when=asyncio.FIRST_COMPLETED)
+        stable.cancel()
+        if self.failed in done:
+            self.failed.result()
+        if stable not in done:
+            raise _Failed(f"{self.missing} groups were not stable after {_LIMIT:.0f} s")
+        return self.seconds()
+
+
+class _Member(asyncio.Protocol):
+    """One member of a classic group."""
+
+    def __init__(self, crowd: _Crowd, number: int) -> None:
+        job = crowd.job
+        self._crowd = crowd
+        self._group = number % job.groups
+        self._name = f"{job.prefix}-{self._group}"
+        self._size = len(range(self._group, job.size, job.groups))
+        self._id = ""
+        self._generation = -1
+        self._buffer = bytearray()
+        self._asked: deque[tuple[tuple[int, int], float]] = deque()
+        self._offset = 0
+        # So that thousands don't send at the same moment.
+        self._share = number / job.size
+        self._joined_generation = -1
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._out = cast(asyncio.Transport, transport)
+        self._crowd.has_connected()
+        self._send(wire.FIND_COORDINATOR, wire.find_coordinator(self._name))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._crowd.fail(f"a connection broke: {error}")
+
+    def _send(self, api: tuple[int, int], body: bytes) -> None:
+        self._asked.append((api, time.perf_counter()))
+        self._out.write(wire.frame(api, body))
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while len(self._buffer) >= 4:
+            (size,) = struct.unpack_from(">i", self._buffer)
+            if len(self._buffer) < 4 + size:
+                return
+            frame = bytes(self._buffer[4 : 4 + size])
+            del self._buffer[: 4 + size]
+            api, sent = self._asked.popleft()
+            _ANSWERS[api](self, wire.Reader(frame, 4), (time.perf_counter() - sent) * 1000)
+
+    def _later(self, what: str) -> None:
+        self._crowd.loop.call_later(0.1, getattr(self, what))
+
+    def _find_again(self) -> None:
+        self._send(wire.FIND_COORDINATOR, wire.find_coordinator(self._name))
+
+    def found(self, answer: wire.Reader, _: float) -> None:
+        error = wire.throttled_error(answer)
+        if error in _RETRY:
+            self._later("_find_again")
+        elif error:
+            self._crowd.fail(f"FindCoordinator answered error {error}")
+        else:
+            self._join()
+
+    def _join(self) -> None:
+        if self._generation >= 0:
+            self._crowd.settle(self._group, self._generation, -1, self._size)
+            self._generation = -1
+        self._send(wire.JOIN_GROUP, wire.join_group(self._name, self._id, self._crowd.job.topic))
+
+    def joined(self, answer: wire.Reader, _: float) -> None:
+        joined = wire.joined(answer)
+        self._id = joined.member or self._id
+        if joined.error == wire.MEMBER_ID_REQUIRED:
+            self._join()
+        elif joined.error in _RETRY:
+            self._later("_join")
+        elif joined.error:
+            self._crowd.fail(f"JoinGroup answered error {joined.error}")
+        else:
+            self._joined_generation = joined.generation
+            job = self._crowd.job
+            shares = {}
+            if joined.leader == self._id:
+                for index, member in enumerate(joined.members):
+                    mine = [index] if index < job.partitions else []
+                    shares[member] = wire.assignment(job.topic, mine)
+            self._send(wire.SYNC_GROUP, wire.sync_group(self._name, joined.generation, self._id, shares))
+
+    def synced(self, answer: wire.Reader, _: float) -> None:
+        error = wire.throttled_error(answer)
+        if error == wire.REBALANCE_IN_PROGRESS:
+            self._join()
+        elif error:
+            self._crowd.fail(f"SyncGroup answered error {error}")
+        else:
+            self._generation = self._joined_generation
+            self._crowd.settle(self._group, self._generation, 1, self._size)
+            self._crowd.loop.call_later(HEARTBEAT_SECONDS, self._beat, self._generation)
+
+    def _beat(self, generation: int) -> None:
+        if generation == self._generation:
+            self._send(wire.HEARTBEAT, wire.heartbeat(self._name, generation, self._id))
+
+    def beaten(self, answer: wire.Reader, taken: float) -> None:
+        error = wire.throttled_error(answer)
+        if error == wire.REBALANCE_IN_PROGRESS:
+            self._join()
+            return
+        if error:
+            self._crowd.fail(f"Heartbeat answered error {error}")
+        if self._crowd.measures:
+            self._crowd.done.heartbeats_ms.append(taken)
+        self._crowd.loop.call_later(HEARTBEAT_SECONDS, self._beat, self._generation)
+
+    def commit_regularly(self) -> None:
+        self._crowd.loop.call_later(self._share * COMMIT_SECONDS, self._commit)
+
+    def _commit(self) -> None:
+        crowd = self._crowd
+        if not crowd.commits:
+            return
+        self._offset += 1
+        partition = (self._group + self._offset) % crowd.job.partitions
+        crowd.done.commits_sent += 1
+        body = wire.offset_commit(
+            self._name, self._generation, self._id, crowd.job.topic, {partition: self._offset}
+        )
+        self._send(wire.OFFSET_COMMIT, body)
+        crowd.loop.call_later(COMMIT_SECONDS, self._commit)
+
+    def committed(self, answer: wire.Reader, taken: float) -> None:
+        error = wire.commit_error(answer)
+        if error:
+            self._crowd.fail(f"OffsetCommit answered error {error}")
+        self._crowd.done.commits_ms.append(taken)
+
+
+_ANSWERS = {
+    wire.FIND_COORDINATOR: _Member.found,
+    wire.JOIN_GROUP: _Member.joined,
+    wire.SYNC_GROUP: _Member.synced,
+    wire.HEARTBEAT: _Member.beaten,
+    wire.OFFSET_COMMIT: _Member.committed,
+}
+
+
+class _Pushed(asyncio.Protocol):
+    """One consumer of the coordinator of 2012."""
+
+    def __init__(self, crowd: _Crowd, number: int) -> None:
+        self._crowd = crowd
+        self._group = number % crowd.job.groups
+        self._size = len(range(self._group, crowd.job.size, crowd.job.groups))
+        self._id = f"c{number}"
+        self._frames = FrameReader(MAX_PUSH)
+        self._registered = False
+        self._started = False
+        self._offsets: tuple[PartitionOffset, ...] = ()
+        self.silent = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._out = cast(asyncio.Transport, transport)
+        job = self._crowd.job
+        topics = json.dumps({job.topic: 1})
+        group = f"{job.prefix}-{self._group}"
+        request = RegisterConsumerRequest(group, self._id, topics, True, "smallest", job.session_ms)
+        self._out.write(request.encode())
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.silent:
+            self._crowd.fail(f"a connection broke: {error}")
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._frames.feed(data):
+            if self._registered:
+                if not self.silent:
+                    self._pushed(frame)
+                continue
+            answer = RegisterConsumerResponse.decode(frame)
+            if answer.error_code:
+                self._crowd.fail(f"a registration was refused: {answer.error_message}")
+            self._registered = True
+            self._crowd.has_connected()
+
+    def _pushed(self, frame: bytes) -> None:
+        request = decode_push(frame)
+        if isinstance(request, PingRequest):
+            self._out.write(PingResponse(0, self._id, self._offsets).encode())
+        elif isinstance(request, StopFetcherRequest):
+            self._start(False)
+            self._out.write(StopFetcherResponse(0, self._id, self._offsets).encode())
+        elif isinstance(request, StartFetcherRequest):
+            self._offsets = tuple(
+                each._replace(offset=max(each.offset, 0))
+                for own in request.ownership
+                for each in own.partitions
+            )
+            self._out.write(StartFetcherResponse(0, self._id).encode())
+            self._start(True)
+
+    def _start(self, started: bool) -> None:
+        if started is not self._started:
+            self._started = started
+            # All that run count as one generation.
+            size = self._size - self._crowd.left[self._group]
+            self._crowd.settle(self._group, 0, 1 if started else -1, size)
+
+    def leave(self, closes: bool) -> None:
+        """Leave the group, with or without closing the connection; the rest has to start again."""
+        self.silent = True
+        self._started = False
+        self._crowd.left[self._group] += 1
+        self._crowd.settle(self._group, 0, -1, self._size)
+        if closes:
+            self._out.abort()
+
+
+async def _connect(crowd: _Crowd, make: type[_Member] | type[_Pushed]) -> list[_Member | _Pushed]:
+    """Begin all connections at once."""
+    made: list[_Member | _Pushed] = [make(crowd, number) for number in range(crowd.job.size)]
+    opening = [crowd.loop.create_connection(partial(_itself, each), HOST, crowd.job.port) for each in made]
+    await asyncio.gather(*opening)
+    return made
+
+
+def _itself(each: _Member | _Pushed) -> _Member | _Pushed:
+    return each
+
+
+async def _members(job: Job) -> Done:
+    crowd = _Crowd(job)
+    members = await _connect(crowd, _Member)
+    crowd.done.stable = await crowd.until_stable()
+    if job.beats:
+        crowd.measures = True
+        await _stay(crowd, job.beats)
+        crowd.measures = False
+    if job.commits:
+        print("commits begin", flush=True)
+        crowd.commits = True
+        for each in members:
+            assert isinstance(each, _Member)
+            each.commit_regularly()
+        await _stay(crowd, job.commits)
+        crowd.commits = False
+        print("commits end", flush=True)
+        await _stay(crowd, 1.0)
+    return crowd.done
+
+
+async def _push(job: Job) -> Done:
+    crowd = _Crowd(job)
+    consumers = await _connect(crowd, _Pushed)
+    while True:
+        crowd.done.stable = await crowd.until_stable()
+        # Another rebalance may follow, if some came late.
+        await _stay(crowd, 1.5)
+        if not crowd.missing:
+            break
+    await _stay(crowd, job.beats)
+    print("settled", flush=True)
+    for closes in (True, False):
+        left = consumers.pop(0)
+        assert isinstance(left, _Pushed)
+        began = crowd.seconds()
+        left.leave(closes)
+        taken = await crowd.until_stable() - began
+        if closes:
+            crowd.done.closed = taken
+        else:
+            crowd.done.silent = taken
+        await _stay(crowd, 1.5)
+    return crowd.done
+
+
+async def _stay(crowd: _Crowd, seconds: float) -> None:
+    done, _ = await asyncio.wait([crowd.failed], timeout=seconds)
+    for each in done:
+        each.result()
+
+
+def main() -> None:
+    import uvloop
+
+    job = Job(**json.loads(sys.argv[1]))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        done = runner.run(_members(job) if job.kind == "members" else _push(job))
+    print(json.dumps(asdict(done)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""A consumer of one generation, as a process of its own that may be killed and frozen.
+
+``python reader.py GENERATION NAME GROUP TOPIC PARTITIONS BOOTSTRAP ZOOKEEPER COORDINATORS FILE`` appends each value
+that it reads to FILE, a line each, before the consumer counts the record as processed. It goes on after errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+from ottla_client import Consumer, CoordinatedConsumer, SimpleConsumer, TopicPartition, ZookeeperConsumer
+from ottla_client.errors import ClientError
+from ottla_client.simple_consumer import Fetched
+
+GENERATIONS = ("simple", "zookeeper", "coordinated", "classic", "consumer")
+SESSION_MS = 6_000
+
+
+class Reader:
+    def __init__(self, arguments: list[str]) -> None:
+        self.generation, self.name, self.group, self.topic = arguments[:4]
+        self.partitions = int(arguments[4])
+        self.bootstrap, self.zookeeper, coordinators, path = arguments[5:]
+        self.coordinators = coordinators.split(",")
+        # Each write is one call to the system, which keeps it when this process is killed.
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def note(self, values: list[Any]) -> None:
+        if values:
+            os.write(self._file, b"".join(value + b"\n" for value in values))
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await (self._fetch() if self.generation == "simple" else self._poll())
+            except (ClientError, OSError) as error:
+                print(f"{self.name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            await asyncio.sleep(0.5)
+
+    def _consumer(self) -> Any:
+        reading: dict[str, Any] = {"group_id": self.group, "fetch_max_wait_ms": 100}
+        if self.generation == "zookeeper":
+            return ZookeeperConsumer(
+                self.topic,
+                zookeeper_connect=self.zookeeper,
+                auto_offset_reset="smallest",
+                auto_commit_interval_ms=500,
+                zookeeper_session_timeout_ms=SESSION_MS,
+                rebalance_backoff_ms=500,
+                rebalance_max_retries=20,
+                **reading,
+            )
+        if self.generation == "coordinated":
+            return CoordinatedConsumer(
+                self.topic,
+                coordinator_servers=self.coordinators,
+                consumer_id=f"{self.name}-{os.getpid()}",
+                auto_offset_reset="smallest",
+                session_timeout_ms=SESSION_MS,
+                **reading,
+            )
+        if self.generation == "classic":
+            reading["session_timeout_ms"] = SESSION_MS
+        return Consumer(
+            self.topic,
+            bootstrap_servers=self.bootstrap,
+            group_protocol=self.generation,
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=500,
+            **reading,
+        )
+
+    async def _poll(self) -> None:
+        async with self._consumer() as consumer:
+            while True:
+                self.note([record.value for record in await consumer.poll(500)])
+
+    async def _fetch(self) -> None:
+        """By hand, with offsets under a group's name."""
+        async with SimpleConsumer(self.bootstrap, group_id=self.group) as consumer:
+            all_of_them = [TopicPartition(self.topic, number) for number in range(self.partitions)]
+            known = await consumer.committed(all_of_them)
+            offsets = {each: found.offset if (found := known.get(each)) else 0 for each in all_of_them}
+            while True:
+                for partition, outcome in (await consumer.fetch_many(offsets, max_wait_ms=100)).items():
+                    if isinstance(outcome, Fetched):
+                        self.note([record.value for record in outcome.records])
+                        offsets[partition] = outcome.next_offset
+                await consumer.commit(offsets)
+
+
+if __name__ == "__main__":
+    asyncio.run(Reader(sys.argv[1:]).run())
