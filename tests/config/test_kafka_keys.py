@@ -23,6 +23,7 @@ OUR_OWN_DEFAULTS = {
     "group.share.partition.max.record.locks",
     "listeners",
     "log.dir",
+    "socket.listen.backlog.size",
     "zookeeper.session.timeout.ms",
     "sasl.server.max.receive.size",
 }

@@ -335,6 +335,7 @@ class World:
         shares = {member_id: b"share of " + member_id.encode() for member_id in ids}
         syncs = [self.sync(member_id, generation, group=group) for member_id in ids if member_id != leader]
         syncs.append(self.sync(leader, generation, shares, group=group))
+        self.clock.settle()
         assert all(sync.synced for sync in syncs)
         assert self.state(group) == "Stable"
         return ids, generation

@@ -141,13 +141,23 @@ def test_the_first_rebalance_waits_its_delay(world: World) -> None:
     assert join.joined
 
 
+def test_the_first_rebalance_begins_when_no_member_has_come_for_the_delay(world: World) -> None:
+    joins = [world.new()]
+    world.clock.advance(1)
+    joins.append(world.new())
+    world.clock.advance(DELAY_MS / 1000 - 0.5)
+    assert not any(join.done for join in joins)
+    world.clock.advance(0.5)  # Kafka begins it two seconds later, after a second delay
+    assert all(join.joined.generation_id == 1 for join in joins)
+
+
 def test_new_members_extend_the_delay_up_to_the_rebalance_timeout(world: World) -> None:
     joins = [world.new(rebalance_ms=8_000)]
     for _ in range(7):
         world.clock.advance(1)
         joins.append(world.new(rebalance_ms=8_000))
     assert not any(join.done for join in joins)
-    world.clock.advance(1)  # 8 s: 3, then 3 more, then the 2 that are left
+    world.clock.advance(1)  # 8 s: the rebalance timeout
     assert all(join.joined.generation_id == 1 for join in joins)
 
 
@@ -320,7 +330,7 @@ def test_a_member_that_leaves_while_it_waits_for_its_assignment_is_answered(worl
 
 def test_members_that_never_sync_are_removed(world: World) -> None:
     joins = [world.new(rebalance_ms=20_000), world.new(rebalance_ms=20_000)]
-    world.clock.advance(2 * DELAY_MS / 1000)
+    world.clock.advance(DELAY_MS / 1000)
     leader = joins[0].joined.leader
     follower = next(j.joined.member_id for j in joins if j.joined.member_id != leader)
     waiting = world.sync(follower, 1)

@@ -22,6 +22,7 @@ from ottla_broker.log.manager import LogManager
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.manager import ReplicaManager
+from ottla_protocol.errors import ErrorCode
 
 PARTITIONS = 3
 
@@ -95,3 +96,25 @@ async def test_groups_and_offsets_survive(tmp_path: Path, flush_messages: int, c
     async with coordinator(tmp_path, config, codec) as groups:
         assert groups.describe("simple-7").state == "Dead"
         assert len(groups.list([], [])[1]) == 50
+
+
+async def test_a_group_that_fits_no_record_is_refused_until_it_does(tmp_path: Path) -> None:
+    request = JoinRequest(
+        "", None, "me", "/127.0.0.1", 10_000, 60_000, "consumer", (("range", b""),), False, False, "test"
+    )
+    async with coordinator(tmp_path, LogConfig(compact=True, delete=False), 0) as groups:
+        join = Waiting()
+        groups.join("g", request, join)
+        await answer(join)
+        member_id = join.joined.member_id
+        large = Waiting()
+        groups.sync("g", member_id, None, 1, None, None, {member_id: bytes(2 << 20)}, large)
+        await answer(large)
+        assert large.code is ErrorCode.UNKNOWN_SERVER_ERROR
+        again = Waiting()
+        groups.join("g", request._replace(member_id=member_id), again)
+        await answer(again)
+        small = Waiting()
+        groups.sync("g", member_id, None, again.joined.generation_id, None, None, {member_id: b"x"}, small)
+        await answer(small)
+        assert small.synced.assignment == b"x"

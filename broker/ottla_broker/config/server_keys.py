@@ -110,7 +110,10 @@ class NetworkKeys:
         102400, "The receive buffer (SO_RCVBUF) of each connection; -1 keeps the system's default."
     )
     socket_listen_backlog_size = integer(
-        50, "The most connections that may wait to be accepted.", at_least(1)
+        4096,
+        "The most connections that may wait to be accepted. The system may allow fewer.",
+        at_least(1),
+        note="Kafka's default is 50. If thousands of clients connect at once, the system drops what finds no place.",
     )
     socket_request_max_bytes = integer(
         104857600,

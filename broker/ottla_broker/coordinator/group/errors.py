@@ -41,8 +41,15 @@ def commit_error(error: int) -> int:
     return COMMIT.get(error, error)
 
 
-def store_error(group_id: str, error: int) -> int:
+def store_error(group_id: str, error: int, size: int | None = None) -> int:
+    """The error for members. ``size``: bytes of the record, for the log."""
     answer = STORE.get(error, error)
     if answer == codes.UNKNOWN_SERVER_ERROR:
-        _log.error("group metadata too large for __consumer_offsets", group=group_id, error=error)
+        _log.error(
+            "a group has too many members, or too large ones, for a record of __consumer_offsets; raise the topic's"
+            " max.message.bytes, set offsets.topic.compression.codec, or bound groups by group.max.size",
+            group=group_id,
+            bytes=size,
+            error=error,
+        )
     return answer

@@ -33,7 +33,7 @@ class Group(GroupStateMachine):
 
     Its members and what they agreed on change only through the methods here. ``Rebalancer`` alone moves the group from
     state to state; it owns the fields that say what the group waits for: ``join_timer``, ``sync_timer``,
-    ``pending_sync``, ``initial_delay``, ``new_member_added``. ``Commits`` changes ``offsets``.
+    ``pending_sync``, ``initial_delay``, ``last_added``. ``Commits`` changes ``offsets``.
 
     Invariants: ``awaiting_join`` is the number of members with a ``join_reply``; ``supported[p]`` is the number of
     members that support protocol p; ``leader_id`` is a member's id, or None where there is no member.
@@ -46,7 +46,7 @@ class Group(GroupStateMachine):
         pending_sync: members of this generation whose SyncGroup has not come.
         subscribed: topics that the members consume; None where that is unknown.
         initial_delay: the first rebalance is prepared, which waits its time even when everyone has joined.
-        new_member_added: a member has joined during the initial delay.
+        last_added: when the last member came while the first rebalance was prepared, on the monotonic clock.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Group(GroupStateMachine):
         self.supported: Counter[str] = Counter()
         self.metadata_bytes = 0
         self.subscribed: frozenset[str] | None = None
-        self.new_member_added = False
+        self.last_added: float | None = None
         self.initial_delay = False
         self.join_timer: TimerHandle | None = None
         self.sync_timer: TimerHandle | None = None

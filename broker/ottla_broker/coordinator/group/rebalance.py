@@ -11,7 +11,8 @@ be no one left to wait for (a member joins, leaves or is lost) ends with :meth:`
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator import codes
@@ -19,13 +20,16 @@ from ottla_broker.coordinator.deadlines import Deadline, Deadlines
 from ottla_broker.coordinator.group import records
 from ottla_broker.coordinator.group.errors import store_error
 from ottla_broker.coordinator.group.group import Group, join_error, sync_error
-from ottla_broker.coordinator.group.member import JoinReply, Member, PendingMember
+from ottla_broker.coordinator.group.member import JoinReply, Member, PendingMember, SyncReply
 from ottla_broker.coordinator.group.settings import GroupSettings
-from ottla_broker.coordinator.group.states import CAN_REBALANCE, Event, GroupState
+from ottla_broker.coordinator.group.states import CAN_REBALANCE, IN_GENERATION, Event, GroupState
 from ottla_broker.events import get_logger
 
 _log = get_logger()
+_T = TypeVar("_T")
 
+PORTION: Final = 200
+"""Members that are answered in one turn of the event loop."""
 NEW_MEMBER_JOIN_TIMEOUT_S = 300.0
 """How long a new member's first join may wait: its client may be gone, and without an id it sends no heartbeats."""
 
@@ -72,7 +76,7 @@ class Rebalancer:
     def add(self, group: Group, member: Member, protocol_type: str, reply: JoinReply, reason: str) -> None:
         """Add a new member, which waits for the next generation."""
         if group.state is GroupState.PREPARING and group.generation == 0:
-            group.new_member_added = True
+            group.last_added = self._clock.monotonic()
         group.add(member, protocol_type, reply)
         self.deadlines.set(member, NEW_MEMBER_JOIN_TIMEOUT_S)
         self.maybe_prepare(group, reason)
@@ -121,8 +125,9 @@ class Rebalancer:
     def prepare(self, group: Group, reason: str, sync_answer: int = codes.REBALANCE_IN_PROGRESS) -> None:
         """Begin a rebalance; members that wait for an assignment get the error ``sync_answer``.
 
-        The first rebalance of a group waits for ``group.initial.rebalance.delay.ms``, and as long again while members
-        keep coming, up to the rebalance timeout; later ones wait for the known members only.
+        A group's first rebalance waits until no member has come for ``group.initial.rebalance.delay.ms``, up to the
+        rebalance timeout; later ones wait for the known members only. (Kafka waits for a whole delay more if a member
+        has come during the last one.)
         """
         waiting = group.withdraw_assignments() if group.state is GroupState.COMPLETING else []
         for member, _ in waiting:
@@ -132,8 +137,9 @@ class Rebalancer:
         group.fire(Event.PREPARE, self.now_ms())
         _log.info("preparing rebalance", group=group.group_id, generation=group.generation, reason=reason)
         if was_empty:
-            delay = self._settings.initial_rebalance_delay_ms
-            self._delay_first(group, delay, max(group.rebalance_timeout_ms - delay, 0))
+            delay = self._settings.initial_rebalance_delay_ms / 1000
+            longest = max(delay, group.rebalance_timeout_ms / 1000)
+            self._delay_first(group, delay, self._clock.monotonic() + longest)
         else:
             self._wait_for_join(group)
         for _, reply in waiting:
@@ -145,18 +151,18 @@ class Rebalancer:
         if group.state is GroupState.PREPARING and not group.initial_delay and group.all_joined:
             self._complete_join(group)
 
-    def _delay_first(self, group: Group, delay_ms: int, remaining_ms: int) -> None:
+    def _delay_first(self, group: Group, seconds: float, until: float) -> None:
         group.initial_delay = True
-        group.join_timer = self._clock.call_later(
-            delay_ms / 1000, self._first_delay_over, group, delay_ms, remaining_ms
-        )
+        group.join_timer = self._clock.call_later(seconds, self._first_delay_over, group, until)
 
-    def _first_delay_over(self, group: Group, delay_ms: int, remaining_ms: int) -> None:
+    def _first_delay_over(self, group: Group, until: float) -> None:
         group.join_timer = None
-        if group.new_member_added and remaining_ms:
-            group.new_member_added = False
-            again = min(self._settings.initial_rebalance_delay_ms, remaining_ms)
-            self._delay_first(group, again, max(remaining_ms - delay_ms, 0))
+        left = 0.0
+        if group.last_added is not None:
+            quiet_at = group.last_added + self._settings.initial_rebalance_delay_ms / 1000
+            left = min(quiet_at, until) - self._clock.monotonic()
+        if left > 0:
+            self._delay_first(group, left, until)
         else:
             self._complete_join(group)
 
@@ -202,10 +208,32 @@ class Rebalancer:
         group.sync_timer = self._clock.call_later(
             group.rebalance_timeout_ms / 1000, self._sync_overdue, group, group.generation
         )
-        for member in list(group.members.values()):
+        for member in group.members.values():
             self.touch(member)
-            if member.join_reply is not None:
+        self._answer_joined(group, group.generation)
+
+    def _answer_joined(self, group: Group, generation: int) -> None:
+        """Answer the waiting JoinGroups, the leader's first: its client computes the assignment meanwhile."""
+
+        def answer(one: tuple[Member, JoinReply | None]) -> None:
+            member, reply = one
+            if group.generation != generation or group.state not in IN_GENERATION:
+                return  # another rebalance has begun since, which this join waits for now
+            if reply is not None and member.join_reply is reply:
+                self.touch(member)
                 group.answer_join(member, group.join_response(member.member_id))
+
+        waiting = [(member, member.join_reply) for member in group.members.values()]
+        waiting.sort(key=lambda one: one[0].member_id != group.leader_id)
+        self._in_portions(waiting, answer)
+
+    def _in_portions(self, waiting: Sequence[_T], answer: Callable[[_T], None], start: int = 0) -> None:
+        """Answer those who wait, some in each turn of the event loop."""
+        end = start + PORTION
+        for one in waiting[start:end]:
+            answer(one)
+        if end < len(waiting):
+            self._clock.call_later(0, self._in_portions, waiting, answer, end)
 
     @staticmethod
     def _empty_stored(group: Group, error: int) -> None:
@@ -232,10 +260,15 @@ class Rebalancer:
             return
         members = group.assign(shares, self.now_ms())
         _log.info("group is stable", group=group.group_id, generation=generation, members=len(members))
-        for member in members:
-            if member.sync_reply is not None:
+
+        def answer(one: tuple[Member, SyncReply]) -> None:
+            # Also if a rebalance has begun since: the member hears of it with its next heartbeat.
+            member, reply = one
+            if member.sync_reply is reply:
                 self.touch(member)
                 group.answer_sync(member, group.sync_response(member))
+
+        self._in_portions([(each, each.sync_reply) for each in members if each.sync_reply], answer)
 
     def synced(self, group: Group, member_id: str) -> None:
         """Note that a member has asked for its assignment."""
@@ -286,4 +319,5 @@ class Rebalancer:
     @staticmethod
     def _store(group: Group, assignments: Mapping[str, bytes], stored: Callable[[int], None]) -> None:
         record = (records.group_key(group.group_id), records.group_value(group, assignments))
-        group.shard.append([record], lambda error, _: stored(store_error(group.group_id, error)))
+        size = len(record[1])
+        group.shard.append([record], lambda error, _: stored(store_error(group.group_id, error, size)))

@@ -7,13 +7,15 @@ A key and a value each begin with their version, an int16; the version of the ke
               value 1, where the consumer asked for a retention time: offset:int64 metadata:string
                        commit_timestamp:int64 expire_timestamp:int64
     key 2     GroupMetadataKey: group
-              value 3: protocol type, generation, protocol, leader, time of the state, members with their
-                       subscriptions and assignments
+              value 3: protocol_type:string generation:int32 protocol:string? leader:string?
+                       state_timestamp:int64 members:[member_id:string group_instance_id:string? client_id:string
+                       client_host:string rebalance_timeout:int32 session_timeout:int32 subscription:bytes
+                       assignment:bytes]; a string is an int16 length, -1 for null, and UTF-8
     no value  a tombstone: the offset, or the group, is deleted
 
 Values of version 4 are flexible and are read, not written. Kafka: ``GroupMetadataManager.scala``.
 
-Offsets, of which there are many, are written without the message classes; everything is read with them.
+Offsets and members, of which there are many, are written without the message classes; everything is read with them.
 """
 
 from __future__ import annotations
@@ -27,7 +29,6 @@ from ottla_protocol.errors import ProtocolError
 from ottla_protocol.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
-    MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
     decode_key,
@@ -36,6 +37,7 @@ from ottla_protocol.versioned import decode_versioned, encode_versioned, peek_ve
 
 _GROUP_KEY_VERSION = 2
 _GROUP_VALUE_VERSION = 3
+_NULL = b"\xff\xff"
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
@@ -61,27 +63,36 @@ def group_key(group_id: str) -> bytes:
 
 def group_value(group: Group, assignments: Mapping[str, bytes]) -> bytes:
     """The value of a group's metadata: this generation, with ``assignments`` by member id."""
-    value = GroupMetadataValue(
-        protocol_type=group.protocol_type or "",
-        generation=group.generation,
-        protocol=group.protocol_name,
-        leader=group.leader_id,
-        current_state_timestamp=group.state_since_ms,
-        members=[
-            MemberMetadata(
-                member_id=member.member_id,
-                group_instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                rebalance_timeout=member.rebalance_timeout_ms,
-                session_timeout=member.session_timeout_ms,
-                subscription=member.metadata(group.protocol_name),
-                assignment=assignments.get(member.member_id, b""),
-            )
-            for member in group.members.values()
-        ],
-    )
-    return encode_versioned(value, _GROUP_VALUE_VERSION)
+    protocol = group.protocol_name
+    parts = [
+        pack(">h", _GROUP_VALUE_VERSION),
+        _string(group.protocol_type or ""),
+        pack(">i", group.generation),
+        _string(protocol),
+        _string(group.leader_id),
+        pack(">qi", group.state_since_ms, len(group.members)),
+    ]
+    for member in group.members.values():
+        subscription = member.metadata(protocol)
+        assignment = assignments.get(member.member_id, b"")
+        parts += (
+            _string(member.member_id),
+            _string(member.instance_id),
+            _string(member.client_id),
+            _string(member.client_host),
+            pack(">iii", member.rebalance_timeout_ms, member.session_timeout_ms, len(subscription)),
+            subscription,
+            pack(">i", len(assignment)),
+            assignment,
+        )
+    return b"".join(parts)
+
+
+def _string(text: str | None) -> bytes:
+    if text is None:
+        return _NULL
+    encoded = text.encode()
+    return pack(">h", len(encoded)) + encoded
 
 
 def read_key(key: bytes | None) -> OffsetCommitKey | GroupMetadataKey:

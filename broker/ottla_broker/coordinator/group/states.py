@@ -76,6 +76,8 @@ COMMIT: dict[GroupState, int] = {
 While the rebalance completes, a member of the new generation has no partitions yet whose offsets it could commit.
 """
 
+IN_GENERATION = frozenset({GroupState.COMPLETING, GroupState.STABLE})
+"""The members of a generation are settled."""
 CAN_REBALANCE = frozenset(state for state, events in TRANSITIONS.items() if Event.PREPARE in events)
 
 
