@@ -32,6 +32,7 @@ from ottla_broker.coordinator.group.modern.topics import CachedTopics
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.coordinator.group.share.groups import ShareGroups
 from ottla_broker.coordinator.group.share.offsets import ShareOffsets
+from ottla_broker.coordinator.held_groups import HeldGroups
 from ottla_broker.coordinator.share.persister import Persister
 from ottla_broker.coordinator.share.sessions import ShareSessions
 from ottla_broker.coordinator.share.settings import ShareSettings
@@ -274,6 +275,7 @@ class Broker:
         await self.logs.load(self.metadata.log_config)
         self._loaded = True
         self._start_groups(controller.on_topic_deleted, controller.on_broker_configs)
+        await self._watch_other_generations(store)
         self._start_transactions(controller.on_broker_configs)
         await controller.start()
         self._start_maintenance(controller.on_broker_configs)
@@ -310,6 +312,7 @@ class Broker:
         self._stopping.append(self.replicas.checkpoint_high_watermarks)
         self.controller = member.controller
         self._start_groups(member.controller_requests.on_topic_deleted, member.on_broker_configs)
+        await self._watch_other_generations(member.store)
         self._start_transactions(member.on_broker_configs)
         self._start_maintenance(member.on_broker_configs)
         self._listen(sockets)
@@ -480,9 +483,11 @@ class Broker:
         """Serve the consumers of the coordinator designed in 2012."""
         from ottla_broker.handlers.push_coordination import PushCoordination
 
-        store = self._store if self.member is None else self.member.store
+        member = self.member
+        store = self._store if member is None else member.store
+        elsewhere = None if member is None else member.group_holders(self._group_coordinator)
         self.push = PushCoordination(
-            self.config, self.clock, store, self.metadata, self.groups, self._authorizer(), sock
+            self.config, self.clock, store, self.metadata, self.groups, self._authorizer(), sock, elsewhere
         )
         self._stopping.append(self.push.close)
         await self.push.start()
@@ -512,6 +517,15 @@ class Broker:
             on_broker_configs.append(self._tls.reload)
         self.groups.start()
         self._stopping.append(self.groups.stop)
+
+    async def _watch_other_generations(self, store: Store) -> None:
+        """Have groups refused whose consumers coordinate elsewhere. Raises StoreError."""
+        self.groups.held = HeldGroups(store, self.clock, self.groups.holder)
+        self._stopping.append(self.groups.held.close)
+        await self.groups.held.start()
+
+    def _group_coordinator(self, group_id: str) -> int | None:
+        return self._leader_of(OFFSETS_TOPIC, self.groups.partition_for(group_id))
 
     def _group_times(self, group_id: str) -> GroupTimes:
         settings = self.metadata.group_configs.get(group_id, {})
@@ -888,6 +902,8 @@ class Broker:
     async def _drain(self) -> None:
         for acceptor in self._acceptors:
             acceptor.stop_accepting()
+        if self.groups.held is not None:
+            await self.groups.held.close()
         self.groups.stop()
         self.transactions.stop()
         if self.shares is not None:

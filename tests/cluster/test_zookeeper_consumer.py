@@ -278,13 +278,39 @@ async def test_offsets_migrate_by_rolling_bounces_and_back(
     assert sorted(seen, key=int) == sorted(sending.sent, key=int)  # none lost, and none twice
 
 
-async def test_a_group_of_another_generation_is_refused(shared: Cluster, topic: str, group: str) -> None:
+async def refusal(member: Consumer) -> None:
+    """Poll until the group refuses the member, which raises GroupError."""
+    async with asyncio.timeout(60):
+        while True:
+            await member.poll(50)
+
+
+async def test_a_group_of_another_generation_is_refused(
+    shared: Cluster, topic: str, group: str, nodes: KazooClient
+) -> None:
     async with Consumer(topic, bootstrap_servers=shared.bootstrap, group_id=group) as member:
         while not member.assignment():
             await member.poll(50)
         with pytest.raises(GroupError, match="is held by 1 members of the classic protocol"):
             async with consuming(shared, group, topic, []):
                 pass
+    nodes.create(f"/ottla/coordinated/{group}", b"1", makepath=True)
+    with pytest.raises(GroupError, match="registered with the coordinator of 2012 at broker 1"):
+        async with consuming(shared, group, topic, []):
+            pass
+    nodes.delete(f"/ottla/coordinated/{group}")
+    async with consuming(shared, group, topic, []):
+        for protocol, reason in (
+            ("classic", "INCONSISTENT_GROUP_PROTOCOL"),
+            ("consumer", "held by 1 consumers"),
+        ):
+            options: dict[str, Any] = {"group_id": group, "group_protocol": protocol}
+            async with Consumer(topic, bootstrap_servers=shared.bootstrap, **options) as member:
+                with pytest.raises(GroupError, match=reason):
+                    await refusal(member)
+    refused = [each for each in shared.brokers[1].events() if "a member was refused" in str(each["event"])]
+    assert {each["protocol"] for each in refused} == {"classic", "consumer"}
+    assert {each["held_by"] for each in refused} == {"1 consumers that coordinate in ZooKeeper"}
 
 
 def test_without_asyncio_and_on_the_command_line(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from tests.support.clock import FakeClock
@@ -43,13 +44,27 @@ SESSION = 6.0
 
 
 class MemoryStore:
-    """An ``ottla_broker.store.api.Store`` without a disk. ``failing``: every call raises."""
+    """An ``ottla_broker.store.api.Store`` without a disk.
+
+    ``failing``: every call raises. ``gate``: if there is one, calls of ``children`` and ``transaction`` wait for it.
+    """
 
     def __init__(self) -> None:
         self.nodes: dict[str, bytes] = {"/": b""}
         self.failing = False
+        self.gate: asyncio.Event | None = None
         self.state = SessionState.CONNECTED
         self._watches: list[tuple[str, Callable[[StoreEvent], None]]] = []
+        self._calls: Counter[str] = Counter()
+
+    def count(self, name: str) -> int:
+        """How often ``children`` or ``transaction`` was called from outside."""
+        return self._calls[name]
+
+    async def _called(self, name: str) -> None:
+        self._calls[name] += 1
+        if self.gate is not None:
+            await self.gate.wait()
 
     def _check(self) -> None:
         if self.failing:
@@ -91,14 +106,18 @@ class MemoryStore:
 
     async def delete(self, path: str, version: int = -1) -> None:
         await self.get(path)
-        if await self.children(path):
+        if self._names(path):
             raise NotEmptyError(path)
         del self.nodes[path]
         self._fire(EventKind.DELETED, path)
         self._fire(EventKind.CHILDREN, path.rpartition("/")[0] or "/")
 
     async def children(self, path: str) -> list[str]:
+        await self._called("children")
         await self.get(path)
+        return self._names(path)
+
+    def _names(self, path: str) -> list[str]:
         top = path.rstrip("/") + "/"
         return sorted(
             {node[len(top) :] for node in self.nodes if node.startswith(top) and "/" not in node[len(top) :]}
@@ -110,6 +129,7 @@ class MemoryStore:
         return path in self.nodes
 
     async def transaction(self, operations: Sequence[Operation]) -> list[str | int | None]:
+        await self._called("transaction")
         before = dict(self.nodes)
         try:
             for each in operations:
@@ -123,6 +143,15 @@ class MemoryStore:
             self.nodes = before
             raise
         return [None] * len(operations)
+
+    @property
+    def watches(self) -> int:
+        """How many watches there are."""
+        return len(self._watches)
+
+    def touch(self, path: str) -> None:
+        """Have the watches of a node fire, as in a new session."""
+        self._fire(EventKind.CHILDREN, path)
 
     def watch(self, path: str, callback: Callable[[StoreEvent], None]) -> Watch:
         entry = (path, callback)
@@ -255,6 +284,7 @@ class World:
         self.store = MemoryStore()
         self.consumers: dict[str, Consumer] = {}
         self.holders: dict[str, str] = {}
+        self.elsewhere: dict[str, str] = {}
         self.forbidden: set[str] = set()
         self._settings = PushSettings(
             RebalanceSettings(settings.get("handlers", 2), settings.get("max_retries", 2), 2.0),
@@ -270,10 +300,15 @@ class World:
         around = Surroundings(
             lambda: (Broker(1, "127.0.0.1", 9092),),
             self.holders.get,
+            self._elsewhere,
             lambda _, group: group not in self.forbidden,
             lambda _, topic: topic not in self.forbidden,
+            1,
         )
         return PushCoordinator(self._settings, self.clock, self.store, around)
+
+    async def _elsewhere(self, group_id: str) -> str | None:
+        return self.elsewhere.get(group_id)
 
     async def __aenter__(self) -> World:
         await self.store.create("/brokers/topics", parents=True)

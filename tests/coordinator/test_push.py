@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.coordinator.push_world import SESSION, Consumer, World
 
 from ottla_broker.coordinator.push.assignment import Need, assign, rebalance_need
+from ottla_broker.coordinator.push.coordinator import MOST_COMMITS
 from ottla_broker.coordinator.push.states import NEXT, GroupState
 from ottla_broker.coordinator.push.subscription import parse_topic_count
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
@@ -288,6 +289,7 @@ async def test_what_is_wrong_with_a_registration_is_said() -> None:
     async with World(max_consumers=2) as world:
         await world.store.create("/consumers/zk/ids/c_1", parents=True)
         world.holders["classic"] = "3 members of the classic protocol"
+        world.elsewhere["modern"] = "2 members of the consumer protocol"
         world.forbidden |= {"secret", "hidden"}
         await world.consumer("a")
 
@@ -333,6 +335,12 @@ async def test_what_is_wrong_with_a_registration_is_said() -> None:
                 {},
                 ErrorCode.NON_EMPTY_GROUP,
                 "classic protocol",
+            ),
+            (
+                Consumer(world, "b", '{"t":1}', group="modern"),
+                {},
+                ErrorCode.NON_EMPTY_GROUP,
+                "consumer protocol",
             ),
             (Consumer(world, "b", '{"secret":1}'), {}, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "secret"),
             (
@@ -445,6 +453,7 @@ async def test_no_partition_has_two_readers_and_in_the_end_each_has_one(actions:
         await world.pass_time(5)
         assert not world.coordinator.groups
         assert not world.owners()
+        assert not [path for path in world.store.nodes if path.startswith("/ottla/coordinated/")]
 
 
 def _do(consumer: Consumer, action: str) -> None:
@@ -517,3 +526,110 @@ async def test_a_coordinator_that_is_elected_again_forgets_groups_that_wait() ->
         world.coordinator.start()
         await world.clock.elapse(2.5)
         assert (group.state, group.retries) == (GroupState.BACKING_OFF, 1)
+
+
+@run
+async def test_a_group_is_held_while_it_has_consumers() -> None:
+    async with World() as world:
+        await world.topic("t", 1)
+        path = "/ottla/coordinated/g"
+        # Of a coordinator that died.
+        await world.store.create(path, b"7", parents=True)
+        a = await world.consumer("a")
+        b = await world.consumer("b")
+        assert world.store.nodes[path] == b"1"
+        a.leave()
+        await world.pass_time(1)
+        assert path in world.store.nodes
+        b.leave()
+        await world.pass_time(1)
+        assert path not in world.store.nodes
+        await a.register()
+        assert path in world.store.nodes
+        await world.coordinator.stop()
+        assert path not in world.store.nodes
+
+
+@run
+async def test_a_group_that_another_coordinator_has_taken_keeps_its_node() -> None:
+    async with World() as world:
+        await world.consumer("a")
+        world.store.nodes["/ottla/coordinated/g"] = b"2"
+        await world.coordinator.stop()
+        assert world.store.nodes["/ottla/coordinated/g"] == b"2"
+
+
+@run
+async def test_many_who_register_at_once_ask_the_store_once() -> None:
+    async with World() as world:
+        await world.clock.elapse(0)
+        asked = world.store.count("children")
+        gate = world.store.gate = asyncio.Event()
+        consumers = [Consumer(world, f"c{number}", '{"t":1}') for number in range(20)]
+        registrations = [asyncio.create_task(each.register()) for each in consumers]
+        await world.clock.elapse(0)
+        gate.set()
+        await asyncio.gather(*registrations)
+        assert world.coordinator.consumers == 20
+        assert world.store.count("children") == asked + 1
+        world.elsewhere["h"] = "3 members"
+        others = [Consumer(world, f"c{number}", '{"t":1}', group="h") for number in range(3)]
+        await asyncio.gather(*(each.register() for each in others))
+        assert {each.refused and each.refused.code for each in others} == {ErrorCode.NON_EMPTY_GROUP}
+
+
+@run
+async def test_commits_that_come_during_a_write_share_the_next_one() -> None:
+    async with World() as world:
+        await world.topic("t", 1)
+        a = await world.consumer("a")
+        await world.pass_time(1)
+        gate = world.store.gate = asyncio.Event()
+        before = world.store.count("transaction")
+        for offset in range(1, 11):
+            world.coordinator.handle(a, PingResponse(0, "a", (PartitionOffset("t", 0, offset),)))
+        await world.clock.elapse(0)
+        assert PingRequest("a", CONFIRMATION) not in a.received
+        gate.set()
+        await world.pass_time(1)
+        assert world.offset("t", 0) == 10
+        assert a.received.count(PingRequest("a", CONFIRMATION)) == 10
+        assert world.store.count("transaction") == before + 1
+        # The store has it already.
+        world.coordinator.handle(a, PingResponse(0, "a", (PartitionOffset("t", 0, 10),)))
+        await world.pass_time(1)
+        assert a.received.count(PingRequest("a", CONFIRMATION)) == 11
+        assert world.store.count("transaction") == before + 1
+
+
+@run
+async def test_a_commit_is_confirmed_when_the_store_works_again() -> None:
+    async with World() as world:
+        await world.topic("t", 1)
+        a = await world.consumer("a")
+        await world.pass_time(1)
+        world.store.failing = True
+        world.coordinator.handle(a, PingResponse(0, "a", (PartitionOffset("t", 0, 4),)))
+        await world.pass_time(1)
+        assert PingRequest("a", CONFIRMATION) not in a.received
+        world.store.failing = False
+        await world.pass_time(3)
+        assert world.offset("t", 0) == 4
+        assert a.received.count(PingRequest("a", CONFIRMATION)) == 1
+
+
+@run
+async def test_a_consumer_that_floods_commits_is_dropped() -> None:
+    async with World() as world:
+        await world.topic("t", 1)
+        a = await world.consumer("a")
+        await world.pass_time(1)
+        gate = world.store.gate = asyncio.Event()
+        for offset in range(2 * MOST_COMMITS):
+            world.coordinator.handle(a, PingResponse(0, "a", (PartitionOffset("t", 0, offset),)))
+            await world.clock.elapse(0)
+        assert not a.connected
+        assert "of its commits wait" in a.reasons[0]
+        gate.set()
+        await world.pass_time(1)
+        assert not world.coordinator.groups

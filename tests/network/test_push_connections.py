@@ -11,13 +11,21 @@ from contextlib import asynccontextmanager, suppress
 from tests.support.clock import FakeClock
 from tests.support.waiting import until
 
-from ottla_broker.network.push import AT_ONCE, REQUEST_SECONDS, PushConnection, PushListener
+from ottla_broker.network.push import (
+    AT_ONCE,
+    BYTES_AT_ONCE,
+    MAX_UNSENT_BEFORE,
+    REQUEST_SECONDS,
+    PushConnection,
+    PushListener,
+)
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.push import (
     MAX_REGISTRATION,
     Broker,
     ClusterMetadataRequest,
     ClusterMetadataResponse,
+    PartitionOffset,
     PingRequest,
     PingResponse,
     RegisterConsumerRequest,
@@ -197,9 +205,36 @@ async def test_no_question_is_read_while_answers_wait_to_be_sent() -> None:
 
 async def test_what_a_consumer_reports_is_read_while_pushes_wait_to_be_sent() -> None:
     async with listening() as world:
-        await world.connect()
-        await until(lambda: bool(world.listener.connections))
+        reader = await world.connect(REGISTRATION)
+        assert RegisterConsumerResponse.decode(await answer(reader)) == RegisterConsumerResponse(0)
         (connection,) = world.listener.connections
         connection.pause_writing()
         connection.data_received(PingResponse(0, "c", None).encode())
         assert len(world.service.handled) == 1
+
+
+async def test_before_a_registration_little_is_answered_to_a_client_that_does_not_read() -> None:
+    async with listening() as world:
+        await world.connect()
+        await until(lambda: bool(world.listener.connections))
+        (connection,) = world.listener.connections
+        connection.pause_writing()
+        refused = RegisterConsumerRequest("no", "c", '{"t":1}', True, "smallest", 6000).encode()
+        connection.data_received(refused + ClusterMetadataRequest().encode())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert world.service.questions == 0
+        connection.send(bytes(MAX_UNSENT_BEFORE * 100))
+        await until(lambda: not world.listener.connections)
+
+
+async def test_large_messages_take_turns() -> None:
+    async with listening() as world:
+        reader = await world.connect(REGISTRATION)
+        assert RegisterConsumerResponse.decode(await answer(reader)) == RegisterConsumerResponse(0)
+        (connection,) = world.listener.connections
+        large = PingResponse(0, "c", (PartitionOffset("t" * 200, 0, 0),) * 100).encode()
+        assert len(large) * AT_ONCE > BYTES_AT_ONCE
+        connection.data_received(large * AT_ONCE)
+        assert 0 < len(world.service.handled) < AT_ONCE
+        await until(lambda: len(world.service.handled) == AT_ONCE)

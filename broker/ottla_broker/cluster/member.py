@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla_broker.cluster.broker_login import broker_login
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
 from ottla_broker.cluster.controller_requests import ControllerRequests
+from ottla_broker.cluster.group_holders import GroupHolders
 from ottla_broker.cluster.identity import generate_broker_id, register
 from ottla_broker.cluster.lag_transport import LagTransport
 from ottla_broker.cluster.leader_discovery import discover_leaders
@@ -256,6 +257,10 @@ class ClusterMember:
     def lag_transport(self) -> LagTransport:
         """Reaches the leaders of partitions without a replica here."""
         return LagTransport(self._peers)
+
+    def group_holders(self, coordinator_of: Callable[[str], int | None]) -> GroupHolders:
+        """Asks other brokers whether groups have members."""
+        return GroupHolders(self._config.broker_id, self._peers, coordinator_of)
 
     async def _new_session(self) -> ZooKeeperStore:
         self._session = await ZooKeeperStore.open(self._settings, self._clock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ottla_broker.config.metrics_keys import parse_address
@@ -56,8 +57,9 @@ class PushCoordination:
         groups: GroupCoordinator,
         authorizer: Authorizer,
         sock: socket.socket,
+        held_elsewhere: Callable[[str], Awaitable[str | None]] | None = None,
     ) -> None:
-        """``sock`` is bound to ``coordinator.listener``."""
+        """``sock`` is bound to ``coordinator.listener``. ``held_elsewhere``: what holds a group at another broker."""
         self.address = ("", 0)
         self._config = config
         self._clock = clock
@@ -73,7 +75,14 @@ class PushCoordination:
             _settings(config),
             clock,
             store,
-            Surroundings(self._brokers, groups.holder, self._may_join, self._may_read),
+            Surroundings(
+                self._brokers,
+                groups.holder,
+                held_elsewhere or _nowhere,
+                self._may_join,
+                self._may_read,
+                config.broker_id,
+            ),
         )
         session_ms = config.zookeeper_session_timeout_ms
         self.elector = Elector(
@@ -90,7 +99,7 @@ class PushCoordination:
         self._directory = Directory(self._store, Broker(self._config.broker_id, *self.address), self._clock)
         self._directory.start()
         self.elector.start()
-        await self.listener.start(self._sock)
+        await self.listener.start(self._sock, config.socket_listen_backlog_size)
         _log.info(
             "consumers of the 2012 coordinator are served", address=f"{self.address[0]}:{self.address[1]}"
         )
@@ -174,6 +183,10 @@ class PushCoordination:
         return AclOperation.READ in self._authorizer.open_operations or self._authorizer.authorize(
             channel, AclOperation.READ, resource, name
         )
+
+
+async def _nowhere(_: str) -> None:
+    """A broker that stands alone."""
 
 
 def bind(config: BrokerConfig) -> socket.socket:

@@ -42,9 +42,13 @@ REQUEST_SECONDS: Final = 30.0
 MORE_CONNECTIONS: Final = 100
 """Connections beyond coordinator.max.consumers, for consumers that ask which broker is the coordinator."""
 MAX_UNSENT: Final = 64 << 20
-"""A consumer is dropped when this many bytes wait for it."""
+"""A consumer is dropped when this many bytes wait for it: the shares of a large group are that large."""
+MAX_UNSENT_BEFORE: Final = 64 << 10
+"""The same for a connection that has not registered. Nothing is served to it while a quarter of that waits."""
 AT_ONCE: Final = 100
 """Messages of one connection that are served in one turn of the event loop."""
+BYTES_AT_ONCE: Final = 64 << 10
+"""And their bytes, beyond the first message."""
 _QUESTION: Final = ClusterMetadataRequest().encode()[4:]
 LISTENER: Final = "COORDINATOR"
 """The listener's name in logs and to the authorizer."""
@@ -82,9 +86,11 @@ class PushListener:
         self._server: asyncio.Server | None = None
         self._serial = 0
 
-    async def start(self, sock: socket.socket) -> None:
-        """Begin to accept connections on a socket that listens."""
-        self._server = await asyncio.get_running_loop().create_server(lambda: PushConnection(self), sock=sock)
+    async def start(self, sock: socket.socket, backlog: int = 100) -> None:
+        """Begin to accept connections on a socket that listens; ``backlog`` of them may wait."""
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: PushConnection(self), sock=sock, backlog=backlog
+        )
 
     async def close(self) -> None:
         """Stop accepting, and close all connections."""
@@ -110,6 +116,7 @@ class PushConnection(asyncio.Protocol):
         "_frames",
         "_listener",
         "_reader",
+        "_registered",
         "_registering",
         "_serving",
         "_timer",
@@ -134,6 +141,7 @@ class PushConnection(asyncio.Protocol):
         # Messages that wait for a turn: those of one read.
         self._frames: deque[bytes] = deque()
         self._reader = FrameReader(MAX_REGISTRATION)
+        self._registered = False
         self._registering = False
         self._serving = False
         # Whether the client doesn't read what it is sent.
@@ -177,6 +185,7 @@ class PushConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not asyncio's by class.
         self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(MAX_UNSENT_BEFORE // 4)
         host, port = transport.get_extra_info("peername", ("?", 0))[:2]
         self.client_host = host
         self.peer = f"{host}:{port}"
@@ -212,11 +221,14 @@ class PushConnection(asyncio.Protocol):
         """Serve the messages of one turn; nothing is read while others wait."""
         self._serving = False
         frames = self._frames
+        left = BYTES_AT_ONCE
         try:
             for _ in range(min(AT_ONCE, len(frames))):
-                if self._transport is None or (self._unsent and frames[0].startswith(_QUESTION)):
+                if self._transport is None or left <= 0 or self._waits(frames[0]):
                     break
-                self._serve(frames.popleft())
+                frame = frames.popleft()
+                left -= len(frame)
+                self._serve(frame)
         except ProtocolError as error:
             self._refuse(error)
         transport = self._transport
@@ -226,8 +238,12 @@ class PushConnection(asyncio.Protocol):
             transport.resume_reading()
         else:
             transport.pause_reading()
-            if not self._unsent or not frames[0].startswith(_QUESTION):
+            if not self._waits(frames[0]):
                 self._serve_soon()
+
+    def _waits(self, frame: bytes) -> bool:
+        """Whether a message must wait until answers have been sent: one that is answered."""
+        return self._unsent and (not self._registered or frame.startswith(_QUESTION))
 
     def _serve_soon(self) -> None:
         if not self._serving:
@@ -277,6 +293,8 @@ class PushConnection(asyncio.Protocol):
             self._listener.service.disconnected(self)
             return
         self._stop_waiting()
+        self._registered = True
+        self._transport.set_write_buffer_limits()
         self.send(RegisterConsumerResponse(0).encode())
         self._listener.service.registered(self)
 
@@ -286,8 +304,9 @@ class PushConnection(asyncio.Protocol):
         if transport is None:
             return
         transport.write(frame)
-        if transport.get_write_buffer_size() > MAX_UNSENT:
-            self.close(f"{MAX_UNSENT} bytes wait for it")
+        most = MAX_UNSENT if self._registered else MAX_UNSENT_BEFORE
+        if transport.get_write_buffer_size() > most:
+            self.close(f"{most} bytes wait for it")
 
     def eof_received(self) -> bool:
         return False

@@ -106,6 +106,16 @@ class ClusterIdNode:
         return found
 
 
+class ConsumerIdsNode:
+    """``/consumers/GROUP/ids``: has a child for each live ZooKeeper consumer of the group; those are ephemeral."""
+
+    PARENT: Final = "/consumers"
+
+    @staticmethod
+    def path(group_id: str) -> str:
+        return f"{ConsumerIdsNode.PARENT}/{group_id}/ids"
+
+
 class ConsumerOffsetNode:
     """``/consumers/GROUP/offsets/TOPIC/PARTITION``: a group's offset in ZooKeeper, as decimal digits.
 
@@ -158,6 +168,23 @@ class CoordinatorNode:
     @staticmethod
     def decode(data: bytes) -> int:
         return _read_number(CoordinatorNode.PATH, data)
+
+
+class CoordinatedGroupNode:
+    """``/ottla/coordinated/GROUP``: the 2012 coordinator that has consumers of the group; ephemeral, and not Kafka's.
+
+    Other brokers, and consumers that coordinate in ZooKeeper, leave such a group alone.
+    """
+
+    PARENT: Final = "/ottla/coordinated"
+
+    @staticmethod
+    def path(group_id: str) -> str:
+        return f"{CoordinatedGroupNode.PARENT}/{group_id}"
+
+    @staticmethod
+    def encode(broker_id: int) -> bytes:
+        return str(broker_id).encode()
 
 
 class CoordinatorListenerNode:

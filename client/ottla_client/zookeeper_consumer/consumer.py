@@ -127,8 +127,14 @@ class ZookeeperConsumer(StreamsConsumer):
             await wait_at_most(changed, deadline.left(_LOOK_AGAIN))
 
     async def _check_group(self, deadline: Deadline) -> None:
-        """Raise GroupError while the group has members that coordinate through the brokers."""
+        """Raise GroupError while the group has consumers of another generation."""
         group_id = self._settings.group_id
+        holder = await self._zookeeper.read(paths.coordinated(group_id))
+        if holder is not None:
+            broker = holder.decode(errors="replace")
+            raise _held(
+                group_id, f"consumers that registered with the coordinator of 2012 at broker {broker}"
+            )
         options: dict[str, Any] = {
             name: getattr(self._settings, name) for name in ConnectionSettings.__dataclass_fields__
         }
@@ -142,10 +148,10 @@ class ZookeeperConsumer(StreamsConsumer):
                     _log.info("group %s could not be looked up among the brokers: %s", group_id, error)
                 return
         if group.members:
-            raise GroupError(
-                ErrorCode.NON_EMPTY_GROUP,
-                f"group {group_id!r} is held by {len(group.members)} members of the {group.type or 'classic'} protocol,"
-                " which coordinate through the brokers; close them, or use another group_id (NON_EMPTY_GROUP)",
+            raise _held(
+                group_id,
+                f"{len(group.members)} members of the {group.type or 'classic'} protocol, which coordinate through the"
+                " brokers",
             )
 
     async def _open_offsets(self, deadline: Deadline) -> GroupOffsets:
@@ -227,3 +233,10 @@ class ZookeeperConsumer(StreamsConsumer):
                 await self._rebalancer.close()
         except (ClientError, TimeoutError) as error:
             _log.warning("consumer %s could not leave its group: %s", self._consumer_id, error or "no time")
+
+
+def _held(group_id: str, by: str) -> GroupError:
+    return GroupError(
+        ErrorCode.NON_EMPTY_GROUP,
+        f"group {group_id!r} is held by {by}; close them, or use another group_id (NON_EMPTY_GROUP)",
+    )

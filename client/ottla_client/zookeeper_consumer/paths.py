@@ -9,6 +9,7 @@
         (ephemeral node)
     /consumers/[group_id]/offsets/[topic]/[partition_id] --> offset_counter_value (persistent node)
     /consumers/[group_id]/owners/[topic]/[partition_id] --> consumer_node_id (ephemeral node)
+    /ottla/coordinated/[group_id] --> broker_id (ephemeral node: the coordinator of 2012 has consumers of the group)
 
 An owner is the id of one of the consumer's streams, ``consumer_id-0``, ``consumer_id-1``, ….
 """
@@ -40,6 +41,10 @@ def owner(group_id: str, partition: TopicPartition) -> str:
 
 def offset(group_id: str, partition: TopicPartition) -> str:
     return f"{CONSUMERS}/{group_id}/offsets/{partition.topic}/{partition.partition}"
+
+
+def coordinated(group_id: str) -> str:
+    return f"/ottla/coordinated/{group_id}"
 
 
 def topic(name: str) -> str:

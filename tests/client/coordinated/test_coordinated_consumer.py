@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Literal
 
 import pytest
 from harness.ports import free_port
@@ -141,6 +143,36 @@ async def test_what_the_coordinator_refuses_is_said(broker: CoordinatorBroker) -
         await until(classic.assignment)
         with pytest.raises(GroupError, match="1 members of the classic protocol"):
             await consumer_of(broker, "refused", group="classic").start()
+
+
+async def refusal(member: Consumer) -> None:
+    """Poll until the group refuses the member, which raises GroupError."""
+    while True:
+        await member.poll(50)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "reason"),
+    [("classic", "INCONSISTENT_GROUP_PROTOCOL"), ("consumer", "registered with the coordinator of 2012")],
+)
+async def test_members_that_coordinate_otherwise_are_refused(
+    broker: CoordinatorBroker, protocol: Literal["classic", "consumer"], reason: str
+) -> None:
+    create_topic(broker, f"held-{protocol}", 1)
+    group = f"held-{protocol}"
+    member = Consumer(group, bootstrap_servers=broker.bootstrap, group_id=group, group_protocol=protocol)
+    try:
+        async with asyncio.timeout(60):
+            async with consumer_of(broker, group, group=group):
+                await member.start()
+                with pytest.raises(GroupError, match=reason):
+                    await refusal(member)
+            # It tries again after an error.
+            while not member.assignment():
+                with suppress(GroupError):
+                    await member.poll(50)
+    finally:
+        await member.close()
 
 
 async def test_a_coordinator_that_comes_back_finds_its_consumers(broker: CoordinatorBroker) -> None:

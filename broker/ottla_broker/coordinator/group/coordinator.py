@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.coordinator import codes
@@ -25,6 +25,7 @@ from ottla_broker.coordinator.group.modern.describe import ConsumerGroupDescript
 from ottla_broker.coordinator.group.modern.heartbeats import Heartbeat, HeartbeatAnswer
 from ottla_broker.coordinator.group.modern.heartbeats import Reply as HeartbeatReply
 from ottla_broker.coordinator.group.modern.settings import GroupTimes, TimesOf
+from ottla_broker.coordinator.group.modern.states import JOIN_EPOCH
 from ottla_broker.coordinator.group.modern.topics import NoTopics, TopicsView
 from ottla_broker.coordinator.group.offsets import TopicPartition
 from ottla_broker.coordinator.group.rebalance import Rebalancer
@@ -39,6 +40,7 @@ from ottla_broker.coordinator.group.share.groups import (
     check,
 )
 from ottla_broker.coordinator.group.states import GroupState
+from ottla_broker.coordinator.held_groups import HeldGroups, members_of
 from ottla_broker.coordinator.refusals import Refusals
 from ottla_broker.coordinator.shard import Shard, ShardHost
 from ottla_broker.coordinator.time_sliced_task import Sweeps
@@ -55,7 +57,7 @@ _log = get_logger()
 
 _SMALL_METADATA = 16 * 1024
 """Bytes of metadata of a member that are never refused: real consumers state less than a kilobyte."""
-CLASSIC_TYPE = "classic"
+CLASSIC_TYPE: Final = "classic"
 """The type of classic groups in ListGroups (KIP-848)."""
 
 
@@ -85,8 +87,8 @@ class GroupCoordinator:
     A listener of the replica manager (``on_leader``, ``on_stop``). ``partitions()`` is the number of partitions
     of ``__consumer_offsets``: the topic's, or the configured one if there is no topic. ``topics`` are those that groups
     of the consumer protocol can read, ``times_of(group_id)`` the timeouts of such a group. ``shares`` has the share
-    groups; None: they aren't served. Before :meth:`start` and after :meth:`stop` requests get
-    COORDINATOR_NOT_AVAILABLE.
+    groups; None: they aren't served. ``held`` knows the consumers of other generations, if there can be any. Before
+    :meth:`start` and after :meth:`stop` requests get COORDINATOR_NOT_AVAILABLE.
 
     Each reply is called exactly once, before the method returns or later.
     """
@@ -102,6 +104,7 @@ class GroupCoordinator:
         shares: ShareGroups | None = None,
     ) -> None:
         self.shares = shares
+        self.held: HeldGroups | None = None
         self._settings = settings
         self._clock = clock
         self._random = random
@@ -237,6 +240,29 @@ class GroupCoordinator:
 
     def join(self, group_id: str, request: JoinRequest, reply: JoinReply) -> None:
         """JoinGroup: answered when the next generation begins, or at once if there is no need to wait."""
+
+        def proceed(holder: str | None) -> None:
+            if holder is None or self._find(group_id)[2] is None:
+                self._join(group_id, request, reply)
+            else:
+                _refused(group_id, holder, request.client_id, request.client_host, CLASSIC_TYPE)
+                # The response has no text. Clients give up, and say that protocols don't match.
+                reply(join_error(request.member_id, codes.INCONSISTENT_GROUP_PROTOCOL))
+
+        self._unless_held(group_id, proceed)
+
+    def _unless_held(self, group_id: str, proceed: Callable[[str | None], None]) -> None:
+        """Call ``proceed`` with what holds a group without members here: consumers that this coordinator doesn't know.
+
+        A group with members here is theirs: those who come later are refused.
+        """
+        group = self._groups.get(group_id)
+        if self.held is None or (group is not None and group.members):
+            proceed(None)
+        else:
+            self.held.ask(group_id, proceed)
+
+    def _join(self, group_id: str, request: JoinRequest, reply: JoinReply) -> None:
         error, group, shard = self._find(group_id)
         if self.share_group(group_id) is not None:
             reply(join_error(request.member_id, codes.INCONSISTENT_GROUP_PROTOCOL))
@@ -360,19 +386,31 @@ class GroupCoordinator:
 
     def consumer_heartbeat(self, group_id: str, request: Heartbeat, reply: HeartbeatReply) -> None:
         """ConsumerGroupHeartbeat: answered when what it changes is in the log."""
+
+        def refuse(error: KafkaError) -> None:
+            reply(HeartbeatAnswer(request.member_id, request.epoch, error=error))
+
+        def proceed(holder: str | None = None) -> None:
+            error, group, shard = self._find(group_id)
+            if shard is None:
+                refuse(KafkaError(ErrorCode(error)))
+            elif holder is not None:
+                refuse(_refused(group_id, holder, request.client_id, request.client_host, CONSUMER_TYPE))
+            else:
+                try:
+                    self._check_room(group)
+                except KafkaError as refused:
+                    refuse(refused)
+                else:
+                    self._modern.heartbeat(group_id, group, shard.shard, request, reply)
+
         wrong = self._modern.check(group_id, request)
         if wrong is not None:
-            reply(HeartbeatAnswer(request.member_id, request.epoch, error=wrong))
-            return
-        error, group, shard = self._find(group_id)
-        try:
-            if shard is None:
-                raise KafkaError(ErrorCode(error))
-            self._check_room(group)
-        except KafkaError as refused:
-            reply(HeartbeatAnswer(request.member_id, request.epoch, error=refused))
+            refuse(wrong)
+        elif request.epoch == JOIN_EPOCH:
+            self._unless_held(group_id, proceed)
         else:
-            self._modern.heartbeat(group_id, group, shard.shard, request, reply)
+            proceed()
 
     # Share groups
 
@@ -382,6 +420,15 @@ class GroupCoordinator:
 
     def share_heartbeat(self, group_id: str, request: ShareHeartbeat, reply: ShareReply) -> None:
         """ShareGroupHeartbeat: answered when what it changes is in the log."""
+        found = self.share_group(group_id)
+        if request.epoch == JOIN_EPOCH and (found is None or not found.members):
+            self._unless_held(group_id, partial(self._share_heartbeat, group_id, request, reply))
+        else:
+            self._share_heartbeat(group_id, request, reply, None)
+
+    def _share_heartbeat(
+        self, group_id: str, request: ShareHeartbeat, reply: ShareReply, holder: str | None
+    ) -> None:
         assert self.shares is not None
         try:
             check(group_id, request)
@@ -396,6 +443,8 @@ class GroupCoordinator:
                     raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
                 self._check_room(None)
                 shard = group_shard.shard
+            if holder is not None:
+                raise _refused(group_id, holder, request.client_id, request.client_host, SHARE_TYPE)
         except KafkaError as refused:
             reply(ShareHeartbeatAnswer(request.member_id, request.epoch, error=refused))
         else:
@@ -561,11 +610,12 @@ class GroupCoordinator:
 
     def holder(self, group_id: str) -> str | None:
         """What holds a group on this broker: its members and their protocol. None: it has no members here."""
-        group = self._groups.get(group_id)
+        share = self.share_group(group_id)
+        group: AnyGroup | ShareGroup | None = share or self._groups.get(group_id)
         if group is None or not group.members:
             return None
-        kind = CONSUMER_TYPE if isinstance(group, ConsumerGroup) else CLASSIC_TYPE
-        return f"{len(group.members)} members of the {kind} protocol, which coordinate through the brokers"
+        kind = CLASSIC_TYPE if isinstance(group, Group) else CONSUMER_TYPE if share is None else SHARE_TYPE
+        return members_of(len(group.members), kind)
 
     def list(self, states: Sequence[str], types: Sequence[str]) -> tuple[int, list[GroupListing]]:
         """ListGroups: the groups here, of the named states and types if any; case doesn't matter."""
@@ -647,6 +697,21 @@ class GroupCoordinator:
     def _expire(self) -> None:
         self._sweeps.start(self._commits.expire(list(self._groups.values())), "expiry")
         self._plan_expiry()
+
+
+def _refused(group_id: str, holder: str, client_id: str, client_host: str, protocol: str) -> KafkaError:
+    """Log that a member is refused, and return the error: one after which clients give up, and show its text."""
+    _log.warning(
+        "a member was refused: its group is held by consumers of another generation",
+        group=group_id,
+        held_by=holder,
+        client_id=client_id,
+        client_host=client_host,
+        protocol=protocol,
+    )
+    return KafkaError(
+        ErrorCode.INVALID_REQUEST, f"Group {group_id} is held by {holder}; close them, or use another group."
+    )
 
 
 def _share_listing(group: ShareGroup) -> GroupListing:

@@ -5,7 +5,8 @@ Names in quotes are those of the design, which docs/decisions/0021 completes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 _log = get_logger()
 
 _PINGS_IN_A_ROW: Final = 200
+MOST_COMMITS: Final = 100
+"""Commits of one consumer that may wait to be stored. A client waits for each; one that sends more is dropped."""
+_RELEASE_SECONDS: Final = 5.0
 _RESERVED: Final = frozenset({"coordinator", ".", ".."})
 """Names below ``/consumers`` that can't be groups."""
 
@@ -62,14 +66,18 @@ class Surroundings:
 
     Attributes:
         brokers: the brokers to fetch from.
-        held_by: what holds a group among the members that coordinate through brokers, None if nothing does.
+        held_by: what holds a group among the members that coordinate through this broker, None if nothing does;
+            ``held_elsewhere``: through another broker.
         may_join: whether a client may read in a group; ``may_read``: whether it may read a topic.
+        broker_id: this broker.
     """
 
     brokers: Callable[[], tuple[Broker, ...]]
     held_by: Callable[[str], str | None]
+    held_elsewhere: Callable[[str], Awaitable[str | None]]
     may_join: Callable[[Channel, str], bool]
     may_read: Callable[[Channel, str], bool]
+    broker_id: int
 
 
 class PushCoordinator:
@@ -87,7 +95,8 @@ class PushCoordinator:
         self._around = surroundings
         self.groups: dict[str, GroupRegistry] = {}
         self._consumers: dict[Channel, ConsumerRegistry] = {}
-        self._nodes = GroupNodes(store)
+        self._nodes = GroupNodes(store, surroundings.broker_id)
+        self._taking: dict[str, asyncio.Future[KafkaError | None]] = {}
         self._pings = RequestPurgatory(clock, self._ping_expired)
         self._stops = RequestPurgatory(clock, self._fetcher_request_expired)
         self._starts = RequestPurgatory(clock, self._fetcher_request_expired)
@@ -142,6 +151,12 @@ class PushCoordinator:
         for channel, consumer in consumers.items():
             consumer.alive = False
             channel.close("")
+        try:
+            async with self._clock.timeout(_RELEASE_SECONDS):
+                await self._nodes.release_all()
+        except (StoreError, TimeoutError) as error:
+            _log.info("the end of the session removes the nodes of groups", reason=str(error))
+        self._nodes.forget_claims()
 
     async def store_offsets(self) -> None:
         """Store what consumers have reported, before a stop. A failure is logged."""
@@ -165,17 +180,9 @@ class PushCoordinator:
                     ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not authorized to read topic {topic}"
                 )
         if request.group_id not in self.groups:
-            try:
-                members = await self._nodes.zookeeper_members(request.group_id)
-            except StoreError as error:
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
-            if members:
-                raise _held(request.group_id, f"{len(members)} consumers that coordinate in ZooKeeper")
-        holder = self._around.held_by(request.group_id)
-        if holder is not None:
-            raise _held(request.group_id, holder)
+            await self._take_on(request.group_id)
         if not self._running:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, "this broker is not the coordinator any longer")
+            raise _not_coordinator()
         group = self.groups.get(request.group_id)
         if group is not None and request.consumer_id in group.members:
             taken = group.members[request.consumer_id].channel.peer
@@ -205,6 +212,45 @@ class PushCoordinator:
         self._topics.follow(group.group_id, group.topics)
         if subscription.matches is not None:
             self._topics.wildcard_groups.add(group.group_id)
+
+    async def _take_on(self, group_id: str) -> None:
+        """Make sure that a group that isn't here has no consumers elsewhere. Raises KafkaError.
+
+        Many consumers of a group register at once, and the store is asked once.
+        """
+        taking = self._taking.get(group_id)
+        if taking is not None:
+            refusal = await asyncio.shield(taking)
+        else:
+            taking = self._taking[group_id] = asyncio.get_running_loop().create_future()
+            refusal = _not_coordinator()
+            try:
+                refusal = await self._refusal(group_id)
+            finally:
+                del self._taking[group_id]
+                taking.set_result(refusal)
+        if refusal is not None:
+            raise KafkaError(refusal.code, refusal.message)
+
+    async def _refusal(self, group_id: str) -> KafkaError | None:
+        """Why a group can't be taken on. None: this coordinator holds it now, and other brokers know."""
+        around = self._around
+        try:
+            members = await self._nodes.zookeeper_members(group_id)
+            if members:
+                return _held(group_id, f"{len(members)} consumers that coordinate in ZooKeeper")
+            holder = around.held_by(group_id) or await around.held_elsewhere(group_id)
+            if holder is not None:
+                return _held(group_id, holder)
+            await self._nodes.claim(group_id)
+            # A member may have come to this broker meanwhile.
+            holder = around.held_by(group_id)
+            if holder is None and self._running:
+                return None
+            await self._nodes.release(group_id)
+        except StoreError as error:
+            return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+        return _not_coordinator() if holder is None else _held(group_id, holder)
 
     def registered(self, channel: Channel) -> None:
         """The consumer has its answer. "4. Try to rebalance the group"."""
@@ -305,13 +351,38 @@ class PushCoordinator:
             self._pings.answered(consumer)
             consumer.failed_pings = 0
         elif response.offsets is not None:
-            self._tasks.start(self._confirm(consumer))
+            self._commit_for(consumer)
 
-    async def _confirm(self, consumer: ConsumerRegistry) -> None:
-        """A consumer commits: store its offsets, and say so by a ping."""
-        group = self.groups.get(consumer.group_id)
-        if group is not None and await self._commit(group) and consumer.alive:
-            self._send_ping(consumer, CONFIRMATION)
+    def _commit_for(self, consumer: ConsumerRegistry) -> None:
+        """A consumer commits: store its offsets, and say so by a ping.
+
+        One write of a group is under way; the next one is for all who have come meanwhile.
+        """
+        group = self.groups[consumer.group_id]
+        waiting = group.commits.get(consumer, 0) + 1
+        if waiting > MOST_COMMITS:
+            self._failed(consumer, f"{MOST_COMMITS} of its commits wait to be stored already")
+            return
+        group.commits[consumer] = waiting
+        if not group.committing:
+            group.committing = True
+            self._tasks.start(self._commit_as_asked(group))
+
+    async def _commit_as_asked(self, group: GroupRegistry) -> None:
+        while group.commits and self._running:
+            asked, group.commits = group.commits, {}
+            stored = await self._commit(group)
+            for consumer, count in asked.items():
+                if not consumer.alive:
+                    continue
+                if not stored:
+                    group.commits[consumer] = group.commits.get(consumer, 0) + count
+                else:
+                    for _ in range(count):
+                        self._send_ping(consumer, CONFIRMATION)
+            if not stored:
+                await self._clock.sleep(self._settings.rebalance.backoff_seconds)
+        group.committing = False
 
     # Failure detection
 
@@ -437,6 +508,10 @@ class PushCoordinator:
             _log.warning("offsets can't be stored now", group=group.group_id, reason=str(error))
             return False
         return True
+
+
+def _not_coordinator() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_COORDINATOR, "this broker is not the coordinator any longer")
 
 
 def _held(group_id: str, by: str) -> KafkaError:

@@ -176,6 +176,7 @@ class Rebalancer:
             if wait is not None:
                 group.move(GroupState.IDLE)
                 return wait
+            await self._nodes.claim(group.group_id)
             plan = await self._plan(group)
             if plan.need is not None:
                 await self._carry_out(group, plan)
@@ -201,6 +202,7 @@ class Rebalancer:
             await commit_offsets(self._nodes, group)
             if not group.awaited:
                 await self._nodes.remove_owners(group.group_id)
+            await self._nodes.release(group.group_id)
         except StoreError as error:
             _log.warning("a group's nodes can't be written now", group=group.group_id, reason=str(error))
             return self._settings.backoff_seconds
@@ -335,7 +337,9 @@ class Rebalancer:
         group.move(GroupState.COMMITTING)
         attempt = group.attempt = Attempt(set(plan.members))
         await commit_offsets(self._nodes, group)
-        offsets, malformed = await self._nodes.offsets(group.group_id, plan.wanted)
+        async with group.storing:
+            offsets, malformed = await self._nodes.offsets(group.group_id, plan.wanted)
+            group.stored = dict(offsets)
         # 4.4 For each consumer in the group, send the StartFetcherRequest
         group.move(GroupState.STARTING)
         brokers = self._brokers()
@@ -372,14 +376,17 @@ class Rebalancer:
 
 async def commit_offsets(nodes: GroupNodes, group: GroupRegistry) -> None:
     """Store the offsets that the group's consumers have reported. Raises StoreError; they are kept then."""
-    offsets, group.offsets = group.offsets, {}
-    if not offsets:
-        return
-    try:
-        await nodes.store_offsets(group.group_id, offsets)
-    except BaseException:
-        group.offsets = {**offsets, **group.offsets}
-        raise
+    async with group.storing:
+        offsets, group.offsets = group.offsets, {}
+        changed = {each: offset for each, offset in offsets.items() if group.stored.get(each) != offset}
+        if not changed:
+            return
+        try:
+            await nodes.store_offsets(group.group_id, changed)
+        except BaseException:
+            group.offsets = {**changed, **group.offsets}
+            raise
+        group.stored.update(changed)
 
 
 def _start_request(

@@ -83,6 +83,14 @@ class GroupRegistry:
     members: dict[str, ConsumerRegistry] = field(default_factory=dict)
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     """Offsets that consumers have reported and that are not stored yet (``offsetUpdated``: there are some)."""
+    stored: dict[TopicPartition, int] = field(default_factory=dict)
+    """Offsets that the store has, as far as they are known: an idle consumer reports the same ones again and again."""
+    storing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while offsets are written."""
+    commits: dict[ConsumerRegistry, int] = field(default_factory=dict)
+    """Consumers that wait for their offsets to be stored, with the number of confirmations they expect."""
+    committing: bool = False
+    """A task stores offsets for ``commits``."""
     topics: set[str] = field(default_factory=set)
     """The topics that the last rebalance looked at."""
     state: GroupState = GroupState.IDLE

@@ -1,0 +1,72 @@
+"""Asks the broker that coordinates a group whether the group has members: for the coordinator of 2012 (decision 23)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla_broker.coordinator.group.coordinator import CLASSIC_TYPE
+from ottla_broker.coordinator.group.modern.consumer_group import CONSUMER_TYPE
+from ottla_broker.coordinator.held_groups import members_of
+from ottla_broker.events import get_logger
+from ottla_broker.network.peer import PeerConnection, PeerError, Peers, Purpose
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.errors import error_code
+from ottla_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla_protocol.messages.describe_groups import DescribeGroupsRequest
+
+_log = get_logger()
+
+_SECONDS: Final = 5.0
+"""How long the coordinator may take for one answer."""
+
+
+class GroupHolders:
+    """Owned by the loop thread."""
+
+    def __init__(self, broker_id: int, peers: Peers, coordinator_of: Callable[[str], int | None]) -> None:
+        """``coordinator_of``: the broker that coordinates a group, None or -1 without one."""
+        self._broker_id = broker_id
+        self._peers = peers
+        self._coordinator_of = coordinator_of
+
+    async def __call__(self, group_id: str) -> str | None:
+        """What holds the group at another broker. None: nothing does, or that broker doesn't say."""
+        coordinator = self._coordinator_of(group_id)
+        if coordinator is None or coordinator < 0 or coordinator == self._broker_id:
+            return None
+        try:
+            connection = await self._peers.connection(coordinator, Purpose.OTHER, _SECONDS)
+            return await _classic(connection, group_id) or await _consumer(connection, group_id)
+        except PeerError as error:
+            _log.warning(
+                "a group is taken to have no members: its coordinator doesn't say",
+                group=group_id,
+                coordinator=coordinator,
+                reason=str(error),
+            )
+            return None
+
+
+async def _classic(connection: PeerConnection, group_id: str) -> str | None:
+    response = await connection.submit(DescribeGroupsRequest(groups=[group_id]), timeout=_SECONDS)
+    for group in response.groups:
+        if group.error_code:
+            raise PeerError(f"DescribeGroups: {error_code(group.error_code).name}")
+        if group.members:
+            return members_of(len(group.members), CLASSIC_TYPE)
+    return None
+
+
+async def _consumer(connection: PeerConnection, group_id: str) -> str | None:
+    try:
+        connection.version_of(ApiKey.CONSUMER_GROUP_DESCRIBE)
+    except PeerError:
+        # Kafka with ZooKeeper has no such groups.
+        return None
+    response = await connection.submit(ConsumerGroupDescribeRequest(group_ids=[group_id]), timeout=_SECONDS)
+    # An error says that the group is none of this protocol.
+    for group in response.groups:
+        if group.members:
+            return members_of(len(group.members), CONSUMER_TYPE)
+    return None
