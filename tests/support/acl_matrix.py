@@ -35,6 +35,11 @@ from ottla_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from ottla_protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from ottla_protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -51,6 +56,10 @@ from ottla_protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from ottla_protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
 from ottla_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla_protocol.messages.describe_acls import DescribeAclsRequest
 from ottla_protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
@@ -58,6 +67,11 @@ from ottla_protocol.messages.describe_configs import DescribeConfigsRequest, Des
 from ottla_protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from ottla_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla_protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
 from ottla_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from ottla_protocol.messages.describe_transactions import DescribeTransactionsRequest
 from ottla_protocol.messages.describe_user_scram_credentials import (
@@ -242,6 +256,43 @@ ROWS: Sequence[Row] = (
         kafka=False,
     ),
     Row(ShareGroupDescribeRequest(group_ids=["billing"]), 1, G, ("Describe Group:billing",), kafka=False),
+    Row(
+        DescribeShareGroupOffsetsRequest(
+            groups=[
+                DescribeShareGroupOffsetsRequestGroup(
+                    group_id="billing",
+                    topics=[DescribeShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=[0])],
+                )
+            ]
+        ),
+        0,
+        G,
+        ("Describe Group:billing",),
+        kafka=False,
+    ),
+    Row(
+        AlterShareGroupOffsetsRequest(
+            group_id="billing",
+            topics=[
+                AlterShareGroupOffsetsRequestTopic(
+                    topic_name=TOPIC, partitions=[AlterShareGroupOffsetsRequestPartition()]
+                )
+            ],
+        ),
+        0,
+        G,
+        ("Read Group:billing",),
+        kafka=False,
+    ),
+    Row(
+        DeleteShareGroupOffsetsRequest(
+            group_id="billing", topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=TOPIC)]
+        ),
+        0,
+        G,
+        ("Delete Group:billing",),
+        kafka=False,
+    ),
     Row(
         ShareFetchRequest(group_id="billing", member_id=MEMBER, share_session_epoch=7),
         1,
