@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from ottla_client import TopicPartition
 from ottla_client.errors import ClientError
 from ottla_pipeline.landing.dead_letter_sink import DeadLetterSink
-from ottla_pipeline.landing.errors import Collision, DataGone, NotLanded
+from ottla_pipeline.landing.errors import Collision, DataGone, NotLanded, Undecided
 from ottla_pipeline.landing.evolution import NewColumns
 from ottla_pipeline.landing.job_plan import JobPlan
 from ottla_pipeline.landing.ledger import LandedRange, LandedRanges, OffsetsByTopic, by_topic
@@ -78,8 +78,10 @@ class BatchCommitter:
         try:
             _check(reports)
             self._commit(reports, landed, batch_id)
+        except Undecided:
+            raise
         except (NotLanded, Collision, DataGone, NewColumns):
-            # After other errors the table may have the files: they stay, and compaction deletes orphans.
+            # After any other error the table may have the files: they stay, and compaction deletes orphans.
             self._discard(reports)
             raise
         committed = time.perf_counter()

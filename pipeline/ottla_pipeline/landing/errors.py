@@ -19,6 +19,10 @@ class Collision(LandingError):
     """Another job lands in the same table."""
 
 
+class Undecided(Collision):
+    """The same, and the table may have this job's files: they must stay. Compaction deletes them if it hasn't."""
+
+
 class DataGone(LandingError):
     """Records between the table's end and the log's start are gone."""
 

@@ -14,10 +14,11 @@ from tests.support.processes import BrokerProcess
 from tests.support.topics import create_topic
 
 from ottla_client.types import TopicPartition
-from ottla_pipeline.landing.errors import Collision, LandingError, NotLanded, SchemaRefused
+from ottla_pipeline.landing.errors import Collision, LandingError, NotLanded, SchemaRefused, Undecided
 from ottla_pipeline.landing.job_plan import table_of
+from ottla_pipeline.landing.ledger import LandedRange
 from ottla_pipeline.landing.settings import Landing
-from ottla_pipeline.landing.tables import FORMATS
+from ottla_pipeline.landing.tables import FORMATS, Commit, Stale
 from ottla_pipeline.reading import Checksum
 from ottla_pipeline.source.cluster_queries import ClusterQueries
 
@@ -136,8 +137,6 @@ def test_who_loses_at_the_very_commit(landing: Landing, topic: str, monkeypatch:
 def test_a_commit_whose_answer_is_lost_counts(
     one: Landing, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ottla_pipeline.landing.tables import Stale
-
     produce(one.bootstrap_servers, topic, [b"a"] * 5)
     with Run(one) as job:
         write = job.job_plan.table._write
@@ -149,6 +148,28 @@ def test_a_commit_whose_answer_is_lost_counts(
 
         monkeypatch.setattr(job.job_plan.table, "_write", lost)
         assert job.batch() is not None
+    assert offsets(one, topic) == [list(range(5))]
+
+
+def test_a_commit_whose_answer_is_lost_and_another_jobs_behind_it(
+    one: Landing, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(one.bootstrap_servers, topic, [b"a"] * 5)
+    with Run(one) as job:
+        table = job.job_plan.table
+        write = table._write
+
+        def lost(commit: Commit, state: Any) -> None:
+            monkeypatch.undo()
+            write(commit, state)
+            table.refresh()
+            landed = {TopicPartition(topic, 1): [LandedRange(0, 1)]}
+            table.commit(Commit(landed=landed, topic_ids=commit.topic_ids, batch_id=0, run_id="another"))
+            raise Stale("no answer")
+
+        monkeypatch.setattr(table, "_write", lost)
+        with pytest.raises(Undecided):
+            job.batch()
     assert offsets(one, topic) == [list(range(5))]
 
 

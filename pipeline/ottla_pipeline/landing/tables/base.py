@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 from pyarrow import fs as pafs
 
 from ottla_client import TopicPartition
-from ottla_pipeline.landing.errors import Collision, DataGone, LandingError
+from ottla_pipeline.landing.errors import Collision, DataGone, LandingError, Undecided
 from ottla_pipeline.landing.ledger import LandedRanges, Ledger, OffsetsByTopic, by_topic
 
 DEAD = "_dead"
@@ -231,8 +231,8 @@ class Table(ABC):
     def commit(self, commit: Commit) -> State:
         """Make a commit, or find that it was made already; returns the state after it.
 
-        Raises Collision if another job has landed the same, or other writers were faster again and again, and DataGone
-        if offsets would be left out.
+        Raises Collision if another job has landed the same, or other writers were faster again and again, DataGone
+        if offsets would be left out; Undecided if the commit may have been made, and its answer lost.
         """
         written = False
         for attempt in range(ATTEMPTS):
@@ -243,7 +243,9 @@ class Table(ABC):
                 return old
             try:
                 state = self._after(old, commit)
-            except (Collision, DataGone):
+            except (Collision, DataGone) as error:
+                if written and _may_be_made(old, commit):
+                    raise Undecided(str(error)) from error
                 if attempt:
                     raise
                 continue  # The newest version decides.
@@ -257,7 +259,7 @@ class Table(ABC):
                 continue
             self.refresh()
             return state
-        raise Collision(
+        raise Undecided(
             f"{self.name}: {ATTEMPTS} commits in a row lost to another writer's; stop one of them"
         )
 
@@ -335,6 +337,11 @@ def _was_made(state: State, commit: Commit) -> bool:
         and (state.batch_id, state.run_id) == (commit.batch_id, commit.run_id)
         and all(state.ledger.next(at) == ranges[-1].end for at, ranges in commit.landed.items())
     )
+
+
+def _may_be_made(state: State, commit: Commit) -> bool:
+    """Whether a commit that seemed to lose may have been made before others: they hide whose the last one was."""
+    return all((state.ledger.next(at) or 0) >= ranges[-1].end for at, ranges in commit.landed.items())
 
 
 def _expression(partition: Mapping[str, str | None], kinds: pa.Schema) -> ds.Expression:
