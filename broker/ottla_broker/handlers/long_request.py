@@ -129,13 +129,14 @@ class LongRequest:
     def on_response_ready(self) -> None:
         """The handler has its answer; see :class:`.ResponseQueue`."""
         inner, self._inner = self._inner, None
-        assert inner is not None
-        if not self._abandoned:
-            # A handler may go on in turns after its wait.
-            answer: Any = inner.parts
-            goes_on = answer.__class__ is GeneratorType
-            work = self.handled(answer) if goes_on else self._encode(answer)
-            self._owner.turns.start(self._guarded(work))
+        if inner is None:
+            # Abandoned, but a coroutine goes on to its end.
+            return
+        # A handler may go on in turns after its wait.
+        answer: Any = inner.parts
+        goes_on = answer.__class__ is GeneratorType
+        work = self.handled(answer) if goes_on else self._encode(answer)
+        self._owner.turns.start(self._guarded(work))
 
     def close(self, reason: str | None) -> None:
         """See :class:`.ResponseQueue`."""

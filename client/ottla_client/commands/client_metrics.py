@@ -27,7 +27,7 @@ _MATCH: Final = re.compile(r"([a-z_]+)=([^=,]+)")
 _LEAST_MS, _MOST_MS = 100, 3_600_000
 
 
-@click.group("client-metrics")
+@click.group("client-metrics", short_help="Ask clients for their metrics (KIP-714).")
 def client_metrics() -> None:
     """Have clients push their metrics to the brokers: list, describe, alter and delete subscriptions (KIP-714).
 
@@ -36,8 +36,8 @@ def client_metrics() -> None:
     it on /metrics, if it has metrics.listener.
 
     \b
-    ottla configs client-metrics alter slow-producers --metrics org.apache.kafka.producer. --interval 60000
     ottla configs client-metrics list
+    ottla configs client-metrics alter slow --metrics org.apache.kafka.producer.
     """
 
 

@@ -44,7 +44,7 @@ BROKER_KEYS: Final = (
     "unclean.leader.election.enable",
 )
 """Also compared between brokers."""
-INTERNAL: Final = ("__consumer_offsets", "__transaction_state")
+INTERNAL: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state", "__ottla_group_lag")
 
 DEAD_LETTERS: Final = re.compile(r"dead[-_.]?letters?|(^|[-_.])(dlq|dlt)($|[-_.])", re.IGNORECASE)
 """Names of topics that take records which couldn't be processed."""

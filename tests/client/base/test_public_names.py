@@ -26,8 +26,8 @@ PUBLIC = {
         ElectionType GroupDescription GroupListing HangingTransaction ListedOffset LogDir MemberDescription
         MemberToRemove
         NewPartitions NewTopic OffsetSpec PartialError PartitionLag PartitionReassignment PatternType
-        ProducerIdAndEpoch ProducerState ReplicaLog ResourcePattern ResourceType TimedOffset TransactionDescription
-        TransactionListing VersionRange is_unknown_group
+        ProducerIdAndEpoch ProducerState ReplicaLog ResourcePattern ResourceType ShareGroupOffset TimedOffset
+        TransactionDescription TransactionListing VersionRange is_unknown_group
     """,
     "ottla_client.errors": """
         AuthenticationError BadNodeError BootstrapError BrokerError BufferFullError ClientError ClosedError
