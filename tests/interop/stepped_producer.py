@@ -42,6 +42,9 @@ class JavaDriver:
     def abort(self) -> None:
         self._step("abort")
 
+    def notice_cut(self) -> None:
+        """Java's producer aborts in either order."""
+
     def close(self) -> None:
         self._process.kill()
         self._process.communicate()

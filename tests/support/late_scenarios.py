@@ -6,6 +6,7 @@ the end, beside what it should see; with ``--kafka`` the same steps show what Ap
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -42,6 +43,9 @@ class Driver(Protocol):
 
     def commit(self) -> None: ...
     def abort(self) -> None: ...
+    def notice_cut(self) -> None:
+        """Wait until the client knows of a cut connection: if it aborts just before, librdkafka flushes for ever."""
+
     def close(self) -> None: ...
 
 
@@ -64,6 +68,9 @@ class ConfluentDriver:
 
     def __init__(self, address: str, topic: str = TOPIC) -> None:
         self._topic = topic
+        self._cut = False
+        log = logging.Logger("librdkafka")
+        log.addFilter(self._logged)
         self._producer = ck.Producer(
             {
                 "bootstrap.servers": address,
@@ -72,10 +79,21 @@ class ConfluentDriver:
                 "retry.backoff.ms": 10,
                 "socket.timeout.ms": 6000,
                 "linger.ms": 0,
+                "logger": log,
             }
         )
         self._group = ck.Consumer({"bootstrap.servers": address, "group.id": GROUP})
         self._producer.init_transactions(60)
+
+    def _logged(self, record: logging.LogRecord) -> bool:
+        self._cut |= "Disconnected" in record.getMessage()
+        return False
+
+    def notice_cut(self) -> None:
+        deadline = time.monotonic() + 60
+        while not self._cut:
+            assert time.monotonic() < deadline
+            self._producer.poll(0.01)
 
     def _step(self, what: Callable[[], object]) -> None:
         try:
@@ -185,6 +203,7 @@ def late_records(producer: Driver, network: Network) -> None:
     late = network.hold(PRODUCE)
     producer.send("a")
     late.wait()
+    producer.notice_cut()
     producer.abort()
     producer.begin()
     slow = network.hold(PRODUCE, cut=False)
