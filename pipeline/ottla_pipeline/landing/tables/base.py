@@ -239,12 +239,12 @@ class Table(ABC):
             if attempt:
                 self.refresh()
             old = self.state(sorted({at.topic for at in commit.landed}))
-            if written and _was_made(old, commit):
+            if written and (_was_made(old, commit) or self._has(commit.files)):
                 return old
             try:
                 state = self._after(old, commit)
             except (Collision, DataGone) as error:
-                if written and _may_be_made(old, commit):
+                if written and not commit.files and _may_be_made(old, commit):
                     raise Undecided(str(error)) from error
                 if attempt:
                     raise
@@ -262,6 +262,10 @@ class Table(ABC):
         raise Undecided(
             f"{self.name}: {ATTEMPTS} commits in a row lost to another writer's; stop one of them"
         )
+
+    def _has(self, files: Sequence[DataFile]) -> bool:
+        """Whether the newest version has these files, so that a commit that seemed to lose was made before others."""
+        return bool(files) and {one.path for one in files} <= {one.path for one in self.data_files()}
 
     def _after(self, old: State, commit: Commit) -> State | None:
         """The state after a commit on ``old``; None if its note says that it was made. Raises as :meth:`commit`."""
@@ -340,7 +344,7 @@ def _was_made(state: State, commit: Commit) -> bool:
 
 
 def _may_be_made(state: State, commit: Commit) -> bool:
-    """Whether a commit that seemed to lose may have been made before others: they hide whose the last one was."""
+    """Whether a commit without files that seemed to lose may have been made before others."""
     return all((state.ledger.next(at) or 0) >= ranges[-1].end for at, ranges in commit.landed.items())
 
 
