@@ -36,6 +36,7 @@ from ottla_protocol.records.batch import LOG_OVERHEAD, CorruptRecordError
 from ottla_protocol.records.formats import iter_any_headers
 
 if TYPE_CHECKING:
+    from ottla_broker.log.files import FileSlice
     from ottla_broker.log.txn_index import AbortedTransaction
     from ottla_protocol.records.batch import BatchHeader
 
@@ -258,16 +259,8 @@ class SharePartition:
             if found is None:
                 return Tried(None, work)
             aborted = log.reader.aborted(offset, found, limit) if settings.read_committed else ()
-            headers = []
-            try:
-                data = found.read()
-                for each in iter_any_headers(data):
-                    headers.append(each)
-                    work += 1
-                    if each[1].last_offset >= wanted[-1][1] or work >= _MOST_BATCHES:
-                        break
-            except (CorruptRecordError, OSError) as error:
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+            data, headers = _read(found, wanted[-1][1], _MOST_BATCHES - work)
+            work += len(headers)
             if not headers:
                 return Tried(None, work)
             if aborted:
@@ -356,16 +349,8 @@ class SharePartition:
         found = log.reader.read(ranges[0][0], most_bytes, max_offset=limit, min_one=True)
         if found is None:
             return Tried(None, work)
-        headers = []
-        try:
-            data = found.read()
-            for each in iter_any_headers(data):
-                headers.append(each)
-                work += 1
-                if each[1].last_offset >= ranges[-1][1] or len(headers) >= _MOST_BATCHES:
-                    break
-        except (CorruptRecordError, OSError) as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        data, headers = _read(found, ranges[-1][1], _MOST_BATCHES)
+        work += len(headers)
         if not headers:
             return Tried(None, work)
         read_to = headers[-1][1].last_offset
@@ -511,6 +496,20 @@ def _first_records(
         result.append((first, min(last, end)))
         break
     return result
+
+
+def _read(found: FileSlice, last_offset: int, most: int) -> tuple[bytes, list[tuple[int, BatchHeader]]]:
+    """A slice's bytes, and its batches up to the one with ``last_offset``, ``most`` at most. Raises KafkaError."""
+    headers = []
+    try:
+        data = found.read()
+        for each in iter_any_headers(data):
+            headers.append(each)
+            if each[1].last_offset >= last_offset or len(headers) >= most:
+                break
+    except (CorruptRecordError, OSError) as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    return data, headers
 
 
 def _batches_with(
