@@ -9,7 +9,6 @@ that has a node below ``/consumers``, ``ids`` is read when its first member come
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import StoreError, StoreEvent, Watch, children_of
 from ottla_broker.store.keys import ConsumerIdsNode, CoordinatedGroupNode
+from ottla_broker.store.rereading import Rereading
 from ottla_broker.tasks import Tasks, unhurried
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ MOST_WATCHED: Final = 1_000
 """Groups whose ids are watched. Beyond that, those that were asked about first are forgotten."""
 _LOOK_SECONDS: Final = 5.0
 """How long a member's first join waits for ZooKeeper."""
-_AGAIN_SECONDS: Final = 1.0
 
 
 class _Names:
@@ -43,10 +42,9 @@ class _Names:
     def __init__(self, store: Store, clock: Clock, path: str, appeared: Callable[[set[str]], None]) -> None:
         self.now: frozenset[str] = frozenset()
         self._store = store
-        self._clock = clock
         self._path = path
         self._appeared = appeared
-        self._news = asyncio.Event()
+        self._rereading = Rereading(clock, self.read, "names of groups can't be read now", path=path)
 
     async def read(self) -> None:
         """Raises StoreError."""
@@ -54,21 +52,10 @@ class _Names:
         self._appeared(set(self.now - before))
 
     def watch(self) -> Watch:
-        return self._store.watch(self._path, self._changed)
-
-    def _changed(self, _: StoreEvent) -> None:
-        self._news.set()
+        return self._store.watch(self._path, self._rereading.wake)
 
     async def follow(self) -> None:
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            try:
-                await self.read()
-            except StoreError as error:
-                _log.warning("names of groups can't be read now", path=self._path, reason=str(error))
-                await self._clock.sleep(_AGAIN_SECONDS)
-                self._news.set()
+        await self._rereading.run()
 
 
 @dataclass(eq=False, slots=True)

@@ -9,18 +9,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ottla_broker.events import get_logger
-from ottla_broker.store.api import EventKind, NoNodeError, StoreError, StoreEvent, Watch
+from ottla_broker.store.api import EventKind, NoNodeError, StoreEvent, Watch
+from ottla_broker.store.rereading import Rereading
 
 if TYPE_CHECKING:
     from ottla_broker.clock import Clock
     from ottla_broker.store.api import Store
 
-_log = get_logger()
-
 _KEPT: Final = 500
 """How many notifications to keep. A broker that missed an older one has begun a new session and read everything."""
-_AGAIN_SECONDS: Final = 1.0
 
 
 class Notifications:
@@ -80,13 +77,11 @@ class Follower:
     ) -> None:
         """``load`` reads everything; ``lock`` is held meanwhile. ``failed`` is logged when the store can't be read."""
         self._store = store
-        self._clock = clock
         self._sources = sources
         self._load = load
         self._lock = lock
-        self._failed = failed
         self._all_again = False
-        self._wake = asyncio.Event()
+        self._rereading = Rereading(clock, self._read, failed)
         self._watches: list[Watch] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -96,8 +91,8 @@ class Follower:
 
     def start(self) -> None:
         self._watches = [self._store.watch(each.parent, self._on_event) for each in self._sources]
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        self._wake.set()
+        self._task = asyncio.get_running_loop().create_task(self._rereading.run())
+        self._rereading.wake()
 
     async def close(self) -> None:
         for watch in self._watches:
@@ -111,21 +106,13 @@ class Follower:
         # Nothing changes the data of these nodes: a new session says so, because anything may have changed meanwhile.
         if event.kind is EventKind.CHANGED:
             self._all_again = True
-        self._wake.set()
+        self._rereading.wake()
 
-    async def _run(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                async with self._lock:
-                    if self._all_again:
-                        await self._load()
-                        self._all_again = False
-                    else:
-                        for each in self._sources:
-                            await each.read()
-            except StoreError as error:
-                _log.warning(self._failed, reason=str(error))
-                await self._clock.sleep(_AGAIN_SECONDS)
-                self._wake.set()
+    async def _read(self) -> None:
+        async with self._lock:
+            if self._all_again:
+                await self._load()
+                self._all_again = False
+            else:
+                for each in self._sources:
+                    await each.read()

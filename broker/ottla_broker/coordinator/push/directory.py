@@ -6,13 +6,13 @@ has a place for.
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ottla_broker.events import get_logger
-from ottla_broker.store.api import NodeExistsError, NoNodeError, StoreError, StoreEvent, Watch
+from ottla_broker.store.api import NodeExistsError, NoNodeError, StoreError, Watch
 from ottla_broker.store.keys import BadNodeError, CoordinatorListenerNode
+from ottla_broker.store.rereading import Rereading
 from ottla_broker.tasks import Tasks
 from ottla_protocol.push import Broker
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ottla_broker.store.api import Store
 
 _log = get_logger()
-
-_RETRY_SECONDS: Final = 1.0
 
 
 class Directory:
@@ -36,16 +34,15 @@ class Directory:
         self.brokers: tuple[Broker, ...] = (own,)
         self._store = store
         self._own = own
-        self._clock = clock
-        self._news = asyncio.Event()
+        self._rereading = Rereading(clock, self._refresh, "addresses of coordinators can't be read now")
         self._watches: list[Watch] = []
         self._tasks = Tasks()
 
     def start(self) -> None:
         for path in (CoordinatorListenerNode.PARENT, CoordinatorListenerNode.path(self._own.id)):
-            self._watches.append(self._store.watch(path, self._changed))
-        self._news.set()
-        self._tasks.start(self._run())
+            self._watches.append(self._store.watch(path, self._rereading.wake))
+        self._rereading.wake()
+        self._tasks.start(self._rereading.run())
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -56,20 +53,9 @@ class Directory:
         except StoreError as error:
             _log.debug("the end of the session removes the listener's node", reason=str(error))
 
-    def _changed(self, _: StoreEvent) -> None:
-        self._news.set()
-
-    async def _run(self) -> None:
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            try:
-                await self._register()
-                await self._read()
-            except StoreError as error:
-                _log.warning("addresses of coordinators can't be read now", reason=str(error))
-                await self._clock.sleep(_RETRY_SECONDS)
-                self._news.set()
+    async def _refresh(self) -> None:
+        await self._register()
+        await self._read()
 
     async def _register(self) -> None:
         own = self._own

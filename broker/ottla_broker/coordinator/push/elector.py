@@ -7,22 +7,20 @@ resigns."
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import NodeExistsError, NoNodeError, SessionState, StoreError, Watch
 from ottla_broker.store.keys import BadNodeError, CoordinatorNode
+from ottla_broker.store.rereading import Rereading
 from ottla_broker.tasks import Tasks
 
 if TYPE_CHECKING:
     from ottla_broker.clock import Clock, TimerHandle
-    from ottla_broker.store.api import Store, StoreEvent
+    from ottla_broker.store.api import Store
 
 _log = get_logger()
-
-_RETRY_SECONDS: Final = 1.0
 
 
 class Elector:
@@ -51,7 +49,7 @@ class Elector:
         self._doubt_seconds = doubt_seconds
         self._elected = elected
         self._resigned = resigned
-        self._news = asyncio.Event()
+        self._rereading = Rereading(clock, self._try, "the consumer coordinator can't be elected now")
         self._tasks = Tasks()
         self._watch: Watch | None = None
         self._session: Watch | None = None
@@ -59,9 +57,9 @@ class Elector:
 
     def start(self) -> None:
         """Try to become the coordinator, now and whenever there is none."""
-        self._watch = self._store.watch(CoordinatorNode.PATH, self._changed)
-        self._news.set()
-        self._tasks.start(self._run())
+        self._watch = self._store.watch(CoordinatorNode.PATH, self._rereading.wake)
+        self._rereading.wake()
+        self._tasks.start(self._rereading.run())
 
     async def close(self) -> None:
         """Resign."""
@@ -77,22 +75,12 @@ class Elector:
             except StoreError as error:
                 _log.info("the end of the session removes the coordinator's node", reason=str(error))
 
-    def _changed(self, _: StoreEvent) -> None:
-        self._news.set()
-
-    async def _run(self) -> None:
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            try:
-                await self._elect()
-            except BadNodeError as error:
-                self.coordinator_id = -1
-                _log.error("there is no consumer coordinator; delete the node", reason=str(error))
-            except StoreError as error:
-                _log.warning("the consumer coordinator can't be elected now", reason=str(error))
-                await self._clock.sleep(_RETRY_SECONDS)
-                self._news.set()
+    async def _try(self) -> None:
+        try:
+            await self._elect()
+        except BadNodeError as error:
+            self.coordinator_id = -1
+            _log.error("there is no consumer coordinator; delete the node", reason=str(error))
 
     async def _elect(self) -> None:
         try:
@@ -115,7 +103,7 @@ class Elector:
                 CoordinatorNode.PATH, CoordinatorNode.encode(self._broker_id), ephemeral=True, parents=True
             )
         except NodeExistsError:
-            self._news.set()  # another broker was quicker
+            self._rereading.wake()  # another broker was quicker
             return
         self._forget_session()
         self._session = self._store.watch_session(self._session_changed)
@@ -130,13 +118,13 @@ class Elector:
             self._doubt = None
         if state is SessionState.LOST:
             self._resign("the session with the store has ended")
-            self._news.set()
+            self._rereading.wake()
         elif state is SessionState.SUSPENDED:
             self._doubt = self._clock.call_later(
                 self._doubt_seconds, self._resign, "the store doesn't answer, and may elect another"
             )
         else:
-            self._news.set()
+            self._rereading.wake()
 
     def _forget_session(self) -> None:
         if self._session is not None:
