@@ -6,7 +6,7 @@ connection and one falls silent: until all others have started their fetchers ag
 
 from __future__ import annotations
 
-from harness.brokers import Broker, Ottla
+from harness.brokers import Broker, Ottla, running
 from harness.ports import free_port
 
 from bench import procstat, thousands
@@ -23,12 +23,8 @@ def measure(bench: Bench) -> None:
     size = bench.scaled(5_000, 200)
     for _ in range(bench.repeats):
         port = free_port()
-        broker = bench.broker(Ottla, {"coordinator.listener": f"127.0.0.1:{port}"})
-        broker.start()
-        try:
+        with running(bench.broker(Ottla, {"coordinator.listener": f"127.0.0.1:{port}"})) as broker:
             _one(bench, broker, port, size)
-        finally:
-            broker.remove()
 
 
 def _one(bench: Bench, broker: Broker, port: int, size: int) -> None:

@@ -13,8 +13,8 @@ from ottla_protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from ottla_protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from ottla_protocol.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512
-from ottla_protocol.sasl.scram import salt_password
+from ottla_protocol.sasl.mechanism import SCRAM_SHA_512
+from ottla_protocol.sasl.scram import CODES, salt_password
 
 from ..deadline import Deadline
 from ..errors import ClientError, ConfigurationError
@@ -22,8 +22,7 @@ from ..requests.driver import Node, ToController
 from ..requests.outcomes import error_of, outcome_of
 from .base import AdminBase
 
-_NUMBERS: Final = {SCRAM_SHA_256: 1, SCRAM_SHA_512: 2}
-_NAMES: Final = {number: name for name, number in _NUMBERS.items()}
+_NUMBERS: Final = {name: number for number, name in CODES.items()}
 _SALT_BYTES: Final = 24
 
 
@@ -42,7 +41,7 @@ class PasswordCalls(AdminBase):
             return {
                 "users": {
                     each.user: {
-                        _NAMES.get(info.mechanism, str(info.mechanism)): info.iterations
+                        CODES.get(info.mechanism, str(info.mechanism)): info.iterations
                         for info in each.credential_infos
                     }
                     for each in sorted(answer.results, key=lambda result: str(result.user))

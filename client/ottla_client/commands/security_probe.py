@@ -76,7 +76,7 @@ class Prober:
         tls = _careless() if protocol.endswith("SSL") else None
         try:
             if tls is not None:
-                await self._look_at_tls(found, host, port, tls)
+                await self._look_at_tls(found, host, port)
             connection = await self._open(host, port, tls)
         except ClientError as error:
             if not protocol.endswith("SSL") or found.certificate is None:
@@ -133,12 +133,8 @@ class Prober:
             if right:
                 found.guessed.append((mechanism, user))
 
-    async def _look_at_tls(self, found: Probe, host: str, port: int, careless: ssl.SSLContext) -> None:
-        certificate = await self._certificate(host, port, careless)
-        try:
-            found.certificate = read_validity(certificate or b"")
-        except ValueError:
-            found.certificate = None
+    async def _look_at_tls(self, found: Probe, host: str, port: int) -> None:
+        found.certificate = await self.certificate(host, port)
         if self._trusting is not None:
             try:
                 await self._certificate(host, port, self._trusting)
