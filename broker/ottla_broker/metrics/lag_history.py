@@ -23,7 +23,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.metrics.lag_reader import LagReader
 from ottla_broker.metrics.trend import Trend
-from ottla_broker.store.api import NoNodeError, StoreError
+from ottla_broker.store.api import NoNodeError, StoreError, children_of
 from ottla_broker.store.keys import BadNodeError, ConsumerOffsetNode
 from ottla_protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla_protocol.group_lag import (
@@ -203,12 +203,12 @@ class LagHistory:
                     pace.begin()
             yield group.shard.index, entry, self._state(entry, measure, max(0, now_ms - commit_ms))
         async for source, group_id, offsets in self._share_groups():
-            entry = self._entry(_SHARE, group_id)
-            if entry is not None and offsets:
+            entry = self._entry(_SHARE, group_id) if offsets else None
+            if entry is not None:
                 yield source, entry, self._state(entry, self._measured(group_id, offsets, now_ms), -1)
         async for group_id, offsets in self._groups_in_zookeeper():
-            entry = self._entry(KIND_IN_ZOOKEEPER, group_id)
-            if entry is not None and offsets:
+            entry = self._entry(KIND_IN_ZOOKEEPER, group_id) if offsets else None
+            if entry is not None:
                 measure = self._measured(group_id, offsets, now_ms)
                 age_ms = -1
                 if entry.seen is None or entry.seen[0] != offsets:
@@ -295,12 +295,12 @@ class LagHistory:
         """The groups of the coordinators of 2012 and of Kafka 0.8, with their offsets."""
         if not self._around.reads_store():
             return
-        left = _MOST_NODES
+        store, left = self._around.store, _MOST_NODES
         try:
-            for group_id in sorted(await self._children("/consumers")):
+            for group_id in await children_of(store, "/consumers"):
                 offsets: list[_Offset] = []
-                for topic in sorted(await self._children(f"/consumers/{group_id}/offsets")):
-                    for name in sorted(await self._children(f"/consumers/{group_id}/offsets/{topic}")):
+                for topic in await children_of(store, f"/consumers/{group_id}/offsets"):
+                    for name in await children_of(store, f"/consumers/{group_id}/offsets/{topic}"):
                         left -= 1
                         if left < 0:
                             self.left_out += 1
@@ -311,12 +311,6 @@ class LagHistory:
                 yield group_id, offsets
         except StoreError as error:
             self._failed("offsets in ZooKeeper can't be read", error)
-
-    async def _children(self, path: str) -> Sequence[str]:
-        try:
-            return await self._around.store.children(path)
-        except NoNodeError:
-            return ()
 
     async def _offset_node(self, group_id: str, topic: str, name: str) -> _Offset | None:
         if not (name.isascii() and name.isdecimal()) or len(name) > 9:
