@@ -112,7 +112,7 @@ class Rebalancer:
         """Rebalance the remaining members."""
         if group.state is GroupState.PREPARING:
             self.check_join(group)
-        elif group.state is GroupState.COMPLETING or group.state is GroupState.STABLE:
+        elif group.state in IN_GENERATION:
             self.prepare(group, reason)
 
     # Preparing: waiting for the members to join
@@ -284,7 +284,7 @@ class Rebalancer:
 
     def _sync_overdue(self, group: Group, generation: int) -> None:
         group.sync_timer = None
-        if group.generation != generation or group.state not in (GroupState.COMPLETING, GroupState.STABLE):
+        if group.generation != generation or group.state not in IN_GENERATION:
             return
         late = [group.members[member_id] for member_id in group.pending_sync if member_id in group.members]
         if late:

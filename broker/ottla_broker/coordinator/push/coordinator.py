@@ -369,20 +369,22 @@ class PushCoordinator:
             self._tasks.start(self._commit_as_asked(group))
 
     async def _commit_as_asked(self, group: GroupRegistry) -> None:
-        while group.commits and self._running:
-            asked, group.commits = group.commits, {}
-            stored = await self._commit(group)
-            for consumer, count in asked.items():
-                if not consumer.alive:
-                    continue
+        try:
+            while group.commits and self._running:
+                asked, group.commits = group.commits, {}
+                stored = await self._commit(group)
+                for consumer, count in asked.items():
+                    if not consumer.alive:
+                        continue
+                    if not stored:
+                        group.commits[consumer] = group.commits.get(consumer, 0) + count
+                    else:
+                        for _ in range(count):
+                            self._send_ping(consumer, CONFIRMATION)
                 if not stored:
-                    group.commits[consumer] = group.commits.get(consumer, 0) + count
-                else:
-                    for _ in range(count):
-                        self._send_ping(consumer, CONFIRMATION)
-            if not stored:
-                await self._clock.sleep(self._settings.rebalance.backoff_seconds)
-        group.committing = False
+                    await self._clock.sleep(self._settings.rebalance.backoff_seconds)
+        finally:
+            group.committing = False
 
     # Failure detection
 
