@@ -7,6 +7,7 @@ import json
 import pytest
 from tests.client.commands.ottla_command import Ottla
 from tests.support.processes import BrokerProcess
+from tests.support.waiting import wait_for
 
 from ottla_client.admin import ClientQuota
 from ottla_client.errors import BrokerError, ConfigurationError
@@ -18,9 +19,14 @@ def ottla(broker: BrokerProcess) -> Ottla:
     return Ottla(broker.bootstrap)
 
 
-def listed(ottla: Ottla, *options: str) -> list[tuple[str, str, float]]:
-    rows = json.loads(ottla("quotas", "list", "--json", *options))
-    return [(row["of"], row["quota"], row["value"]) for row in rows]
+def lists(ottla: Ottla, expected: list[tuple[str, str, float]], *options: str) -> None:
+    """Wait until ``ottla quotas list`` shows these: a broker of Kafka learns of a change a moment after its answer."""
+
+    def shown() -> bool:
+        rows = json.loads(ottla("quotas", "list", "--json", *options))
+        return sorted((row["of"], row["quota"], row["value"]) for row in rows) == sorted(expected)
+
+    wait_for(shown, f"{expected}")
 
 
 def test_set_list_and_remove(ottla: Ottla) -> None:
@@ -29,20 +35,21 @@ def test_set_list_and_remove(ottla: Ottla) -> None:
     ottla("quotas", "set", "--ip", "10.9.8.7", "connection_creation_rate=20")
     of_both = ("user quinn, client-id <default>", "request_percentage", 12.5)
     of_user = [("user quinn", "consumer_byte_rate", 2048), ("user quinn", "producer_byte_rate", 1572864)]
-    assert sorted(listed(ottla, "--user", "quinn")) == sorted([of_both, *of_user])
-    assert listed(ottla, "--ip", "10.9.8.7") == [("ip 10.9.8.7", "connection_creation_rate", 20)]
+    lists(ottla, [of_both, *of_user], "--user", "quinn")
+    lists(ottla, [("ip 10.9.8.7", "connection_creation_rate", 20)], "--ip", "10.9.8.7")
 
     ottla("quotas", "remove", "--user", "quinn", "consumer_byte_rate")
-    assert sorted(listed(ottla, "--user", "quinn")) == sorted([of_both, of_user[1]])
+    lists(ottla, [of_both, of_user[1]], "--user", "quinn")
     failed = ottla.run("quotas", "remove", "--user", "quinn", "consumer_byte_rate")
     assert (failed.exit_code, "user quinn has no quota consumer_byte_rate" in failed.stderr) == (1, True)
 
     ottla("quotas", "remove", "--user", "quinn")
-    assert listed(ottla, "--user", "quinn") == [of_both]
+    lists(ottla, [of_both], "--user", "quinn")
     ottla("quotas", "remove", "--user", "quinn", "--client-id", "<default>")
     ottla("quotas", "remove", "--ip", "10.9.8.7")
+    lists(ottla, [], "--ip", "10.9.8.7")
     assert ottla.run("quotas", "remove", "--ip", "10.9.8.7").exit_code == 1
-    assert listed(ottla, "--user", "quinn") == []
+    lists(ottla, [], "--user", "quinn")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +75,7 @@ def test_admin(broker: BrokerProcess) -> None:
         assert admin.describe_client_quotas({"client-id": "quorra"}) == []
         admin.alter_client_quotas({"client-id": "quorra"}, {"request_percentage": 3})
         expected = ClientQuota({"client-id": "quorra"}, {"request_percentage": 3})
-        assert expected in admin.describe_client_quotas(types=["client-id"])
+        wait_for(lambda: expected in admin.describe_client_quotas(types=["client-id"]), f"{expected}")
         assert expected not in admin.describe_client_quotas(types=["user"])
         admin.alter_client_quotas({"client-id": "quorra"}, {"request_percentage": None})
         with pytest.raises(BrokerError):
