@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -27,6 +28,8 @@ _WORDS = (
 @dataclass(frozen=True, slots=True)
 class Job:
     """One load: ``kind`` is produce, consume, latency, transactions or flushes (of ``together`` records each).
+
+    With ``own`` before them, transactions and flushes are those of ``ottla_client``.
 
     ``keys``: what is produced has random keys of 16 B, of so many.
     ``options`` are further ones of the client, by librdkafka's names.
@@ -224,6 +227,33 @@ def _groups(job: Job) -> Done:
     return Done(time.perf_counter() - began, groups * job.together, taken)
 
 
+def _own_groups(job: Job) -> Done:
+    """The same with ``ottla_client``."""
+    from ottla_client.sync import Producer
+
+    in_transactions = job.kind == "own transactions"
+    values = payloads(job.size, job.together)
+    taken: list[float] = []
+    groups = job.records // job.together
+    warm_up = max(groups // 10, 10)
+    began = 0.0
+    options: dict[str, Any] = {"transactional_id": job.topic} if in_transactions else {}
+    with Producer(job.address, acks=job.acks, linger_ms=5, **options) as producer:
+        for index in range(warm_up + groups):
+            if index == warm_up:
+                began = time.perf_counter()
+            with producer.transaction() if in_transactions else nullcontext():
+                for number, value in enumerate(values):
+                    producer.send(job.topic, value, partition=number % job.partitions)
+                ended = time.perf_counter()
+                if not in_transactions:
+                    producer.flush()
+            if index >= warm_up:
+                taken.append((time.perf_counter() - ended) * 1000)
+        seconds = time.perf_counter() - began
+    return Done(seconds, groups * job.together, taken)
+
+
 def main() -> None:
     job = Job(**json.loads(sys.argv[1]))
     kinds = {
@@ -232,6 +262,8 @@ def main() -> None:
         "latency": _latency,
         "transactions": _groups,
         "flushes": _groups,
+        "own transactions": _own_groups,
+        "own flushes": _own_groups,
     }
     done = kinds[job.kind](job)
     print(json.dumps(asdict(done)))

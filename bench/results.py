@@ -175,6 +175,9 @@ def _spark(text: str, name: str, peer: str, limit: float, at_least: bool = True)
     return PeerBar(f"Spark, {text} its Kafka connector", "spark", name, (peer,), limit, at_least)
 
 
+_KEYED = "32 consumers, 4 partitions, ordered by key: "
+_SCRAPE = "10,000 partitions, 1,000 groups: "
+
 BARS: list[Bar | PeerBar] = [
     Bar("start to first acknowledged produce: under 0.5 s", "start", "existing folder", 0.5, own=True),
     Bar("resident memory, idle: under 80 MB", "memory", "idle", 80.0, own=True),
@@ -200,6 +203,14 @@ BARS: list[Bar | PeerBar] = [
         0.9,
         at_least=True,
     ),
+    PeerBar(
+        "the same by ottla_client",
+        "transactions",
+        "ottla_client, in transactions, 1000 together: rate",
+        ("ottla_client, idempotent, 1000 together: rate",),
+        0.9,
+        at_least=True,
+    ),
     Bar("1,000 consumers in a group stable: no later than Kafka", "group", "1,000 stable, no delay", 1.0),
     Bar("the same with the default delay of 3 s", "group", "1,000 stable, default delay", 1.0),
     Bar("5,000 consumers in one group stable: half of Kafka", "members", "5,000 in one group: stable", 0.5),
@@ -209,6 +220,23 @@ BARS: list[Bar | PeerBar] = [
     Bar("5,000 commits a second, p99: under 100 ms", "members", "5,000 commits p99", 100.0, own=True),
     Bar("5,000 consumers of the 2012 coordinator started: 10 s", "push", "5,000: all fetchers started", 10.0, own=True),
     Bar("the same: memory under 250 MB", "push", "memory", 250.0, own=True),
+    Bar("32 consumers ordered by key: 0.9 of 200 each", "share", _KEYED + "of 32 x 200/s", 0.9, True, True),
+    Bar("the same: no inversion", "share", _KEYED + "inversions", 0.0, own=True),
+    Bar("TLS, 100 B: produce CPU at most Kafka's", "secure", "100 B over TLS produce CPU", 1.0),
+    Bar("the same, consume", "secure", "100 B over TLS consume CPU", 1.0),
+    Bar("TLS, 1 KiB: produce CPU at most Kafka's", "secure", "1024 B over TLS produce CPU", 1.0),
+    Bar("the same, consume", "secure", "1024 B over TLS consume CPU", 1.0),
+    Bar("end to end over TLS, p50: at most Kafka's", "secure", "end to end over TLS p50", 1.0),
+    Bar("the same, p99", "secure", "end to end over TLS p99", 1.0),
+    Bar("10,000 rules: under 2 % of the CPU", "acls", "share of 10000 rules in the CPU", 2.0, own=True),
+    Bar("1,000 SCRAM logins at once: no later than Kafka", "logins", "1000 logins at once", 1.0),
+    Bar("a bystander's p99 meanwhile: under 50 ms", "logins", "bystander p99, while clients log in", 50.0, own=True),
+    *(
+        Bar(f"a flood ({what}): others' p99 at most 3 x quiet", "flood", f"p99 beside quiet: {what}", 3.0, own=True)
+        for what in ("produce", "metadata", "joins", "connections", "handshakes")
+    ),
+    PeerBar("metrics on: at most 1 % more CPU", "metrics", "produce CPU, on", ("produce CPU, off",), 1.01),
+    Bar("/metrics, 10,000 partitions, 1,000 groups: 200 ms", "metrics", _SCRAPE + "a scrape", 200.0, own=True),
     Bar("10,000 partitions: starts in under 5 s", "partitions", "10,000: restart", 5.0, own=True),
     Bar("10,000 partitions: idle CPU under 2 %", "partitions", "10,000: idle CPU", 2.0, own=True),
     Bar("10 M records over 1 M keys cleaned: no later than Kafka", "cleaning", "10 M records until clean", 1.0),

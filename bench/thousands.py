@@ -11,6 +11,7 @@ The process writes one line of JSON.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import struct
 import subprocess
@@ -44,6 +45,9 @@ from ottla_protocol.push import (
 HEARTBEAT_SECONDS = 3.0
 COMMIT_SECONDS = 1.0
 _LIMIT = 240.0
+_UNANSWERED = 40
+"""So many connections at a time have no answer yet: below Kafka's ``socket.listen.backlog.size``, 50. What comes when
+that is full, the kernel drops, and resets the connection minutes later."""
 _RETRY = {wire.COORDINATOR_LOAD_IN_PROGRESS, wire.COORDINATOR_NOT_AVAILABLE, wire.NOT_COORDINATOR}
 
 
@@ -124,6 +128,7 @@ class _Crowd:
         self.loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[None] = self.loop.create_future()
         self.began = time.perf_counter()
+        self.room = asyncio.Semaphore(_UNANSWERED)
         self.measures = False
         self.commits = False
         self._stable = asyncio.Event()
@@ -177,6 +182,8 @@ class _Member(asyncio.Protocol):
     def __init__(self, crowd: _Crowd, number: int) -> None:
         job = crowd.job
         self._crowd = crowd
+        self._is_new = True
+        self._apart = False
         self._group = number % job.groups
         self._name = f"{job.prefix}-{self._group}"
         self._size = len(range(self._group, job.size, job.groups))
@@ -219,6 +226,9 @@ class _Member(asyncio.Protocol):
         self._send(wire.FIND_COORDINATOR, wire.find_coordinator(self._name))
 
     def found(self, answer: wire.Reader, _: float) -> None:
+        if self._is_new:
+            self._is_new = False
+            self._crowd.room.release()
         error = wire.throttled_error(answer)
         if error in _RETRY:
             self._later("_find_again")
@@ -276,7 +286,12 @@ class _Member(asyncio.Protocol):
             self._crowd.fail(f"Heartbeat answered error {error}")
         if self._crowd.measures:
             self._crowd.done.heartbeats_ms.append(taken)
-        self._crowd.loop.call_later(HEARTBEAT_SECONDS, self._beat, self._generation)
+        apart = 0.0
+        if self._crowd.commits and not self._apart:
+            # Members of a new generation beat together; with time their heartbeats drift apart.
+            self._apart = True
+            apart = self._share * HEARTBEAT_SECONDS
+        self._crowd.loop.call_later(HEARTBEAT_SECONDS + apart, self._beat, self._generation)
 
     def commit_regularly(self) -> None:
         self._crowd.loop.call_later(self._share * COMMIT_SECONDS, self._commit)
@@ -346,6 +361,7 @@ class _Pushed(asyncio.Protocol):
             if answer.error_code:
                 self._crowd.fail(f"a registration was refused: {answer.error_message}")
             self._registered = True
+            self._crowd.room.release()
             self._crowd.has_connected()
 
     def _pushed(self, frame: bytes) -> None:
@@ -382,10 +398,24 @@ class _Pushed(asyncio.Protocol):
 
 
 async def _connect(crowd: _Crowd, make: type[_Member] | type[_Pushed]) -> list[_Member | _Pushed]:
-    """Begin all connections at once."""
+    """Connect all, as fast as the broker answers them."""
     made: list[_Member | _Pushed] = [make(crowd, number) for number in range(crowd.job.size)]
-    opening = [crowd.loop.create_connection(partial(_itself, each), HOST, crowd.job.port) for each in made]
-    await asyncio.gather(*opening)
+
+    async def connect() -> None:
+        opening = []
+        for each in made:
+            await crowd.room.acquire()
+            opened = crowd.loop.create_connection(partial(_itself, each), HOST, crowd.job.port)
+            opening.append(asyncio.ensure_future(opened))
+        await asyncio.gather(*opening)
+
+    connecting = asyncio.ensure_future(connect())
+    waited: list[asyncio.Future[Any]] = [connecting, crowd.failed]
+    await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    if crowd.failed.done():
+        connecting.cancel()
+        crowd.failed.result()
+    await connecting
     return made
 
 
@@ -449,6 +479,7 @@ def main() -> None:
     import uvloop
 
     job = Job(**json.loads(sys.argv[1]))
+    gc.disable()  # So that its pauses aren't in the times.
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         done = runner.run(_members(job) if job.kind == "members" else _push(job))
     print(json.dumps(asdict(done)))

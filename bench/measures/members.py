@@ -1,9 +1,9 @@
 """Five thousand classic consumers: in one group and in fifty, until stable; heartbeats; a commit each second.
 
-The consumers are :mod:`bench.thousands`'s, in a process of their own, each with its own connection; all connect at
-once. A group is stable when every member has an assignment of the same generation. Each case has new brokers, with
-Kafka's default of ``group.initial.rebalance.delay.ms``, 3 s. Afterwards all send heartbeats every 3 s, about 1,700 a
-second, and then also commit an offset each second.
+The consumers are :mod:`bench.thousands`'s, in a process of their own, each with its own connection; all connect as
+fast as the broker accepts them. A group is stable when every member has an assignment of the same generation. Each
+case has new brokers, with Kafka's default of ``group.initial.rebalance.delay.ms``, 3 s. Afterwards all send heartbeats
+every 3 s, about 1,700 a second, and then also commit an offset each second.
 """
 
 from __future__ import annotations

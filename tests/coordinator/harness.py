@@ -31,7 +31,10 @@ _seeds = count()
 
 
 class FakePartition:
-    """A leader's partition, in memory. ``hold`` keeps writes uncommitted, ``refuse`` makes appends fail."""
+    """A leader's partition, in memory.
+
+    ``hold`` keeps writes uncommitted, ``refuse`` makes appends fail, ``most_bytes`` those of larger batches.
+    """
 
     is_led_here = True
 
@@ -44,6 +47,7 @@ class FakePartition:
         self.end_offset = 0
         self.hold = False
         self.refuse: ErrorCode | None = None
+        self.most_bytes = 1 << 20
         self.unreadable = False
         self.guard: VerificationGuard | None = None
         self.guards: list[VerificationGuard | None] = []
@@ -65,6 +69,8 @@ class FakePartition:
         self.guards.append(guard)
         if self.refuse is not None:
             raise KafkaError(self.refuse)
+        if len(records) > self.most_bytes:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         header = read_header(records)
         assign_offset(records, 0, self.end_offset, 0)
         self.batches.append(bytes(records))
@@ -259,6 +265,9 @@ class World:
             [(topic, partition, Committed(offset, leader_epoch, metadata, now, expire_ms))],
             lambda codes: answer.extend(map(ErrorCode, codes)),
         )
+        if not answer:
+            # At the end of the event loop's turn all but the turn's first change are appended.
+            self.clock.settle()
         return answer or None
 
     def commit_transactional(

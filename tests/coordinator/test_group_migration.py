@@ -131,6 +131,7 @@ def commit(world: ConsumerWorld) -> None:
     world.coordinator.commit(
         "g", member_id, None, generation, [("t", 0, Committed(7, -1, "", 0))], answers.extend
     )
+    world.clock.settle()
     assert answers == [0]
 
 

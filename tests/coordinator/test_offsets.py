@@ -9,6 +9,7 @@ from tests.support.clock import WALL_START_MS
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_protocol.errors import ErrorCode as Code
+from ottla_protocol.records.batch import iter_headers
 
 SUBSCRIBED_TO_T = (("range", b"\x00\x03\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff"),)
 HOUR = 3600.0
@@ -59,6 +60,53 @@ def test_a_commit_takes_effect_and_is_answered_once_the_log_has_it(world: World)
     world.partition.release()
     assert world.last_commit == [Code.NONE]
     assert world.offset(require_stable=True) == 2
+
+
+def _commit(world: World, answers: list[int], offset: int, metadata: str = "") -> None:
+    committed = Committed(offset, -1, metadata, world.clock.now_ms())
+    world.coordinator.commit("g", "", None, -1, [("t", 0, committed)], answers.extend)
+
+
+def test_commits_of_one_turn_share_a_batch_behind_the_first(world: World) -> None:
+    answers: list[int] = []
+    for offset in range(5):
+        _commit(world, answers, offset)
+    assert answers == [0]
+    world.clock.settle()
+    assert answers == [0] * 5
+    assert world.offset() == 4
+    assert [len(list(iter_headers(batch))) for batch in world.partition.batches] == [1, 1]
+    assert [record.offset for record in world.partition.records()] == [0, 1, 2, 3, 4]
+    assert world.restart().offset() == 4
+
+
+def test_what_removes_offsets_comes_behind_commits_of_the_same_turn(world: World) -> None:
+    answers: list[int] = []
+    for offset in range(3):
+        _commit(world, answers, offset)
+    removed: list[object] = []
+    world.coordinator.delete_offsets("g", [("t", 0)], lambda *found: removed.append(found))
+    world.clock.settle()
+    assert (answers, len(removed), world.offset()) == ([0] * 3, 1, -1)
+    assert world.restart().offset() == -1
+
+
+def test_a_batch_that_is_too_large_refuses_no_one_else(world: World) -> None:
+    answers: list[int] = []
+    world.partition.most_bytes = 300
+    for offset, metadata in enumerate(("", "", "x" * 500, "")):
+        _commit(world, answers, offset, metadata)
+    world.clock.settle()
+    assert answers == [0, 0, Code.INVALID_COMMIT_OFFSET_SIZE, 0]
+    assert world.offset() == 3
+
+
+def test_commits_that_are_not_appended_when_another_broker_leads_are_refused(world: World) -> None:
+    answers: list[int] = []
+    for offset in range(3):
+        _commit(world, answers, offset)
+    world.coordinator.on_stop("__consumer_offsets", 0)
+    assert answers == [0, Code.NOT_COORDINATOR, Code.NOT_COORDINATOR]
 
 
 def test_the_last_of_several_commits_wins_whatever_the_order_of_acknowledgements(world: World) -> None:

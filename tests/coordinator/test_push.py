@@ -106,6 +106,20 @@ async def test_new_topics_and_partitions_find_readers() -> None:
 
 
 @run
+async def test_a_topic_that_comes_while_the_store_fails_finds_a_reader_later() -> None:
+    async with World() as world:
+        await world.topic("t", 1)
+        a = await world.consumer("a", "*1*.*")
+        await world.pass_time(1)
+        world.store.failing = True
+        await world.topic("u", 1)
+        await world.pass_time(1)
+        world.store.failing = False
+        await world.pass_time(5)
+        assert a.reading == {("t", 0), ("u", 0)}
+
+
+@run
 async def test_a_topic_that_goes_leaves_no_owner() -> None:
     async with World() as world:
         await world.topic("t", 2)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator import codes
@@ -113,7 +113,14 @@ class ShardPartition(Protocol):
 
 
 Written = Callable[[int, int], None]
-"""``written(error_code, end_offset)``: the batch is committed, or the log's error code for it."""
+"""``written(error_code, end_offset)``: the records are committed, or the log's error code for them."""
+
+Rows = Sequence[tuple[bytes, bytes | None]]
+"""Keys and values of records."""
+
+_BATCH_BYTES: Final = 16 * 1024
+"""The most keys and values that several changes share a batch with (Kafka's ``batch.size``)."""
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
 class Shard:
@@ -140,10 +147,14 @@ class Shard:
         self._timeout_ms = timeout_ms
         self.started_at = clock.monotonic()
         self._loading: TimeSlicedTask | None = TimeSlicedTask(clock, self._load(), self._loaded)
+        # Changes that are appended together at the end of this turn of the event loop, and their bytes.
+        self._collects = False
+        self._queue: list[tuple[Rows, Written]] = []
+        self._queued_bytes = 0
 
     def write(
         self,
-        records: Sequence[tuple[bytes, bytes | None]],
+        records: Rows,
         producer: tuple[int, int] | None = None,
         guard: VerificationGuard | None = None,
     ) -> int:
@@ -155,6 +166,12 @@ class Shard:
 
         Raises KafkaError: the log's, or NOT_LEADER_OR_FOLLOWER; then nothing has been appended.
         """
+        self._append_queue()
+        return self._write(records, producer, guard)
+
+    def _write(
+        self, records: Rows, producer: tuple[int, int] | None = None, guard: VerificationGuard | None = None
+    ) -> int:
         if self.state is not ShardState.ACTIVE:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         now_ms = self._clock.now_ms()
@@ -216,14 +233,53 @@ class Shard:
             if waiter is None:
                 settled(codes.NONE)
 
-    def append(self, records: Sequence[tuple[bytes, bytes | None]], written: Written) -> None:
-        """Append one batch; ``written`` is called once, when it is committed or has failed."""
+    def append(self, records: Rows, written: Written) -> None:
+        """Append a change; ``written`` is called once, when it is committed or has failed.
+
+        The first change in a turn of the event loop is appended at once. Those that follow share a batch at the end
+        of the turn, since a batch costs more than a record: thousands of consumers commit at a time. Changes are in
+        the log in the order of these calls and of :meth:`write`'s.
+        """
+        if not self._collects:
+            self._collects = True
+            self._clock.call_later(0, self._end_turn)
+            self._append_together([(records, written)])
+            return
+        size = sum(len(key) + len(value or b"") for key, value in records)
+        if self._queued_bytes + size > _BATCH_BYTES:
+            self._append_queue()
+        self._queue.append((records, written))
+        self._queued_bytes += size
+
+    def _end_turn(self) -> None:
+        self._collects = False
+        self._append_queue()
+
+    def _append_queue(self) -> None:
+        queue, self._queue = self._queue, []
+        self._queued_bytes = 0
+        if queue:
+            self._append_together(queue)
+
+    def _append_together(self, queue: Sequence[tuple[Rows, Written]]) -> None:
         try:
-            end_offset = self.write(records)
+            end_offset = self._write([row for records, _ in queue for row in records])
         except KafkaError as error:
-            written(int(error.code), -1)
-        else:
-            self.when_committed(end_offset, written)
+            if len(queue) > 1 and error.code in _TOO_LARGE:
+                for each in queue:
+                    self._append_together([each])
+                return
+            for _, written in queue:
+                written(int(error.code), -1)
+            return
+
+        def committed(error: int, _: int) -> None:
+            end = end_offset - sum(len(records) for records, _ in queue)
+            for records, written in queue:
+                end += len(records)
+                written(error, end)
+
+        self.when_committed(end_offset, committed)
 
     def close(self) -> None:
         """Unload the state machine, which answers its waiting requests."""
@@ -233,6 +289,7 @@ class Shard:
             self._loading.cancel()
             self._loading = None
         self._become(ShardState.CLOSED)
+        self._append_queue()
         self.machine.unload()
 
     def _become(self, state: ShardState) -> None:

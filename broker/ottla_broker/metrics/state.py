@@ -18,6 +18,7 @@ from ottla_broker.log import names
 from ottla_broker.metrics.exposition import Exposition, labels
 from ottla_broker.replica.partition import Role
 from ottla_broker.store.api import SessionState
+from ottla_broker.tasks import unhurried
 
 if TYPE_CHECKING:
     from ottla_broker.controller.cluster.context import Context
@@ -64,7 +65,7 @@ class StateCollector:
         logs = self._sources.logs
         known = self._closed_sizes
         wanted = []
-        for each in self._sources.replicas.partitions():
+        async for each in unhurried(list(self._sources.replicas.partitions()), 1_000):
             key = (each.topic, each.partition)
             if each.is_open:
                 known.pop(key, None)

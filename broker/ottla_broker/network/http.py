@@ -18,6 +18,7 @@ from urllib.parse import parse_qs
 
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
+from ottla_broker.tasks import unhurried
 
 HEAD_BYTES: Final = 8192
 HEAD_SECONDS: Final = 10.0
@@ -25,6 +26,8 @@ PAGE_SECONDS: Final = 30.0
 SEND_SECONDS: Final = 30.0
 MOST_CONNECTIONS: Final = 32
 _END: Final = b"\r\n\r\n"
+_PARTS_A_TURN: Final = 5
+"""Parts that are sent in a turn of the event loop; one of /metrics has up to 40 KB."""
 
 _log = get_logger()
 
@@ -112,7 +115,7 @@ class HttpServer:
         async with self._clock.timeout(SEND_SECONDS):
             writer.write(_head(page))
             if not head_only:
-                for part in page.body:
+                async for part in unhurried(page.body, _PARTS_A_TURN):
                     writer.write(part)
                     await writer.drain()
             writer.write_eof()

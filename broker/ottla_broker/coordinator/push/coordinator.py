@@ -112,7 +112,7 @@ class PushCoordinator:
             self._failed,
             self._remove_group,
         )
-        self._topics = TopicListeners(store, self._nodes, self._topics_changed)
+        self._topics = TopicListeners(store, clock, self._nodes, self._topics_changed)
         self._schedule: list[tuple[float, int, ConsumerRegistry]] = []
         self._serial = 0
         self._timer: TimerHandle | None = None
@@ -139,7 +139,7 @@ class PushCoordinator:
         self._running = False
         await self.rebalancer.close()
         await self._tasks.close()
-        self._topics.close()
+        await self._topics.close()
         for purgatory in (self._pings, self._stops, self._starts):
             purgatory.close()
         if self._timer is not None:

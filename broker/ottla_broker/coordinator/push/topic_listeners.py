@@ -11,15 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla_broker.coordinator.push.nodes import GroupNodes
-from ottla_broker.events import get_logger
-from ottla_broker.store.api import EventKind, StoreError, StoreEvent, Watch
+from ottla_broker.store.api import EventKind, StoreEvent, Watch
 from ottla_broker.store.keys import TopicNode
+from ottla_broker.store.rereading import Rereading
 from ottla_broker.tasks import Tasks
 
 if TYPE_CHECKING:
+    from ottla_broker.clock import Clock
     from ottla_broker.store.api import Store
-
-_log = get_logger()
 
 
 class TopicListeners:
@@ -30,7 +29,7 @@ class TopicListeners:
     """
 
     def __init__(
-        self, store: Store, nodes: GroupNodes, changed: Callable[[Mapping[str, bool]], None]
+        self, store: Store, clock: Clock, nodes: GroupNodes, changed: Callable[[Mapping[str, bool]], None]
     ) -> None:
         """``changed`` takes topics, and whether they are new."""
         self._store = store
@@ -42,15 +41,16 @@ class TopicListeners:
         self._watches: dict[str, Watch] = {}
         self._known: frozenset[str] | None = None
         self._top: Watch | None = None
-        self._looking = False
-        self._again = False
+        self._rereading = Rereading(clock, self._find_new, "topics can't be listed now")
         self._tasks = Tasks()
 
     def start(self) -> None:
         self._top = self._store.watch(TopicNode.PARENT, self._topics_changed)
-        self._look()
+        self._rereading.wake()
+        self._tasks.start(self._rereading.run())
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        await self._tasks.close()
         if self._top is not None:
             self._top.cancel()
             self._top = None
@@ -91,25 +91,11 @@ class TopicListeners:
 
     def _topics_changed(self, event: StoreEvent) -> None:
         if event.kind is EventKind.CHILDREN:
-            self._look()
-
-    def _look(self) -> None:
-        self._again = True
-        if not self._looking:
-            self._looking = True
-            self._tasks.start(self._find_new())
+            self._rereading.wake()
 
     async def _find_new(self) -> None:
-        try:
-            while self._again:
-                self._again = False
-                topics = frozenset(await self._nodes.topics())
-                new = topics - self._known if self._known is not None else frozenset()
-                self._known = topics
-                if new and self.wildcard_groups and self._top is not None:
-                    self._changed(dict.fromkeys(new, True))
-        except StoreError as error:
-            # The watch fires again in the next session.
-            _log.warning("topics can't be listed now", reason=str(error))
-        finally:
-            self._looking = False
+        topics = frozenset(await self._nodes.topics())
+        new = topics - self._known if self._known is not None else frozenset()
+        self._known = topics
+        if new and self.wildcard_groups:
+            self._changed(dict.fromkeys(new, True))
