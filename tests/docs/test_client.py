@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from ast import literal_eval
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.client.admin.waiting import eventually
 from tests.docs.pages import ROOT, marked, text
 
-from ottla_client import Admin, BatchDeliveryError, Consumer, PartialError, Producer, errors
+from ottla_client import Admin, BatchDeliveryError, Consumer, NewTopic, PartialError, Producer, errors
 
 if TYPE_CHECKING:
     from tests.support.processes import BrokerProcess
@@ -26,6 +27,29 @@ def run(program: str, bootstrap_servers: str) -> None:
     exec(compile(source, "<docs/client.md>", "exec"), {"__name__": "__main__"})
 
 
+@pytest.fixture
+def settled(is_kafka: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's brokers learn of topics, and of their end, a moment later; the page's programs don't wait for that."""
+    if not is_kafka:
+        return
+    create, delete = Admin.create_topics, Admin.delete_topics
+
+    async def create_topics(self: Admin, topics: Sequence[NewTopic], **options: Any) -> Any:
+        names = {topic.name for topic in topics}
+        try:
+            return await create(self, topics, **options)
+        finally:
+            await eventually(self.list_topics, lambda known: names <= known.keys())
+
+    async def delete_topics(self: Admin, topics: Sequence[str], **options: Any) -> None:
+        await delete(self, topics, **options)
+        await eventually(self.list_topics, lambda known: not set(topics) & known.keys())
+
+    monkeypatch.setattr(Admin, "create_topics", create_topics)
+    monkeypatch.setattr(Admin, "delete_topics", delete_topics)
+
+
+@pytest.mark.usefixtures("settled")
 def test_the_programs_in_the_pages_order(
     own_broker: Callable[..., BrokerProcess], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,15 +36,25 @@ async def test_configs_of_a_topic(admin: Admin, new_topic: Callable[..., str]) -
 async def test_configs_are_changed_one_by_one(admin: Admin, new_topic: Callable[..., str]) -> None:
     topic = ConfigResource.topic(new_topic(retention_ms=5000))
 
-    async def alter(name: str, value: str | None, operation: AlterOperation, **options: bool) -> str | None:
+    async def alter(name: str, value: str | None, operation: AlterOperation, **options: bool) -> None:
         await admin.alter_configs({topic: [AlterConfig(name, value, operation)]}, **options)
-        return (await admin.describe_configs([topic]))[topic][name].value
 
-    assert await alter("segment.ms", "70000", AlterOperation.SET, validate_only=True) != "70000"
-    assert await alter("segment.ms", "70000", AlterOperation.SET) == "70000"
-    assert await alter("cleanup.policy", "compact", AlterOperation.APPEND) == "delete,compact"
-    assert await alter("cleanup.policy", "delete", AlterOperation.SUBTRACT) == "compact"
-    assert await alter("segment.ms", None, AlterOperation.DELETE) == "604800000"
+    async def changed(name: str, wanted: str) -> None:
+        async def now() -> str | None:
+            return (await admin.describe_configs([topic]))[topic][name].value
+
+        await eventually(now, lambda value: value == wanted)
+
+    await alter("segment.ms", "70000", AlterOperation.SET, validate_only=True)
+    await changed("segment.ms", "604800000")
+    await alter("segment.ms", "70000", AlterOperation.SET)
+    await changed("segment.ms", "70000")
+    await alter("cleanup.policy", "compact", AlterOperation.APPEND)
+    await changed("cleanup.policy", "delete,compact")
+    await alter("cleanup.policy", "delete", AlterOperation.SUBTRACT)
+    await changed("cleanup.policy", "compact")
+    await alter("segment.ms", None, AlterOperation.DELETE)
+    await changed("segment.ms", "604800000")
     assert (await admin.describe_configs([topic]))[topic]["retention.ms"].value == "5000"
 
 

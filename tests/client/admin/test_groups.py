@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import confluent_kafka as ck
 import pytest
 from tests.client.admin.records import put
+from tests.client.admin.waiting import eventually
 from tests.clients.members import ConfluentMember, shared_out
 from tests.support.processes import BrokerProcess
 from tests.support.waiting import wait_for
@@ -144,6 +145,7 @@ async def test_lag_where_the_topic_is_gone(admin: Admin, new_topic: Topic, new_n
     name, topic = new_name("group"), new_topic()
     await admin.alter_group_offsets(name, {TopicPartition(topic, 0): 1})
     await admin.delete_topics([topic])
+    await eventually(admin.list_topics, lambda topics: topic not in topics)
     for lag in (await admin.group_lag(name)).values():
         assert (lag.end, lag.records, lag.seconds) == (None, None, None)
 

@@ -14,6 +14,6 @@ async def eventually(look: Callable[[], Awaitable[T]], wanted: Callable[[T], obj
     """The result of ``look`` once it is as ``wanted``; fails with the last result after a while."""
     deadline = monotonic() + 60
     while not wanted(found := await look()):
-        assert monotonic() < deadline, f"after 10 s it is still {found!r}"
+        assert monotonic() < deadline, f"after a minute it is still {found!r}"
         await asyncio.sleep(0.02)
     return found

@@ -9,6 +9,7 @@ import pytest
 from tests.client.commands.ottla_command import Ottla
 from tests.support.processes import BrokerProcess
 from tests.support.transactions import hang
+from tests.support.waiting import wait_for
 
 from ottla_client.sync import Producer
 
@@ -89,6 +90,8 @@ def test_find_hanging_and_abort(own_broker: Callable[..., BrokerProcess]) -> Non
     broker = own_broker(settings={"transaction.partition.verification.enable": False})
     ottla = Ottla(broker.bootstrap)
     ottla("topics", "create", "topic")
+    # Kafka's brokers learn of it a moment later.
+    wait_for(lambda: ottla.json("topics", "list", "topic"), "the topic")
     assert "no transaction hangs" in ottla.run("transactions", "find-hanging").stderr
     producer_id = asyncio.run(hang(broker, "topic", "left"))
     assert ottla.json("transactions", "find-hanging") == []

@@ -15,6 +15,7 @@ from tests.support.wire import Wire
 from ottla_client import Consumer, TopicPartition
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla_protocol.records.record import encode_batch
 
@@ -77,9 +78,12 @@ def put(
 
 
 def delete_topic(broker: BrokerProcess, name: str) -> None:
+    """Delete a topic, and wait until the broker doesn't know it: Kafka's learn of it a moment later."""
     with Wire(broker.port) as wire:
         answer = wire.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 3)
-    assert answer.responses[0].error_code == 0
+        assert answer.responses[0].error_code == 0
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+        wait_for(lambda: wire.call(asked, 4).topics[0].error_code, f"{name} to be gone")
 
 
 def numbered(count: int, first: int = 0) -> list[bytes]:

@@ -301,6 +301,8 @@ def test_admin(broker: Any, new_name: Callable[..., str]) -> None:
     name = new_name("admin")
     with sync.Admin(broker.bootstrap) as admin:
         admin.create_topics([NewTopic(name, partitions=3)])
+        # Kafka's brokers learn of a topic, and of its end, a moment later.
+        wait_for(lambda: name in admin.list_topics(), "the topic")
         assert len(admin.describe_topics([name])[name].partitions) == 3
         admin.delete_topics([name])
 
