@@ -27,8 +27,8 @@ run: $(VENV)/.broker  ## run a broker on 127.0.0.1:9092 in the foreground (DATA=
 # Python keeps the tests' compiled modules, also where it is told not to: each process would compile them for half a minute.
 test interop faults: export PYTHONDONTWRITEBYTECODE =
 
-test: $(VENV)/.dev  ## run the tests in four processes (ARGS=… replaces pytest's arguments, -n 4)
-	@$(PYTEST) $(or $(ARGS),-n 4)
+test: $(VENV)/.dev  ## run the tests in five processes (ARGS=… replaces pytest's arguments, -n 5)
+	@$(PYTEST) $(or $(ARGS),-n 5)
 
 demo: $(VENV)/.dev  ## send a year of flights through a broker that is killed on the way (ARGS=--quick)
 	@$(BIN)/python -m bench.demo $(ARGS)
@@ -98,6 +98,7 @@ clean:  ## remove the environment, caches and downloads, but no data
 # The environment. The install is editable, so only a change of pyproject.toml, or of what a compiler makes, needs
 # another one. The sources are compiled as pip compiles other packages: otherwise the first start would take three
 # times as long, and every start where PYTHONDONTWRITEBYTECODE is set.
+# The pipeline's loops are compiled by numba, which keeps them: otherwise several processes would begin with that.
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: Ottla needs Python 3.11 or later on the PATH; or name one: make PYTHON=/path/to/python …" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is not Python 3.11 or later" >&2; exit 1; }
@@ -117,6 +118,7 @@ $(VENV)/.dev: $(BUILT_FROM) | $(BIN)/python
 	@echo "installing the development dependencies into $(VENV)"
 	@$(PIP) -e '.[dev]'
 	@$(BIN)/python -m compileall -q broker protocol client pipeline harness
+	@$(BIN)/python -c 'import ottla_pipeline.reading.kernels, ottla_pipeline.landing.parsing.kernels' 2>/dev/null || true
 	@touch $(VENV)/.broker $@
 
 $(VENV)/.docs: $(VENV)/.dev

@@ -11,7 +11,7 @@ import gc
 import itertools
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,13 +33,15 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _HANDLERS = {number: signal.getsignal(number) for number in _STOP_SIGNALS}
 
 
-@pytest.fixture(autouse=True)
-def handlers_of_signals() -> Iterator[None]:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
     """A command that ran in this process must not answer later tests' Ctrl-C, which would wait for it."""
-    yield
-    for number, handler in _HANDLERS.items():
-        if signal.getsignal(number) is not handler:
-            signal.signal(number, handler)
+    try:
+        return (yield)
+    finally:
+        for number, handler in _HANDLERS.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
 
 
 # Waits that make tests slow, made short; nothing else differs from the defaults.
@@ -60,24 +62,52 @@ pytest_plugins = ["pytester"]
 # A test that has none of these has nothing to hold against Kafka.
 _BROKERS = {"_shared_broker", "own_broker"}
 
-_SPARK = re.compile(r"\bspark(_cluster)?: ")
-"""A parameter of a test that uses Spark's session, or the cluster."""
-# CONTRIBUTING.md says what the longest prove.
-_LONG = (
+_SPARK = re.compile(r"\bspark: ")
+"""A parameter of a test that uses Spark's session."""
+# In both lists the longest are first. CONTRIBUTING.md says what the longest prove.
+_LONGEST = (
+    "tests/commands/test_make.py",
     "tests/pipeline/faults/",
-    "tests/cluster/test_transactions.py",
-    "tests/cluster/",
-    "tests/commands/",
+    "tests/pipeline/source/test_cluster.py",
+    "tests/cluster/test_cluster.py",
+    "tests/clients/test_transactions.py",
     "tests/faults/",
+    "tests/pipeline/commands/test_ended_jobs.py",
+    "tests/cluster/test_cluster_command.py",
+    "tests/clients/test_groups.py",
+    "tests/cluster/test_transactions.py",
+    "tests/store/test_zookeeper.py",
+    "tests/pipeline/source/test_found.py",
+    "tests/cluster/test_lease_monitor.py",
+    "tests/docs/test_security.py",
     "tests/crash/",
+    "tests/pipeline/demo/",
+    "tests/cluster/test_start.py",
+    "tests/cluster/test_tls.py",
+    "tests/pipeline/",
+)
+_LONG = (
+    "tests/client/group/test_mixed.py",
+    "tests/controller/cluster/test_turmoil.py",
+    "tests/testing/test_embedded.py",
+    "tests/docs/test_session.py",
+    "tests/store/test_zookeeper_access.py",
+    "tests/clients/test_topics.py",
+    "tests/client/producer/test_faults.py",
+    "tests/security/test_sasl_broker.py",
+    "tests/testing/",
     "tests/clients/",
+    "tests/client/group/test_groups.py",
+    "tests/client/commands/",
+    "tests/log_cleaner/test_crash.py",
+    "tests/commands/",
+    "tests/cluster/",
     "tests/server/",
+    "tests/client/consumer/test_groups.py",
     "tests/security/",
     "tests/controller/cluster/",
-    "tests/pipeline/",
-    "tests/client/commands/",
-    "tests/store/",
     "tests/docs/",
+    "tests/store/",
     "tests/interop/test_spark_connector.py",
     "tests/interop/test_mixed_cluster.py",
     "tests/interop/test_cluster_tools.py",
@@ -87,6 +117,7 @@ _LONG = (
     "tests/interop/test_java_tools.py",
     "tests/interop/test_moving_folders.py",
 )
+_RANKED = (*_LONGEST, *_LONG)
 
 _ROOT = Path(__file__).parents[1]
 _SHARE: pytest.StashKey[Share] = pytest.StashKey()
@@ -126,12 +157,20 @@ def pytest_configure(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", None)
     if worker is None:
         return
-    from tests.support.scheduling import Share, report_less
+    from tests.support.scheduling import Length, Share, report_less
 
     report_less(config)
     if config.args == config.getini("testpaths"):
         tests = config.rootpath / "tests"
-        config.stash[_SHARE] = Share(tests, worker, lambda file: _rank_of(file) == len(_LONG))
+
+        def length_of(file: str) -> Length:
+            rank = _rank_of(file)
+            if rank < len(_LONGEST):
+                return Length.LONGEST
+            return Length.LONG if rank < len(_RANKED) else Length.QUICK
+
+        share = config.stash[_SHARE] = Share(tests, worker, length_of)
+        share.give_way()
         folders = (each for each in tests.iterdir() if each.is_dir())
         areas = sorted(str(each) for each in folders if not each.name.startswith(("_", ".")))
         begin = len(areas) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
@@ -155,9 +194,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # The longest first, so that no worker ends long after the others.
         share = config.stash.get(_SHARE, None)
 
-        def place(item: pytest.Item) -> tuple[int, Path]:
-            rank = _rank_of(str(item.path))
-            return (rank if share is None else share.rank(item.path, rank)), item.path
+        def place(item: pytest.Item) -> tuple[int, str]:
+            file = str(item.path)
+            rank = _rank_of(file)
+            return (rank if share is None else share.rank(item.path, rank)), file
 
         items.sort(key=place)
     kafka = config.getoption("--kafka")
@@ -180,12 +220,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _rank_of(file: str) -> int:
     if _uses_spark(file):
         return -1
-    return next((n for n, at in enumerate(_LONG) if file.startswith(f"{_ROOT}/{at}")), len(_LONG))
+    return next((n for n, at in enumerate(_RANKED) if file.startswith(f"{_ROOT}/{at}")), len(_RANKED))
 
 
 @cache
 def _uses_spark(file: str) -> bool:
     return "pipeline" in file and _SPARK.search(Path(file).read_text(encoding="utf-8")) is not None
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As pytest's own, which reads the names of all folders before it makes another: thousands, for each test."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    folder = tmp_path_factory.getbasetemp() / f"{name}-{next(_numbers)}"
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 @pytest.fixture(scope="session")

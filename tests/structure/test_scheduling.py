@@ -5,13 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.scheduling import Scheduling, Share
+from tests.support.scheduling import Length, Scheduling, Share
 
-FILES = {"a": 4, "b": 1, "c": 7, "long_a": 2, "long_b": 5, "d": 1}
+FILES = {"a": 4, "b": 1, "c": 7, "long_a": 2, "long_b": 5, "longest_a": 3, "d": 1}
 
 
-def is_quick(file: str) -> bool:
-    return "long" not in file
+def length_of(file: str) -> Length:
+    if "longest" in file:
+        return Length.LONGEST
+    return Length.LONG if "long" in file else Length.QUICK
+
+
+def lengths(names: list[str]) -> set[Length]:
+    return {length_of(name) for name in names}
 
 
 class Node:
@@ -43,13 +49,13 @@ class Node:
 def shares(folder: Path, count: int) -> list[Share]:
     for name in FILES:
         (folder / f"test_{name}.py").touch()
-    return [Share(folder, {"workerid": f"gw{n}", "workercount": count}, is_quick) for n in range(count)]
+    return [Share(folder, {"workerid": f"gw{n}", "workercount": count}, length_of) for n in range(count)]
 
 
 def collected(share: Share, folder: Path) -> list[str]:
     files = [folder / f"test_{name}.py" for name in FILES]
     mine = [file for file in files if not share.leaves_out(file)]
-    mine.sort(key=lambda file: (share.rank(file, int(is_quick(str(file)))), file))
+    mine.sort(key=lambda file: (share.rank(file, int(length_of(str(file)) is not Length.LONGEST)), file))
     return [f"{file}::{n}" for file in mine for n in range(FILES[file.stem.removeprefix("test_")])]
 
 
@@ -74,12 +80,15 @@ def test_each_test_runs_once(
 
 
 def test_quick_tests_come_first_and_are_collected_once(tmp_path: Path) -> None:
-    quick = [{name for name in collected(share, tmp_path) if is_quick(name)} for share in shares(tmp_path, 4)]
-    assert [bool(names) for names in quick] == [True, True, False, False]
+    found = [collected(share, tmp_path) for share in shares(tmp_path, 5)]
+    quick = [{name for name in names if length_of(name) is Length.QUICK} for names in found]
+    assert [bool(names) for names in quick] == [True, True, False, False, False]
     assert not quick[0] & quick[1]
-    first = collected(shares(tmp_path, 4)[0], tmp_path)
-    assert is_quick(first[0])
-    assert not is_quick(first[-1])
-    assert not any(share.leaves_out(tmp_path) for share in shares(tmp_path, 4))
-    late = Share(tmp_path, {"workerid": "gw4", "workercount": 4}, is_quick)
+    assert lengths(found[0][:1]) == lengths(found[1][:1]) == {Length.QUICK}
+    # The first process without quick tests begins with the longest; no process with quick tests has one of these.
+    assert lengths(found[2][:1]) == {Length.LONGEST}
+    assert lengths(found[0]) == lengths(found[1]) == {Length.QUICK, Length.LONG}
+    assert not any(share.leaves_out(tmp_path) for share in shares(tmp_path, 5))
+    late = Share(tmp_path, {"workerid": "gw5", "workercount": 5}, length_of)
     assert len(collected(late, tmp_path)) == sum(FILES.values())
+    assert [share.takes_quick for share in (*shares(tmp_path, 3), late)] == [False] * 4

@@ -72,7 +72,6 @@ class _Parent:
     """The process that forks brokers. It ends with this one."""
 
     def __init__(self) -> None:
-        self._environment = _early()
         self._lock = threading.Lock()
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
@@ -89,9 +88,9 @@ class _Parent:
         atexit.register(self.close)
 
     @property
-    def fits(self) -> bool:
-        """Whether a process that is started now would import the same."""
-        return self._process.poll() is None and self._environment == _early()
+    def lives(self) -> bool:
+        """Whether it can still fork."""
+        return self._process.poll() is None
 
     def fork(self, arguments: Sequence[str], errors: int) -> ForkedBroker:
         reading, writing = os.pipe()
@@ -126,17 +125,23 @@ _parent_of = 0
 
 
 def start(arguments: Sequence[str], errors: int) -> ForkedBroker | None:
-    """Start ``ottla broker`` with these arguments and this descriptor as standard error; None if it can't be forked."""
+    """Start ``ottla broker`` with these arguments and this descriptor as standard error; None if it can't be forked.
+
+    It can't where a test has changed what Python or the broker's modules read when they are imported.
+    """
     global _parent, _parent_of
-    if not CAN_FORK:
+    if not CAN_FORK or _early() != _AT_FIRST:
         return None
     if _parent is None or _parent_of != os.getpid():
         _parent, _parent_of = _Parent(), os.getpid()
-    return _parent.fork(arguments, errors) if _parent.fits else None
+    return _parent.fork(arguments, errors) if _parent.lives else None
 
 
 def _early() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(_EARLY)}
+
+
+_AT_FIRST = _early()
 
 
 def _serve(control: socket.socket) -> list[str]:

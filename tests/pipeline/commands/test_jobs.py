@@ -1,20 +1,16 @@
-"""``ottla pipeline`` from land to audit on a real broker, and as a process of its own that is ended."""
+"""``ottla pipeline`` from land to audit on a real broker."""
 
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 from click.testing import CliRunner
 from tests.pipeline.audit.landed import produce
-from tests.pipeline.conftest import SUBMIT
-from tests.support.commands import finish, spawn
 from tests.support.processes import BrokerProcess
 
 from ottla_client.sync import Admin
@@ -105,51 +101,3 @@ def test_one_line_for_what_ends_a_job(
     (line,) = done.output.splitlines()
     assert line.startswith(f"Error: {topic}-0")
     assert "offset 1" in line
-
-
-@pytest.mark.parametrize("by", ["Ctrl-C", "Java's end"])
-def test_ended_amid_its_work(
-    broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path, by: str
-) -> None:
-    topic = new_topic(1)
-    produce(broker, topic, 0, GOOD)
-    logs = tmp_path / "tmp"
-    logs.mkdir()
-    args = [
-        "pipeline",
-        "land",
-        topic,
-        "--table",
-        str(tmp_path / "t"),
-        "--trigger",
-        "1s",
-        "--json",
-        "--master",
-        "local[1]",
-    ]
-    process = spawn(broker.bootstrap, *args, env={**SUBMIT, "TMPDIR": str(logs)})
-    try:
-        assert process.stdout is not None
-        first = json.loads(process.stdout.readline())
-        if by == "Ctrl-C":
-            process.send_signal(signal.SIGINT)
-        else:
-            children = psutil.Process(process.pid).children(recursive=True)
-            next(child for child in children if child.name() == "java").kill()
-        done = finish(process)
-    finally:
-        process.kill()
-        process.wait()
-    assert first["rows"] == 100
-    left = [file.name for file in logs.iterdir() if file.name.startswith("ottla-")]
-    if by == "Ctrl-C":
-        assert (done.code, done.err) == (130, "")
-        assert not left, "nothing is left behind"
-    else:
-        assert done.code == 1
-        last = done.err.splitlines()[-1]
-        assert last.startswith(
-            "Error: Spark's Java process has ended: it was killed, or had too little memory"
-        )
-        assert len(left) == 1
-        assert f"{left[0]}/spark.log" in last
