@@ -75,6 +75,8 @@ class Broker(ABC):
     """
 
     name = ""
+    look_every = 0.001
+    """Seconds between two looks whether it accepts connections: short, because starts are measured."""
 
     def __init__(
         self,
@@ -130,14 +132,14 @@ class Broker(ABC):
         self.wait_until_accepting(timeout)
 
     def wait_until_accepting(self, timeout: float = 120.0) -> None:
-        """Poll the port every millisecond. Raises BrokerFailed if the process ends or ``timeout`` seconds pass."""
+        """Poll the port. Raises BrokerFailed if the process ends or ``timeout`` seconds pass."""
         deadline = time.perf_counter() + timeout
         while time.perf_counter() < deadline:
             self.check_alive()
             with suppress(OSError):
                 socket.create_connection((HOST, self.port), 1.0).close()
                 return
-            time.sleep(0.001)
+            time.sleep(self.look_every)
         raise BrokerFailed(
             f"{self.name} did not listen on {self.address} within {timeout:.0f} s\n{self.tail()}"
         )

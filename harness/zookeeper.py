@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,7 +41,8 @@ class ZooKeeper:
     """One server, which keeps its data between starts.
 
     ``config`` is the file for its configuration, ``data`` its folder, ``log`` the file for its output. ``settings``
-    are ZooKeeper's own keys. A session lasts 2 to 20 ticks, unless ``maxSessionTimeout`` sets another limit.
+    are ZooKeeper's own keys, ``jvm`` more options of its JVM. A session lasts 2 to 20 ticks, unless
+    ``maxSessionTimeout`` sets another limit.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class ZooKeeper:
         settings: Mapping[str, object] | None = None,
         java: str | None = None,
         classpath: str | None = None,
+        jvm: Sequence[str] = (),
     ) -> None:
         """Raises Unavailable if Java is missing, or pyspark when no ``classpath`` is given."""
         self.port = port
@@ -63,6 +65,7 @@ class ZooKeeper:
             java or find_java(),
             "-Xmx256m",
             *QUICK,
+            *jvm,
             "-cp",
             classpath or pyspark_classpath(),
             MAIN,
@@ -112,6 +115,13 @@ class ZooKeeper:
             connection.sendall(b"srvr")
             return b"Mode:" in connection.recv(4096)
         return False
+
+    def stop(self, timeout: float = 60.0) -> None:
+        """Send SIGTERM, and wait for the end."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(timeout)
+            self.process = None
 
     def kill(self) -> None:
         """Send SIGKILL; acknowledged writes are on disk."""

@@ -21,10 +21,11 @@ PAGE = ROOT / "docs/retention.md"
 pytestmark = pytest.mark.ottla_only
 
 
-@pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's package, in a folder that brokers of this test import from."""
-    source, target = tmp_path / "source", tmp_path / "site"
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder into which the page's package is installed."""
+    folder = tmp_path_factory.mktemp("package")
+    source, target = folder / "source", folder / "site"
     source.mkdir()
     files = marked(PAGE, "file")
     for name in ("pyproject.toml", "keep_segments.py"):
@@ -40,7 +41,13 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "--no-index",
     ]
     subprocess.run([*command, "--target", str(target), str(source)], check=True)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(target), os.environ.get("PYTHONPATH", ""))))
+    return target
+
+
+@pytest.fixture
+def installed(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers of this test find the page's package."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(package), os.environ.get("PYTHONPATH", ""))))
 
 
 def settings() -> dict[str, object]:

@@ -10,10 +10,11 @@ import subprocess
 import time
 from pathlib import Path
 
+from harness.java import QUICK
 from tests.faults.network import Session
 from tests.support.processes import free_port
 from tests.support.waiting import wait_for
-from tests.support.zookeeper import _classpath, java
+from tests.support.zookeeper import _classpath, class_archive, java
 
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _TICK_MS = 500
@@ -44,8 +45,8 @@ class _Server:
                 [
                     java(),
                     "-Xmx128m",
-                    "-XX:+UseSerialGC",
-                    "-XX:TieredStopAtLevel=1",
+                    *QUICK,
+                    *class_archive(),
                     "-cp",
                     _classpath(),
                     _MAIN,

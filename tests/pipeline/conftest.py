@@ -1,4 +1,4 @@
-"""Spark for the pipeline's tests: one shared session, and a standalone cluster."""
+"""Spark for the pipeline's tests: one shared session, and a cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.java import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from tests.support.spark import StandaloneCluster
+    from tests.support.spark import SparkCluster
 
 # Small and quiet: no web page, no ports but loopback's, little memory, few tasks.
 SETTINGS = {
@@ -27,7 +27,10 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-SUBMIT = {"PYSPARK_SUBMIT_ARGS": f"--driver-java-options '{' '.join(QUICK)}' pyspark-shell"}
+SUBMIT = {
+    "PYSPARK_SUBMIT_ARGS": f"--driver-java-options '{' '.join(QUICK)}' pyspark-shell",
+    "SPARK_LAUNCHER_OPTS": " ".join(QUICK),
+}
 """The environment of a program whose Java is to begin soon."""
 
 
@@ -43,6 +46,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         # Data sources that Spark finds by itself are run by the driver's Python, as Spark knows it.
         patch.setenv("PYSPARK_DRIVER_PYTHON", python)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("SPARK_LAUNCHER_OPTS", " ".join(QUICK))
         builder = SparkSession.builder.master("local[2]").appName("tests")
         for name, value in SETTINGS.items():
             builder = builder.config(name, value)
@@ -83,9 +87,8 @@ def _end(session: SparkSession) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
-    """A master and two workers, each a process of its own, started from the pyspark wheel."""
-    from tests.support.spark import StandaloneCluster
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> SparkCluster:
+    """A cluster with two executors, each a process of its own, from the pyspark wheel."""
+    from tests.support.spark import SparkCluster
 
-    with StandaloneCluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        yield cluster
+    return SparkCluster(tmp_path_factory.mktemp("cluster"))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.ports import free_port
@@ -227,18 +229,17 @@ async def test_tls_that_fails_says_why(tls_port: int, certificates: Certificates
     assert "zookeeper.ssl.truststore.location" in await line(Tls(str(tmp_path / "nonsense")))
 
 
-@pytest.fixture
-def misnamed_port(certificates: Certificates, tmp_path: Path, tls_port: int) -> Iterator[int]:
-    """A ZooKeeper whose certificate is for another host."""
-    server, port = secure(tmp_path, certificates, certificates.elsewhere)
-    yield port
-    server.kill()
-
-
 async def test_a_certificate_for_another_host(
-    certificates: Certificates, misnamed_port: int, open_store: Open
+    tls_port: int, certificates: Certificates, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = f"localhost:{misnamed_port}"
+    """The name leads to a ZooKeeper whose certificate doesn't have it."""
+    resolve = socket.getaddrinfo
+
+    def resolved(host: str, *rest: Any, **options: Any) -> Any:
+        return resolve("127.0.0.1" if host == "elsewhere.test" else host, *rest, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    address = f"elsewhere.test:{tls_port}"
     tls = Tls(certificates.authority, certificates.broker)
     with pytest.raises(StoreFailedError, match="Hostname mismatch"):
         await open_store(address, connection_timeout_ms=6000, tls=tls)

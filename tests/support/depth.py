@@ -15,4 +15,4 @@ def examples(count: int) -> int:
 
 def inputs() -> int:
     """The random inputs of a parser, ``OTTLA_BAD_INPUTS``."""
-    return int(os.environ.get("OTTLA_BAD_INPUTS", "30000"))
+    return int(os.environ.get("OTTLA_BAD_INPUTS", "15000"))

@@ -8,15 +8,17 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from harness import maven
-from harness.brokers import Kafka, new_id
+from harness import maven, wire
+from harness.brokers import HOST, Kafka, new_id
 from harness.java import QUICK, find_java
 from harness.ports import free_port
+from tests.support.class_archive import archive_options
 
 # Defaults that don't suit a single broker.
 _ONE_BROKER = {
@@ -31,10 +33,20 @@ _QUICK = [*QUICK, "-Djava.awt.headless=true"]
 
 
 class _QuickKafka(Kafka):
-    """Kafka formats a folder of each version once, which takes a JVM of its own; the others are copies."""
+    """Kafka formats a folder of each version once, which takes a JVM of its own; the others are copies.
+
+    Its classes come from an archive.
+    """
 
     jvm = ("-Xmx768m", *_QUICK)
+    look_every = 0.02
     _formatted: ClassVar[dict[Path, dict[Path, bytes]]] = {}
+
+    def command(self) -> list[str]:
+        return self._with([*self.jvm, *class_archive(self._java, self._libs)])
+
+    def _with(self, jvm: Sequence[str]) -> list[str]:
+        return self._main("kafka.Kafka", str(self._config), jvm=jvm)
 
     def format(self) -> None:
         if {"log.dirs", "node.id"} & self.settings.keys():
@@ -52,6 +64,34 @@ class _QuickKafka(Kafka):
             if name.name == "meta.properties":
                 content = re.sub(rb"(?m)^(cluster|directory)[.]id=.*", _with_new_id, content)
             file.write_bytes(content)
+
+
+class _FirstKafka(_QuickKafka):
+    """The broker whose run fills the archive."""
+
+    options: Sequence[str] = ()
+
+    def command(self) -> list[str]:
+        return self._with([*self.jvm, *self.options])
+
+
+def class_archive(java: str, libs: Path) -> list[str]:
+    """Options of a JVM that runs a broker of the version that has these jars."""
+    name = libs.parent.name
+
+    def run(options: list[str]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            broker = _FirstKafka(Path(folder), _ONE_BROKER, free_port(), name.removeprefix("kafka-"))
+            broker.options = options
+            try:
+                broker.start()
+                connection = wire.Connection(HOST, broker.port)
+                connection.create("first", 1)
+                connection.close()
+            finally:
+                broker.stop()
+
+    return archive_options(name, java, sorted(libs.glob("*.jar")), run)
 
 
 def _with_new_id(line: re.Match[bytes]) -> bytes:
@@ -194,7 +234,8 @@ class KafkaMember:
         with (self._logs / "output").open("ab") as output:
             self._process = subprocess.Popen(
                 [
-                    *(self._java, *_JVM, f"-Dlog4j.configuration=file:{log4j}"),
+                    *(self._java, *_JVM, *class_archive(self._java, self._libs)),
+                    f"-Dlog4j.configuration=file:{log4j}",
                     *("-cp", f"{self._libs}/*", "kafka.Kafka", str(config)),
                 ],
                 stdin=subprocess.DEVNULL,

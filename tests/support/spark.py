@@ -1,24 +1,19 @@
-"""A Spark standalone cluster on this machine, and programs that run on it."""
+"""Spark with executors that are processes of their own, and programs that run on it."""
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import pyspark
 from harness.java import QUICK
-from harness.ports import free_port
 
-HOME = Path(pyspark.__file__).parent
-WORKERS = 2
+EXECUTORS = 2
+_MEMORY = 512  # MiB of each executor
 JAVA_OPTIONS = " ".join(QUICK)
 
 T = TypeVar("T")
@@ -38,40 +33,23 @@ def patiently(action: Callable[[], T], tries: int = 5) -> T:
                 raise
 
 
-class StandaloneCluster:
-    """A master and two workers with one core each. ``url`` is the master for sessions."""
+class SparkCluster:
+    """A standalone cluster: a master and two workers, whose executors have one core each.
+
+    Each executor is a process of its own. Master and workers run in the driver (``local-cluster``): as processes they
+    would start three more JVMs.
+    """
+
+    url = f"local-cluster[{EXECUTORS},1,{_MEMORY}]"
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = free_port()
-        self.page = free_port()
-        self.url = f"spark://127.0.0.1:{self.port}"
-        self._processes: list[subprocess.Popen[bytes]] = []
-
-    def __enter__(self) -> StandaloneCluster:
-        try:
-            address = ("--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(self.page))
-            self._start("master", "org.apache.spark.deploy.master.Master", *address)
-            self._wait(0)
-            for number in range(WORKERS):
-                ports = ("--host", "127.0.0.1", "--webui-port", "0", "-c", "1", "-m", "700m")
-                self._start(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *ports, self.url)
-            self._wait(WORKERS)
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """End all processes. A second call does nothing."""
-        while self._processes:
-            process = self._processes.pop()
-            # The executors are children of the workers, so kill the whole group at once.
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        # The workers put their executors' folders below Spark's home, which isn't to be where it is installed.
+        self._home = folder / "spark"
+        self._home.mkdir()
+        for part in Path(pyspark.__path__[0]).iterdir():
+            if part.name != "work":
+                (self._home / part.name).symlink_to(part)
 
     def submit(
         self,
@@ -82,25 +60,22 @@ class StandaloneCluster:
         timeout: float = 120,
     ) -> subprocess.CompletedProcess[str]:
         """Run a program with ``spark-submit``, with this Python for driver and executors."""
-        command = [
-            str(HOME / "bin" / "spark-submit"),
-            *("--master", self.url),
-            *("--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"),
-            *("--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.sql.shuffle.partitions=2"),
-            *("--conf", "spark.executor.memory=512m", "--conf", "spark.log.level=ERROR"),
-            *(
-                "--conf",
-                f"spark.driver.extraJavaOptions={JAVA_OPTIONS}",
-                "--conf",
-                f"spark.executor.extraJavaOptions={JAVA_OPTIONS}",
-            ),
-            *options,
-            str(program),
-            *arguments,
-        ]
+        settings = {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+            "spark.driver.host": "127.0.0.1",
+            "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+            "spark.executor.memory": f"{_MEMORY}m",
+            "spark.log.level": "ERROR",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.ui.enabled": "false",
+        }
+        command = [str(self._home / "bin" / "spark-submit"), "--master", self.url]
+        for name, value in settings.items():
+            command += ["--conf", f"{name}={value}"]
         environment = {**self._environment(), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
         return subprocess.run(
-            command,
+            [*command, *options, str(program), *arguments],
             env=environment,
             cwd=self.folder,
             capture_output=True,
@@ -117,40 +92,8 @@ class StandaloneCluster:
         }
         return {
             **kept,
-            "SPARK_HOME": str(HOME),
-            # Small and quick to start, with no other ports.
-            "SPARK_DAEMON_JAVA_OPTS": f"{JAVA_OPTIONS} -Dspark.master.rest.enabled=false",
-            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_HOME": str(self._home),
+            "SPARK_LAUNCHER_OPTS": JAVA_OPTIONS,
             "SPARK_LOCAL_DIRS": str(self.folder / "local"),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_WORKER_DIR": str(self.folder / "work"),
         }
-
-    def _start(self, name: str, main: str, *arguments: str) -> None:
-        with (self.folder / f"{name}.log").open("wb") as output:
-            command = [str(HOME / "bin" / "spark-class"), main, *arguments]
-            self._processes.append(
-                subprocess.Popen(
-                    command,
-                    env=self._environment(),
-                    cwd=self.folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            )
-
-    def _wait(self, workers: int) -> None:
-        """Wait until the master responds and has this many workers."""
-        deadline = time.monotonic() + 240
-        while time.monotonic() < deadline:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.page}/json/", timeout=5) as answer:
-                    if json.load(answer)["aliveworkers"] >= workers:
-                        return
-            except OSError:
-                time.sleep(0.1)
-            time.sleep(0.1)
-        logs = "\n".join(each.read_text(errors="replace")[-1000:] for each in self.folder.glob("*.log"))
-        raise RuntimeError(f"the cluster did not start:\n{logs}")

@@ -10,6 +10,9 @@ from typing import IO, TypeVar
 
 T = TypeVar("T")
 
+_SOONEST, _LATEST = 0.01, 0.05
+"""Seconds between two looks, at first and later."""
+
 
 def readable(file: int | IO[bytes], timeout: float) -> bool:
     """Wait this many seconds for data or end of file. Returns whether it came."""
@@ -18,12 +21,15 @@ def readable(file: int | IO[bytes], timeout: float) -> bool:
     return bool(poll.poll(timeout * 1000))
 
 
-def wait_for(check: Callable[[], T], what: str, timeout: float = 60.0, every: float = 0.02) -> T:
+def wait_for(check: Callable[[], T], what: str, timeout: float = 60.0, every: float | None = None) -> T:
     """Call ``check`` until it returns something true, and return that.
 
-    Fails after ``timeout`` seconds with ``what`` and the last result. Exceptions of ``check`` propagate.
+    Waits ``every`` seconds between two calls; without it 10 ms at first and later 50, so that a long wait takes little
+    of the processor. Fails after ``timeout`` seconds with ``what`` and the last result. Exceptions of ``check``
+    propagate.
     """
     deadline = time.monotonic() + timeout
+    pause = _SOONEST if every is None else every
     while True:
         result = check()
         if result:
@@ -32,7 +38,9 @@ def wait_for(check: Callable[[], T], what: str, timeout: float = 60.0, every: fl
             raise AssertionError(
                 f"after {timeout:g} s still waiting for {what}; the last state was {result!r}"
             )
-        time.sleep(every)
+        time.sleep(pause)
+        if every is None:
+            pause = min(pause * 1.2, _LATEST)
 
 
 async def until(check: Callable[[], object], timeout: float = 60.0, every: float = 0.005) -> None:

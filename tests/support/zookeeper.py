@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from harness import zookeeper
 from harness.java import Unavailable, find_java
 from harness.ports import free_port
+from kazoo.client import KazooClient
+from tests.support.class_archive import archive_options
 
 
 class ZooKeeperProcess:
@@ -35,6 +38,7 @@ class ZooKeeperProcess:
             settings={"maxSessionTimeout": 60000, **(settings or {})},
             java=java(),
             classpath=_classpath(),
+            jvm=class_archive(),
         )
 
     @property
@@ -78,3 +82,30 @@ def _or_skip(find: Callable[[], str]) -> str:
         return find()
     except Unavailable as lack:
         pytest.skip(str(lack))
+
+
+def class_archive() -> list[str]:
+    """Options of a JVM that runs ZooKeeper from pyspark's jars."""
+    classpath = _classpath()
+
+    def run(options: list[str]) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            server = zookeeper.ZooKeeper(
+                *(folder / "zoo.cfg", folder / "data", folder / "log", free_port()),
+                java=java(),
+                classpath=classpath,
+                jvm=options,
+            )
+            try:
+                server.start()
+                client = KazooClient(server.address)
+                client.start(60)
+                client.create("/first")
+                client.stop()
+                client.close()
+                server.stop()
+            finally:
+                server.kill()
+
+    return archive_options("zookeeper", java(), [Path(jar) for jar in classpath.split(":")], run)

@@ -36,7 +36,7 @@ def test_nothing_stays_behind(sign: signal.Signals, tmp_path: Path) -> None:
             family[:] = process.children(recursive=True)
             return any(each.name() == "java" for each in family)
 
-        wait_for(started, "the driver to start Java", 120)
+        wait_for(started, "the driver to start Java", 120, every=0.2)
         demo.send_signal(sign)
         output, _ = demo.communicate(timeout=60)
         assert "Traceback" not in output

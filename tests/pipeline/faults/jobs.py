@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from tests.pipeline.conftest import SUBMIT, python_for_spark
 
 ROOT = Path(__file__).parents[3]
 HANGS = 900
 """Seconds after which a job is taken to hang."""
-QUICK = "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"
 
 
 @dataclass
@@ -48,8 +48,9 @@ class Driver:
 @contextmanager
 def driver(module: str, given: dict[str, Any], log: Path) -> Iterator[Driver]:
     """``python -m module JSON``; what is left of it is killed at the end."""
-    env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    env["PYSPARK_SUBMIT_ARGS"] = QUICK
+    python = python_for_spark(log.parent)
+    env = {**os.environ, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
+    env |= SUBMIT
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
     with log.open("a") as errors:
         process = subprocess.Popen(

@@ -145,9 +145,9 @@ def test_batches_by_the_clock_until_it_is_told_to_stop(
 def test_a_batch_under_way_is_landed_when_the_job_is_told_to_stop(
     spark: SparkSession, landing: Landing, topic: str
 ) -> None:
-    job = replace(landing, format="parquet")
-    for _ in range(3):
-        produce(job.bootstrap_servers, topic, [b"x" * 100] * 200_000)
+    job = replace(landing, format="parquet", task_bytes=1_000_000)
+    for _ in range(20):
+        produce(job.bootstrap_servers, topic, [b"x" * 1000] * 1000)
     stop, ended = threading.Event(), threading.Event()
 
     def stop_amid() -> None:
@@ -163,9 +163,9 @@ def test_a_batch_under_way_is_landed_when_the_job_is_told_to_stop(
         ended.set()
         watcher.join()
     assert stop.is_set()
-    assert done.rows == 600_000
+    assert done.rows == 20_000
     land(job, spark)
-    assert sum(map(len, offsets(job, topic))) == 600_000
+    assert sum(map(len, offsets(job, topic))) == 20_000
 
 
 def test_errors_are_one_line(spark: SparkSession, landing: Landing, topic: str) -> None:

@@ -25,7 +25,7 @@ from ottla_pipeline.landing.job_plan import table_of
 
 if TYPE_CHECKING:
     from tests.support.processes import BrokerProcess
-    from tests.support.spark import StandaloneCluster
+    from tests.support.spark import SparkCluster
 
 PROGRAM = """
 import json, sys
@@ -113,7 +113,7 @@ def python(tmp_path: Path) -> Path:
 
 
 def test_everything_comes_with_the_archive(
-    spark_cluster: StandaloneCluster,
+    spark_cluster: SparkCluster,
     archive: Path,
     python: Path,
     broker: BrokerProcess,
