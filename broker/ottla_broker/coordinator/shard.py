@@ -395,9 +395,8 @@ class ShardHost:
         shard = self.shards.get(self.partition_for(key))
         if shard is None or not shard.partition.is_led_here:
             return codes.NOT_COORDINATOR, None
-        if shard.state is ShardState.ACTIVE:
-            return codes.NONE, shard
-        return ANSWER[shard.state], None
+        error = ANSWER[shard.state]
+        return error, shard if error == codes.NONE else None
 
     @property
     def loading(self) -> bool:
