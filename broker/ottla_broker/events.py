@@ -17,6 +17,8 @@ from typing import Any, Final, TextIO
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 _MOST_HELD: Final = 1000
+_LONGEST_TEXT: Final = 4000
+"""Characters of a field that are written."""
 
 _Event = tuple[str, float, str, dict[str, object]]
 
@@ -87,7 +89,10 @@ def load() -> None:
 
 
 def _in_order(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Put time, level and event first."""
+    """Put time, level and event first, and cut long texts: a client's names may have 32 KiB."""
+    for name, value in event.items():
+        if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+            event[name] = f"{value[:_LONGEST_TEXT]}… ({len(value)} characters)"
     return {"timestamp": event["timestamp"], "level": event["level"], "event": event["event"], **event}
 
 

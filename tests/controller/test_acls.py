@@ -234,6 +234,9 @@ async def test_kept_decisions_are_bounded(store: EmbeddedStore, monkeypatch: pyt
     for number in range(100):
         made.authorize(Client(), AclOperation.READ, AclResource.TOPIC, f"t{number}")
         assert len(made._decisions) <= 10
+    decided = dict(made._decisions)
+    assert not made.authorize(Client(), AclOperation.READ, AclResource.GROUP, "g" * 30_000)
+    assert made._decisions == decided
 
 
 @pytest.mark.parametrize(
@@ -271,3 +274,7 @@ def test_the_audit_log_counts_repeats(events_log: io.StringIO) -> None:
     assert [line.get("repeats") for line in lines[:2]] == [None, 4]
     assert len(lines) == 102
     assert lines[-1]["suppressed"] == 401
+    clock.advance(2)
+    deny("g" * 30_000)
+    assert len(events_log.getvalue().splitlines()[-1]) < 1_000
+    assert all(len(str(key)) < 1_000 for key in audit._logged)

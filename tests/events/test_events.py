@@ -88,3 +88,9 @@ def test_a_terminal_never_gets_control_characters_of_clients(stream: io.StringIO
     assert "client_id=a\\x1b[2Jb" in stream.getvalue()
     assert "listener=é" in stream.getvalue()
     assert "\x1b[2J" not in stream.getvalue()
+
+
+def test_long_texts_are_cut(stream: io.StringIO) -> None:
+    events.get_logger().info("member joins", group="g" * 30_000)
+    (line,) = lines(stream)
+    assert line["group"] == "g" * 4_000 + "… (30000 characters)"

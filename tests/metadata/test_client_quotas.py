@@ -166,3 +166,13 @@ def test_rates_of_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         quotas.mutations("u", f"c{number}")
     assert len(quotas._rates) == len(quotas._buckets) == 10
     assert len(quotas._resolved) <= 10
+
+
+def test_long_names_share_what_their_beginning_has() -> None:
+    quotas = ClientQuotas()
+    quotas.set(QuotaEntity(None, DEFAULT_ENTITY), {QuotaKind.PRODUCE.value: 1.0})
+    for number in range(100):
+        quotas.record(QuotaKind.PRODUCE, "alice", "c" * 30_000 + str(number), 1000, 1)
+    assert quotas.record(QuotaKind.PRODUCE, "alice", "c" * 30_000, 1, 1) > 0
+    assert len(quotas._rates) == 1
+    assert sum(len(str(key)) for key in quotas._resolved) < 5_000

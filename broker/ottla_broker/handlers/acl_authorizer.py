@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _CACHED: Final = 16_384
 """How many decisions are kept. A change of any rule drops them all."""
+_LONGEST_NAME: Final = 256
+"""Decisions on longer names aren't kept: a stranger's names of 32 KiB would take 500 MiB."""
 _CLUSTER_ACTION: Final = AclOperation.CLUSTER_ACTION
 
 _Key = tuple["Principal", str, AclOperation, AclResource, str]
@@ -68,9 +70,11 @@ class AclAuthorizer(Authorizer):
         key = (client.principal, client.client_host, operation, resource, name)
         allowed = self._decisions.get(key)
         if allowed is None:
-            if len(self._decisions) >= _CACHED:
-                self._decisions.clear()
-            allowed = self._decisions[key] = self._decide(*key)
+            allowed = self._decide(*key)
+            if len(name) <= _LONGEST_NAME:
+                if len(self._decisions) >= _CACHED:
+                    self._decisions.clear()
+                self._decisions[key] = allowed
         elif allowed and operation is not _CLUSTER_ACTION and not self._audit.allowed:
             return True
         if operation is _CLUSTER_ACTION and client.listener != self._inter_broker_listener:

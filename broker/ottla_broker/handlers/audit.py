@@ -25,6 +25,8 @@ ALL: Final = "all"
 _QUIET_SECONDS: Final = 10.0
 """For how long a repeated decision isn't logged."""
 _REMEMBERED: Final = 4096
+_SHOWN: Final = 256
+"""Characters of a name that are logged and remembered."""
 _LINES_PER_SECOND: Final = 100
 """More are counted, not written: a client that makes up names can't flood the log."""
 
@@ -59,6 +61,7 @@ class AuditLog:
         """Log a decision."""
         if self._off:
             return
+        name = name[:_SHOWN]
         key = (client.principal, client.client_host, operation, resource, name, allowed)
         now = self._clock.monotonic()
         since, repeats = self._logged.get(key, (-_QUIET_SECONDS, 0))
@@ -85,6 +88,6 @@ class AuditLog:
             host=client.client_host,
             listener=client.listener,
             connection=client.id,
-            client_id=client.client_id,
+            client_id=client.client_id and client.client_id[:_SHOWN],
             **more,
         )

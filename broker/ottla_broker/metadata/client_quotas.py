@@ -22,6 +22,8 @@ from ottla_broker.store.keys import DEFAULT_ENTITY
 _MOST_METERS: Final = 10_000
 """How many clients' rates are kept; those that were silent for longest go first."""
 _MOST_RESOLVED: Final = 4096
+_LONGEST_NAME: Final = 1024
+"""Characters of a user's name or a client id."""
 _MOST_MS: Final = 2**31 - 1
 
 
@@ -180,6 +182,8 @@ class ClientQuotas:
 
     def limit(self, kind: QuotaKind, user: str, client_id: str) -> Limit | None:
         """The quota that applies to a client; None if none does."""
+        # Longer names share what their beginning has; a stranger's names of 32 KiB would take a gigabyte.
+        user, client_id = user[:_LONGEST_NAME], client_id[:_LONGEST_NAME]
         key = (kind, user, client_id)
         try:
             return self._resolved[key]
