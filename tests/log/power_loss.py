@@ -299,7 +299,7 @@ class Run:
             log.truncate_fully_and_start_at(offset)
         else:
             log.truncate_to(offset)
-        recorded = log.truncation_recorded()
+        recorded = log.unflushed.truncation_recorded()
         if recorded is not None:
             await self.broker.jobs.until(recorded)
         self.learn(topic, log)

@@ -37,8 +37,9 @@ class Records:
         self.recovery_point = 0
         self.log_end_offset = 10
         self.disk = Disk()
+        self.unflushed = self
 
-    def prepare_flush(self) -> FlushJob:
+    def prepare(self) -> FlushJob:
         files: Any = self.disk
         return FlushJob(files, self.log_end_offset, 0, paths=["log"])
 

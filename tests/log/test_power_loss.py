@@ -118,7 +118,7 @@ async def checkpoint(broker: Broker) -> None:
 
 
 async def record(broker: Broker, log: Log) -> None:
-    recorded = log.truncation_recorded()
+    recorded = log.unflushed.truncation_recorded()
     assert recorded is not None
     await broker.jobs.until(recorded)
 

@@ -61,17 +61,25 @@ class FlushJob:
             self.files.rename(old, new)
 
 
+class Flushes(Protocol):
+    """What of a log isn't on the device, and the jobs that bring it there."""
+
+    recovery_point: int
+
+    def prepare(self) -> FlushJob: ...
+
+    def flushed_to(self, job: FlushJob) -> None: ...
+
+
 class Flushable(Protocol):
     """What a flusher needs of a log."""
 
     name: str
     failure: str | None
-    recovery_point: int
     log_end_offset: int
 
-    def prepare_flush(self) -> FlushJob: ...
-
-    def flushed_to(self, job: FlushJob) -> None: ...
+    @property
+    def unflushed(self) -> Flushes: ...
 
     def fail(self, why: str) -> KafkaError: ...
 
@@ -108,7 +116,7 @@ class Flusher:
     def _add(self, log: Flushable, end_offset: int, future: asyncio.Future[None]) -> None:
         if log.failure is not None:
             future.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.failure))
-        elif end_offset <= log.recovery_point:
+        elif end_offset <= log.unflushed.recovery_point:
             self._acknowledge(log, end_offset, future)
         else:
             waiters = self._waiting.get(log)
@@ -170,7 +178,7 @@ class Flusher:
             await asyncio.sleep(0)
 
     def _start(self, log: Flushable, waiters: _Waiters) -> None:
-        job = log.prepare_flush()
+        job = log.unflushed.prepare()
         since = self._monotonic()
         task = self._background.run(job.run)
 
@@ -193,7 +201,7 @@ class Flusher:
         elif (cause := done.exception()) is not None:
             error = log.fail(f"fsync failed: {cause}")
         else:
-            log.flushed_to(job)
+            log.unflushed.flushed_to(job)
         left = []
         for end_offset, future in waiters:
             if future.done():

@@ -3,7 +3,7 @@
 A log is a row of segments in a folder. These always hold::
 
     log_start_offset <= log_end_offset     readable: from the log start offset to the log end offset
-    recovery_point   <= log_end_offset     on the device: everything below the recovery point
+    recovery_point   <= log_end_offset     on the device: everything below the recovery point (see unflushed.py)
 
 Concurrency: a log belongs to the event loop's thread. ``segments`` is replaced, never changed, so a reader that holds
 it keeps a consistent view while segments come and go. Only :meth:`LogSegment.batches`, :meth:`FlushJob.run` and the
@@ -26,7 +26,6 @@ from ottla_broker.log.checkpoints import encode_topic_id, read_topic_id
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import CorruptFileError
-from ottla_broker.log.flush import FlushJob
 from ottla_broker.log.index import MAX_RELATIVE
 from ottla_broker.log.leader_epoch import LeaderEpochs
 from ottla_broker.log.old_formats import check_stored_batch
@@ -35,6 +34,7 @@ from ottla_broker.log.reader import LogReader
 from ottla_broker.log.record_validation import Validated, recompress, validate
 from ottla_broker.log.segment import LogSegment
 from ottla_broker.log.segment_list import SegmentList
+from ottla_broker.log.unflushed import Unflushed
 from ottla_broker.log.validator import AppendInfo, check_batch
 from ottla_broker.log.verification import VerificationGuard
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -71,17 +71,12 @@ class Log:
     """
 
     __slots__ = (
-        "_has_new_files",
         "_has_new_id",
         "_initial_recovery_point",
         "_initial_start",
-        "_is_recorded",
-        "_lowered",
         "_may_have_gaps",
         "_segments",
         "_topic_id",
-        "_truncated",
-        "_truncations",
         "_was_clean",
         "config",
         "environment",
@@ -89,7 +84,6 @@ class Log:
         "failure",
         "high_watermark",
         "is_open",
-        "last_flush_ms",
         "log_end_offset",
         "log_start_offset",
         "lowest_truncation",
@@ -98,15 +92,15 @@ class Log:
         "path",
         "producers",
         "reader",
-        "recovery_point",
         "topic",
+        "unflushed",
     )
 
     reader: LogReader
+    unflushed: Unflushed
     _segments: SegmentList
     log_start_offset: int
     log_end_offset: int
-    recovery_point: int
     epochs: LeaderEpochs
     producers: ProducerStates
 
@@ -137,7 +131,6 @@ class Log:
         self.environment = environment
         self.is_open = False
         self.failure: str | None = None
-        self.last_flush_ms = 0
         self.high_watermark: Callable[[], int] | None = None
         self.lowest_truncation = NOT_TRUNCATED
         self._topic_id = topic_id
@@ -145,16 +138,8 @@ class Log:
         self._initial_recovery_point = recovery_point
         self._was_clean = clean
         self._may_have_gaps = may_have_gaps
-        # Whether the folder has names that are not on the device yet, and whether partition.metadata isn't.
-        self._has_new_files = False
+        # Whether partition.metadata was written, until the log is open.
         self._has_new_id = topic_id is not None
-        self._truncations = 0
-        # Segments that a truncation made shorter, until that is on the device.
-        self._truncated: list[LogSegment] = []
-        # Whether what was removed from the log's end stays removed, whatever happens.
-        self._is_recorded = True
-        # Whether the recovery point or the log start in a checkpoint may be above this log's.
-        self._lowered = False
 
     def open(self) -> Log:
         """Read the folder, recovering from an unclean stop; an open log stays as it is. Returns the log.
@@ -187,20 +172,18 @@ class Log:
         self.producers.monotonic = self.environment.monotonic
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
-        self.recovery_point = loaded.recovery_point
-        self._has_new_files = loaded.new_files
-        self._truncated = loaded.truncated
-        self._lowered = loaded.recovery_point < self._initial_recovery_point
-        self._is_recorded = not loaded.was_cut and not self._lowered
-        self.last_flush_ms = self.environment.now_ms()
         self._segments = SegmentList(self.environment, self.path, loaded.segments)
         self.reader = LogReader(self, self._segments)
+        self.unflushed = Unflushed(
+            self,
+            self._segments,
+            self.environment,
+            loaded,
+            checkpointed=self._initial_recovery_point,
+            has_new_id=self._has_new_id,
+        )
         self.is_open = True
         return self
-
-    @property
-    def _epochs_path(self) -> str:
-        return f"{self.path}/{names.LEADER_EPOCHS}"
 
     @property
     def topic_id(self) -> bytes:
@@ -229,7 +212,10 @@ class Log:
         except OSError as error:
             raise self.storage_error("cannot store the topic id", error) from error
         self._topic_id = topic_id
-        self._has_new_files = self._has_new_id = True
+        if self.is_open:
+            self.unflushed.topic_id_written()
+        else:
+            self._has_new_id = True
 
     def rename_folder(self, path: str) -> None:
         """Give the folder of an open log another name; what was read of it before stays readable. Raises OSError.
@@ -240,7 +226,7 @@ class Log:
         self.path = path
         self._segments.folder_renamed(path)
         self.producers.folder_renamed(path)
-        self._has_new_files = True
+        self.unflushed.names_changed()
 
     def replace(self, old: Log) -> None:
         """Take over what an identical log knows beyond its records: epochs without records, the last truncation."""
@@ -250,9 +236,14 @@ class Log:
         self.producers.hear_as(old.producers)
 
     @property
+    def recovery_point(self) -> int:
+        """Everything below this offset is on the device."""
+        return self.unflushed.recovery_point
+
+    @property
     def truncations(self) -> int:
         """How often the log was truncated since it was opened."""
-        return self._truncations
+        return self.unflushed.truncations
 
     @property
     def segments(self) -> Sequence[LogSegment]:
@@ -379,7 +370,7 @@ class Log:
             self.log_start_offset,
             len(view),
             False,
-            last + 1 - self.recovery_point >= config.flush_messages,
+            last + 1 - self.unflushed.recovery_point >= config.flush_messages,
         )
 
     def _append_several(
@@ -425,7 +416,7 @@ class Log:
 
     def _stored(self, headers: list[BatchHeader], append_time: int) -> AppendInfo:
         """How the batches were stored that the log ends with now."""
-        due = self.log_end_offset - self.recovery_point >= self.config.flush_messages
+        due = self.log_end_offset - self.unflushed.recovery_point >= self.config.flush_messages
         first, size = headers[0].base_offset, sum(header.size for header in headers)
         return AppendInfo(
             first, headers[-1].last_offset, append_time, self.log_start_offset, size, flush_due=due
@@ -554,10 +545,10 @@ class Log:
         self.producers.end_offset = base_offset
         self.producers.write_snapshot()
         segment = self._segments.roll(base_offset, self.config, now_ms)
-        self._has_new_files = True
+        self.unflushed.names_changed()
         # A reader at the end was to continue after the old segment's last batch.
         self.reader.forget_position(self.log_end_offset)
-        if flusher is not None and base_offset > self.recovery_point:
+        if flusher is not None and base_offset > self.unflushed.recovery_point:
             flusher.start(self)
         _log.debug("segment rolled", topic=self.topic, partition=self.partition, base_offset=base_offset)
         return segment
@@ -565,7 +556,7 @@ class Log:
     def truncate_to(self, offset: int) -> bool:
         """Truncate the log to end at ``offset``; True when that removed anything.
 
-        Before more is appended, wait for :meth:`truncation_recorded`. Raises KafkaError.
+        Before more is appended, wait for :meth:`.Unflushed.truncation_recorded`. Raises KafkaError.
         """
         if offset >= self.log_end_offset:
             # No records to remove, but maybe an epoch in which this broker led and wrote nothing.
@@ -580,13 +571,11 @@ class Log:
         self.lowest_truncation = min(self.lowest_truncation, offset)
         try:
             self.reader.forget_positions()
-            self._truncations += 1
-            self._is_recorded = False
+            self.unflushed.truncation_begins()
             removed = self._segments.truncate_to(offset, now_ms, self.config.file_delete_delay_ms)
-            self._truncated.append(self.active)
             self._remove_snapshots(removed)
             self.log_end_offset = offset
-            self._lower_checkpoints(offset)
+            self.unflushed.truncated_to(offset, self.log_start_offset, self.active)
             self.log_start_offset = min(self.log_start_offset, offset)
             self.epochs.truncate_from_end(offset)
             self.producers.load(self.log_start_offset, offset, now_ms)
@@ -596,39 +585,17 @@ class Log:
         _log.info("log truncated", topic=self.topic, partition=self.partition, end_offset=offset)
         return True
 
-    def _lower_checkpoints(self, offset: int) -> None:
-        """Lower the recovery point to the log's new end; note whether it or the log start is below the checkpoint's."""
-        self._lowered |= offset < max(self.recovery_point, self.log_start_offset)
-        self.recovery_point = min(self.recovery_point, offset)
-
-    def truncation_recorded(self) -> asyncio.Future[None] | None:
-        """A future that is done when the removal and the lower recovery point are on the device; None: they are.
-
-        Otherwise removed records could come back with a power failure, behind others that have taken the place of some,
-        and below the recovery point nothing is checked. It raises KafkaError: KAFKA_STORAGE_ERROR.
-        """
-        on_removal = self.environment.on_removal
-        if self._is_recorded or on_removal is None:
-            return None
-        lowered, self._lowered = self._lowered, False
-        self._is_recorded = True
-        job = FlushJob(self.environment.files, self.log_end_offset, self._truncations)
-        job.truncated += [each.file.descriptor() for each in self._truncated if each in self.segments]
-        job.folders.append(self.path)
-        return on_removal(job.run, self, lowered)
-
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove all records and begin at ``offset``. Raises KafkaError: KAFKA_STORAGE_ERROR."""
         self.lowest_truncation = min(self.lowest_truncation, offset)
         try:
             self.reader.forget_positions()
-            self._truncations += 1
-            self._is_recorded = False
+            self.unflushed.truncation_begins()
             self._remove_files(self.segments)
             self._segments.restart_at(offset, self.config, self.environment.now_ms())
-            self._has_new_files = True
+            self.unflushed.names_changed()
             # The recovery point isn't raised: the old segments may come back with a power failure, to be checked then.
-            self._lower_checkpoints(offset)
+            self.unflushed.truncated_to(offset, self.log_start_offset)
             self.log_start_offset = self.log_end_offset = offset
             self.epochs.clear()
             self.producers.clear(offset)
@@ -724,7 +691,7 @@ class Log:
         for segment in segments:
             self.producers.remove_snapshot(segment.base_offset)
         if segments:
-            self._has_new_files = True
+            self.unflushed.names_changed()
 
     def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment]) -> None:
         """Replace segments by compacted ones: see :meth:`.SegmentList.replace`. Raises KafkaError."""
@@ -734,53 +701,15 @@ class Log:
             # A snapshot holds the state before its offset, so a new segment keeps the old one's.
             for base_offset in {each.base_offset for each in old} - {each.base_offset for each in new}:
                 self.producers.remove_snapshot(base_offset)
-            self._has_new_files = True
+            self.unflushed.names_changed()
         except OSError as error:
             raise self.fail(f"the swap of compacted segments failed: {error}") from error
-
-    def prepare_flush(self) -> FlushJob:
-        """The job that brings all to the device; :meth:`flushed_to` records that it is done. Raises KafkaError."""
-        job = FlushJob(self.environment.files, self.log_end_offset, self._truncations)
-        active = self.active
-        try:
-            job.truncated += [each.file.descriptor() for each in self._truncated if each in self.segments]
-            self._truncated = []
-            for segment in self.segments[self._segments.index_of(self.recovery_point) :]:
-                job.descriptors.append(segment.file.descriptor())
-                if segment is not active:
-                    job.paths += segment.sync_paths()
-                    job.paths.append(self.producers.path(segment.base_offset))
-        except OSError as error:
-            raise self.storage_error("the log could not be flushed", error) from error
-        if self.epochs.dirty:
-            job.replacements.append((self._epochs_path, self.epochs.encode()))
-            self.epochs.dirty = False
-        if self._has_new_id:
-            job.paths.append(f"{self.path}/{names.PARTITION_METADATA}")
-            self._has_new_id = False
-        if self._has_new_files:
-            job.folders += (self.path, self.path.rpartition("/")[0])
-            self._has_new_files = False
-        return job
-
-    def flushed_to(self, job: FlushJob) -> None:
-        """Record that everything below the job's end is on the device."""
-        if job.truncations == self._truncations:
-            self.recovery_point = max(self.recovery_point, min(job.end_offset, self.log_end_offset))
-        self.last_flush_ms = self.environment.now_ms()
 
     def flush(self) -> None:
         """Block until all is on the device; on the event loop use :meth:`flushed`. Raises KafkaError."""
         if self.failure is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
-        self._run(self.prepare_flush())
-
-    def _run(self, job: FlushJob) -> None:
-        try:
-            job.run()
-        except OSError as error:
-            raise self.fail(f"fsync failed: {error}") from error
-        self.flushed_to(job)
+        self.unflushed.flush()
 
     def flushed(self, end_offset: int) -> asyncio.Future[None]:
         """A future that is done when everything below ``end_offset`` is on the device; waiters share an fsync.
@@ -801,15 +730,7 @@ class Log:
         """
         if not self.is_open or self.failure is not None:
             return
-        try:
-            self.producers.end_offset = self.log_end_offset
-            if (self.producers.producers or self.producers.snapshots) and self.producers.write_snapshot():
-                self._has_new_files = True
-            self.active.close()
-            if beside and self.epochs.dirty:
-                self.environment.files.write_all(self._epochs_path + ".tmp", self.epochs.encode())
-        except OSError as error:
-            raise self.storage_error("the log could not be closed", error) from error
+        self.unflushed.write_out(beside=beside)
 
     def close(self, *, synced: bool = False) -> None:
         """Bring everything to the device and close the files; a closed log has nothing to bring.
@@ -821,15 +742,6 @@ class Log:
         if not self.is_open or self.failure is not None:
             return
         self.write_out()
-        if self.recovery_point < self.log_end_offset or self._has_new_files or self.epochs.dirty:
-            is_beside = synced and self.epochs.dirty
-            job = self.prepare_flush()
-            if synced:
-                job.only_data()
-                if is_beside:
-                    job.renames.append((self._epochs_path + ".tmp", self._epochs_path))
-            else:
-                job.paths += (*self.active.sync_paths(), self.producers.path(self.log_end_offset))
-            self._run(job)
+        self.unflushed.flush_last(synced=synced)
         for segment in self.segments:
             segment.file.close()

@@ -174,7 +174,7 @@ class LogMaintenance:
             limit = log.config.flush_ms
             if limit == NO_LIMIT or not log.is_open or log.recovery_point >= log.log_end_offset:
                 return
-            if now_ms - log.last_flush_ms >= limit and not flusher.is_busy(log):
+            if now_ms - log.unflushed.last_flush_ms >= limit and not flusher.is_busy(log):
                 flusher.start(log)
 
         await self._for_each(flush)

@@ -255,7 +255,8 @@ class LogManager:
 
     async def _record_removals(self, logs: list[Log]) -> None:
         """Bring to the device what recovery removed from logs, before records take its place."""
-        recorded = [future for log in logs if (future := log.truncation_recorded()) is not None]
+        used = (log.unflushed for log in logs if log.is_open)
+        recorded = [future for each in used if (future := each.truncation_recorded()) is not None]
         if recorded:
             # A log for which it fails is out of use.
             await asyncio.wait(recorded)

@@ -406,7 +406,7 @@ class Fetcher:
                 followed.next_pause = _FIRST_PAUSE_SECONDS
                 if data.diverging_epoch.end_offset >= 0:
                     self._truncate(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
-                    return partition.log.truncation_recorded()
+                    return partition.log.unflushed.truncation_recorded()
                 records = memoryview(b"") if data.records is None else data.records
                 quota, key = self._quota, (partition.topic, partition.partition)
                 if len(records) and quota is not None and quota.is_throttled(*key):
@@ -416,7 +416,7 @@ class Fetcher:
                 return flushed
             if code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 await self._find_range(connection, followed)
-                return partition.log.truncation_recorded()
+                return partition.log.unflushed.truncation_recorded()
             self._failed(followed, code)
         except KafkaError as error:
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR:

@@ -237,7 +237,7 @@ class _Move:
         while self._quota.exceeded:
             await self._clock.sleep(_QUOTA_PAUSE_SECONDS)
         found = self._next(self._chunk)
-        if recorded := self._future.truncation_recorded():
+        if recorded := self._future.unflushed.truncation_recorded():
             await recorded
         if found is None:
             return False
