@@ -138,8 +138,8 @@ async def test_waiters_that_timed_out_are_dropped() -> None:
         timers.run()
     assert {outcome.error for outcome in outcomes} == {ErrorCode.REQUEST_TIMED_OUT}
     assert len(outcomes) == 50
-    assert partition._waiters is not None
-    assert len(partition._waiters) <= 1
+    assert partition._watermark._waiters is not None
+    assert len(partition._watermark._waiters) <= 1
 
 
 async def test_a_failed_fsync_reaches_all_waiters() -> None:

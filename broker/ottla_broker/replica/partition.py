@@ -19,8 +19,8 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.events import get_logger
-from ottla_broker.log.unstable_transactions import UnstableTransactions
 from ottla_broker.replica.environment import ReplicaEnvironment
+from ottla_broker.replica.high_watermark import HighWatermark
 from ottla_broker.replica.leadership import Leadership, LeaderState
 from ottla_broker.replica.offset_waiters import OffsetWaiter, OffsetWaiters, Reached
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 _log = get_logger()
 
 NO_LEADER: Final = -1
-_NO_TRANSACTIONS: Final = UnstableTransactions()
-_ENOUGH_BYTES: Final = 2**31
 _OFFSET_BYTES: Final = 8
 
 
@@ -81,23 +79,17 @@ class Partition:
 
     Attributes:
         leader: the broker that leads, -1 for none.
-        fetches: fetches of consumers that wait for the high watermark.
         counts: what its topic's partitions count, for metrics.
     """
 
     __slots__ = (
-        "_committed_fetches",
         "_environment",
         "_follower_fetches",
-        "_hidden_bytes",
-        "_high_watermark",
         "_leadership",
         "_log",
         "_pending_flushes",
-        "_unstable",
-        "_waiters",
+        "_watermark",
         "counts",
-        "fetches",
         "leader",
         "leader_epoch",
         "partition",
@@ -116,20 +108,13 @@ class Partition:
         self.leader_epoch = -1
         self.replicas: Sequence[int] = ()
         self.counts = environment.counters.topic(topic)
-        self.fetches: set[DelayedFetch] = set()
-        self._committed_fetches: set[DelayedFetch] | None = None
         self._follower_fetches: set[DelayedFetch] | None = None
         self._environment = environment
         self._leadership: Leadership | None = None
         self._log: Log | None = None
-        # Of the log.
-        self._unstable = _NO_TRANSACTIONS
-        self._high_watermark = -1
+        self._watermark = HighWatermark()
         # Fsyncs under way that the high watermark waits for.
         self._pending_flushes = 0
-        # Bytes appended behind the high watermark.
-        self._hidden_bytes = 0
-        self._waiters: OffsetWaiters | None = None
 
     def __repr__(self) -> str:
         return f"<{self.topic}-{self.partition} {self.role.value} epoch {self.leader_epoch}>"
@@ -155,7 +140,7 @@ class Partition:
         log.open()
         # What the last run of the broker knew to be committed; a leader may have the rest truncated.
         checkpointed = logs.high_watermark(self.topic, self.partition) or 0
-        self._high_watermark = min(max(log.log_start_offset, checkpointed), log.log_end_offset)
+        self._watermark.offset = min(max(log.log_start_offset, checkpointed), log.log_end_offset)
         self._use(log)
         if self._leadership is not None:
             self._begin_epoch(log, self._leadership)
@@ -167,10 +152,8 @@ class Partition:
         self._use(log)
 
     def _use(self, log: Log) -> None:
-        log.high_watermark = self._get_high_watermark
         self._log = log
-        self._unstable = log.producers.unstable
-        self._unstable.replicated_to(self._high_watermark)
+        self._watermark.use(log)
 
     def _begin_epoch(self, log: Log, leadership: Leadership) -> None:
         end = log.log_end_offset
@@ -182,22 +165,19 @@ class Partition:
         """Whether the log has been needed yet."""
         return self._log is not None
 
-    def _get_high_watermark(self) -> int:
-        return self._high_watermark
-
     @property
     def high_watermark(self) -> int:
         """The first offset that is not committed."""
         if self._log is None:
             self._open_log()
-        return self._high_watermark
+        return self._watermark.offset
 
     @property
     def last_stable_offset(self) -> int:
         """The first offset that a read_committed consumer must not see: there may be an undecided transaction."""
-        high_watermark = self.high_watermark
-        unstable = self._unstable.first_offset
-        return high_watermark if unstable >= high_watermark else max(unstable, self.log.log_start_offset)
+        if self._log is None:
+            self._open_log()
+        return self._watermark.last_stable_offset
 
     @property
     def epoch_start(self) -> int:
@@ -425,7 +405,7 @@ class Partition:
         return self.append_internal(marker, now_ms)
 
     def _appended(self, info: AppendInfo) -> None:
-        self._hidden_bytes += info.size
+        self._watermark.appended(info.size)
         end = info.last_offset + 1
         counts = self.counts
         counts.bytes_in += info.size
@@ -440,7 +420,7 @@ class Partition:
             if leadership.followers:
                 self._advance_high_watermark()
             else:
-                self._move_high_watermark(end)
+                self._watermark.move_to(end)
         if self._follower_fetches:
             for fetch in list(self._follower_fetches):
                 fetch.grow(info.size)
@@ -466,45 +446,10 @@ class Partition:
         if leadership is None:
             return
         if not leadership.followers:
-            self._move_high_watermark(leadership.own_end)
+            self._watermark.move_to(leadership.own_end)
         elif len(leadership.isr) >= self.min_insync_replicas:
             log_end = self.log.log_end_offset
-            self._move_high_watermark(leadership.committed_offset(self._high_watermark, log_end))
-
-    def _move_high_watermark(self, offset: int) -> None:
-        """Move the high watermark forward and wake what waits for it; it never goes back."""
-        if offset <= self._high_watermark:
-            return
-        before, self._high_watermark = self._high_watermark, offset
-        grown = self._hidden_bytes
-        log = self._log
-        if log is not None and offset < (end := log.log_end_offset):
-            # About the share of what was hidden; at least 1, for fetches that wait for a single byte.
-            grown = max(1, grown * (offset - before) // (end - before))
-        self._hidden_bytes = max(0, self._hidden_bytes - grown)
-        if self._waiters:
-            self._waiters.reach(offset)
-        if self.fetches:
-            for fetch in list(self.fetches):
-                fetch.grow(grown)
-        unstable = self._unstable
-        if unstable.first_offset < offset:
-            stable = min(before, unstable.first_offset)
-            unstable.replicated_to(offset)
-            grown = self._bytes_between(stable, min(offset, unstable.first_offset))
-        if self._committed_fetches and grown:
-            for fetch in list(self._committed_fetches):
-                fetch.grow(grown)
-
-    def _bytes_between(self, start: int, end: int) -> int:
-        """About how many bytes became readable for the fetches that wait for the last stable offset."""
-        if end <= start or not self._committed_fetches:
-            return 0
-        try:
-            return max(1, self.log.reader.bytes_between(max(start, self.log.log_start_offset), end))
-        except KafkaError:
-            # The fetches that wait find the same error.
-            return _ENOUGH_BYTES
+            self._watermark.move_to(leadership.committed_offset(self._watermark.offset, log_end))
 
     def is_committed(self, end_offset: int) -> bool:
         """Whether all in-sync replicas have everything below ``end_offset``."""
@@ -517,18 +462,14 @@ class Partition:
         """
         if self.is_committed(end_offset):
             return None
-        waiters = self._waiters
-        if waiters is None:
-            waiters = self._waiters = OffsetWaiters()
-        return waiters.wait(end_offset, callback)
+        return self._watermark.wait(end_offset, callback)
 
     def fail_waiters(self, code: ErrorCode) -> None:
         """Have all that wait, except fetches, end with an error."""
         self._fail(self._leadership, code)
 
     def _fail(self, leadership: Leadership | None, code: ErrorCode) -> None:
-        if self._waiters is not None:
-            self._waiters.fail(code)
+        self._watermark.fail(code)
         if leadership is not None and leadership.log_start_waiters:
             leadership.log_start_waiters.fail(code)
 
@@ -547,9 +488,9 @@ class Partition:
         follower.fetched(offset, start_offset, end, self._environment.clock.monotonic(), broker_epoch)
         if broker_id not in leadership.isr:
             leadership.add_caught_up(follower, self.high_watermark, self.settle)
-        elif offset < self._high_watermark:
-            leadership.remove_lossy(follower, self._high_watermark, self.settle)
-        if offset != before or self._waiters:
+        elif offset < self._watermark.offset:
+            leadership.remove_lossy(follower, self._watermark.offset, self.settle)
+        if offset != before or self._watermark.is_awaited:
             # Another follower that was waited for may no longer count.
             self._advance_high_watermark()
         if start_offset != start_before:
@@ -569,7 +510,7 @@ class Partition:
         Unless the same fetch was ``heard`` before, it is then recorded. False: the fetch needs a closer look.
         """
         leadership = self._leadership
-        if leadership is None or leader_epoch != self.leader_epoch or self._high_watermark != offset:
+        if leadership is None or leader_epoch != self.leader_epoch or self._watermark.offset != offset:
             return False
         log, follower = self._log, leadership.followers.get(broker_id)
         if (
@@ -686,12 +627,12 @@ class Partition:
                     # The leader's log starts in the middle of a batch, which is sent as a whole.
                     self.restart_at(first)
             info = log.append_as_follower(records)
-            self._hidden_bytes += info.size
+            self._watermark.appended(info.size)
             self._environment.counters.replication_bytes_in += info.size
             if info.flush_due:
                 flushed = log.flushed(info.last_offset + 1)
-        self._move_high_watermark(min(high_watermark, log.log_end_offset))
-        start = min(log_start_offset, self._high_watermark)
+        self._watermark.move_to(min(high_watermark, log.log_end_offset))
+        start = min(log_start_offset, self._watermark.offset)
         if start > log.log_start_offset:
             log.advance_log_start_offset(start)
         return flushed
@@ -699,31 +640,31 @@ class Partition:
     def truncate(self, offset: int) -> None:
         """Truncate the log to ``offset``: the leader doesn't have what is behind it. Raises KafkaError."""
         log = self.log
-        if offset < self._high_watermark:
+        if offset < self._watermark.offset:
             _log.warning(
                 "truncation below the high watermark",
                 topic=self.topic,
                 partition=self.partition,
                 offset=offset,
-                high_watermark=self._high_watermark,
+                high_watermark=self._watermark.offset,
             )
         log.truncate_to(offset)
-        self._high_watermark = min(self._high_watermark, log.log_end_offset)
-        self._unstable.replicated_to(self._high_watermark)
-        self._hidden_bytes = 0
+        self._watermark.truncated_to(log.log_end_offset)
 
     def restart_at(self, offset: int) -> None:
         """Drop all records and begin at ``offset``: the leader has nothing older. Raises KafkaError."""
         self.log.truncate_fully_and_start_at(offset)
-        self._high_watermark = offset
-        self._hidden_bytes = 0
+        self._watermark.restarted_at(offset)
+
+    @property
+    def fetches(self) -> set[DelayedFetch]:
+        """Fetches of consumers that wait for the high watermark."""
+        return self._watermark.fetches
 
     @property
     def committed_fetches(self) -> set[DelayedFetch]:
         """Fetches of consumers that wait for the last stable offset."""
-        if self._committed_fetches is None:
-            self._committed_fetches = set()
-        return self._committed_fetches
+        return self._watermark.committed_fetches
 
     @property
     def follower_fetches(self) -> set[DelayedFetch]:
@@ -734,8 +675,7 @@ class Partition:
 
     def answer_fetches(self) -> None:
         """Have fetches that wait answered with what they find."""
-        for fetch in (*self.fetches, *(self._committed_fetches or ())):
-            fetch.finish()
+        self._watermark.answer_fetches()
         self._answer_followers()
 
     def _answer_followers(self) -> None:
