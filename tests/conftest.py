@@ -2,7 +2,8 @@
 
 ``pytest tests/clients --kafka`` runs them against Apache Kafka 3.9.1, ``--kafka=4`` against Kafka 4, where Java and
 Maven are at hand: what these tests say of a broker has to hold for Kafka as well. A test of what only Ottla does bears
-the mark ``ottla_only``, one of what Kafka 4 does otherwise ``not_kafka_4``.
+the mark ``ottla_only``, one of what Kafka 4 does otherwise ``not_kafka_4``, and one of what Kafka 3.9 lacks
+``not_kafka_3``.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ QUICK: dict[str, object] = {
     "group.consumer.min.heartbeat.interval.ms": 100,
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 500,
+    "group.share.heartbeat.interval.ms": 300,
+    "group.share.min.heartbeat.interval.ms": 100,
     "log.cleaner.backoff.ms": 200,
     "log.initial.task.delay.ms": 300,
     "log.retention.check.interval.ms": 300,
@@ -208,8 +211,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items=[item for item, has_broker in zip(items, with_broker, strict=True) if not has_broker]
     )
     items[:] = [item for item, has_broker in zip(items, with_broker, strict=True) if has_broker]
-    reasons = {"3": {"ottla_only": "only Ottla does this"}}
-    reasons["4"] = {**reasons["3"], "not_kafka_4": "Kafka 4 does this otherwise"}
+    only_ottla = {"ottla_only": "only Ottla does this"}
+    reasons = {
+        "3": {**only_ottla, "not_kafka_3": "Kafka 3.9 lacks this"},
+        "4": {**only_ottla, "not_kafka_4": "Kafka 4 does this otherwise"},
+    }
     for mark, reason in reasons[kafka].items():
         for item in items:
             if item.get_closest_marker(mark):

@@ -703,6 +703,7 @@ class Broker:
             cluster_member=member,
             shares=self.shares,
             telemetry=self.telemetry,
+            coordinated=lambda: None if self.push is None else self.push.groups,
         )
 
     def _listen(self, sockets: list[socket.socket]) -> None:

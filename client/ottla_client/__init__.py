@@ -1,4 +1,4 @@
-"""A Kafka client on asyncio: Producer, Consumer and Admin, and the consumers of Kafka 0.8.
+"""A Kafka client on asyncio: Producer, Consumer, ShareConsumer and Admin, and the consumers of Kafka 0.8.
 
 ``ottla_client.sync`` has the same without asyncio.
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from .producer import Delivery as Delivery
     from .producer import Producer as Producer
     from .producer import Transaction as Transaction
+    from .share_consumer import AcknowledgeType as AcknowledgeType
+    from .share_consumer import ShareConsumer as ShareConsumer
     from .simple_consumer import Fetched as Fetched
     from .simple_consumer import SimpleConsumer as SimpleConsumer
     from .types import ConsumerGroupMetadata as ConsumerGroupMetadata
@@ -73,6 +75,7 @@ _HOME = {
         "Producer",
         "Transaction",
     ),
+    ".share_consumer": ("AcknowledgeType", "ShareConsumer"),
     ".simple_consumer": ("Fetched", "SimpleConsumer"),
     ".types": (
         "ConsumerGroupMetadata",

@@ -23,6 +23,7 @@ ClientError
   ProducerFencedError         another producer has taken over, or sequence numbers are lost for good
   TransactionAbortedError     the transaction failed, and none of its records and offsets counts
   TransactionStateError       a call that the state of the transaction doesn't allow
+  AcknowledgementError        a record of a share group that can't be acknowledged now, or has to be
   OffsetOutOfRangeError       a position that the log doesn't have, and no reset policy
   LogTruncatedError           records that were read have gone from the log (KIP-320)
   CorruptBatchError           a batch whose checksum is wrong or that can't be decoded
@@ -179,6 +180,10 @@ class TransactionAbortedError(ClientError):
 
 class TransactionStateError(ClientError):
     """The call doesn't fit the transaction's state, such as a ``send`` outside of a transaction."""
+
+
+class AcknowledgementError(ClientError):
+    """A record of a share group that can't be acknowledged now, or that has to be before the next poll."""
 
 
 class OffsetOutOfRangeError(ClientError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 if TYPE_CHECKING:
     from ottla_protocol.records.batch import BatchHeader
@@ -17,6 +17,9 @@ V = TypeVar("V")
 IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
 ISOLATION_LEVELS: tuple[IsolationLevel, ...] = get_args(IsolationLevel)
 """The index of a level is its number in requests."""
+
+COORDINATED: Final = "coordinated"
+"""The protocol type of groups of the coordinator designed in 2012, which Ottla alone has."""
 
 
 class TopicPartition(NamedTuple):
@@ -114,7 +117,10 @@ class RecordMetadata(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple, Generic[K, V]):
-    """A record from a consumer. ``timestamp`` is in milliseconds; ``value`` None is a tombstone."""
+    """A record from a consumer. ``timestamp`` is in milliseconds; ``value`` None is a tombstone.
+
+    ``delivery_count`` is how often a share group has delivered the record, 1 the first time; None from other consumers.
+    """
 
     topic: str
     partition: int
@@ -124,6 +130,7 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
     value: V | None
     headers: Headers = ()
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    delivery_count: int | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -62,6 +62,11 @@ class FetchSession(Generic[K, W]):
         """Everything that the last request asked for."""
         return self._known.keys()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the broker has the session, as far as the client knows."""
+        return self._epoch != INITIAL_EPOCH
+
     def topic_id(self, partition: K) -> bytes | None:
         """Return the topic id in the last request."""
         return self._known[partition].topic_id
@@ -92,6 +97,11 @@ class FetchSession(Generic[K, W]):
         }
         self._known = dict(wanted)
         return SessionRequest(self._id, self._epoch, fetch, forgotten)
+
+    def unchanged(self) -> SessionRequest[K, W]:
+        """Return what to send in an open session with the partitions as they are."""
+        self._sent_full = False
+        return SessionRequest(self._id, self._epoch, {}, [])
 
     def answered(self, error: int, session_id: int, partitions: Collection[K]) -> bool:
         """Process a response. Returns False if it is useless because broker and client disagree."""

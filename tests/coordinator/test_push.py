@@ -14,10 +14,12 @@ from tests.coordinator.push_world import SESSION, Consumer, World
 
 from ottla_broker.coordinator.push.assignment import Need, assign, rebalance_need
 from ottla_broker.coordinator.push.coordinator import MOST_COMMITS
+from ottla_broker.coordinator.push.listing import CoordinatedGroups
 from ottla_broker.coordinator.push.states import NEXT, GroupState
 from ottla_broker.coordinator.push.subscription import parse_topic_count
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.consumer_protocol import decode_assignment, decode_subscription
 from ottla_protocol.push import (
     CONFIRMATION,
     LARGEST,
@@ -647,3 +649,36 @@ async def test_a_consumer_that_floods_commits_is_dropped() -> None:
         gate.set()
         await world.pass_time(1)
         assert not world.coordinator.groups
+
+
+@run
+async def test_groups_are_listed_and_described_as_groups_of_another_protocol() -> None:
+    async with World() as world:
+        groups = CoordinatedGroups(world.coordinator)
+        assert groups.listings((), ()) == []
+        assert groups.describe("g") is None
+        await world.topic("t", 3)
+        a = await world.consumer("a")
+        assert groups.listings((), ()) == [("g", "coordinated", "PreparingRebalance", "classic")]
+        await world.consumer("b")
+        await world.pass_time(1)
+        assert groups.listings(["stable"], ["Classic"]) == [("g", "coordinated", "Stable", "classic")]
+        assert groups.listings(["Empty"], ()) == groups.listings((), ["consumer"]) == []
+        described = groups.describe("g")
+        assert described is not None
+        assert (described.error, described.state, described.protocol_type) == (0, "Stable", "coordinated")
+        shown = {
+            (member.member_id, member.client_id, member.client_host): (
+                decode_subscription(topics).topics,
+                [(each.topic, each.partitions) for each in decode_assignment(assigned).assigned_partitions],
+            )
+            for member, topics, assigned in described.members
+        }
+        assert shown == {
+            ("a", "a", "/a"): (["t"], [("t", [0, 1])]),
+            ("b", "b", "/b"): (["t"], [("t", [2])]),
+        }
+        a.ignores.add(StopFetcherRequest)
+        await world.consumer("c")
+        await world.pass_time(0.1)
+        assert [each.state for each in groups.listings((), ())] == ["PreparingRebalance"]

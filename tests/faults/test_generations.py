@@ -154,12 +154,19 @@ class Faults:
 
     def _kill_coordinator(self) -> None:
         from kazoo.client import KazooClient
+        from kazoo.exceptions import NoNodeError
 
         zookeeper = KazooClient(self._cluster.connect)
+
+        def elected() -> bytes:
+            try:
+                return zookeeper.get("/consumers/coordinator")[0]
+            except NoNodeError:
+                return b""
+
         zookeeper.start(60)
         try:
-            wait_for(lambda: zookeeper.exists("/consumers/coordinator"), "a coordinator of 2012", 60)
-            number = int(zookeeper.get("/consumers/coordinator")[0])
+            number = int(wait_for(elected, "a coordinator of 2012", 60))
         finally:
             zookeeper.stop()
             zookeeper.close()

@@ -1,7 +1,8 @@
 """DescribeGroups (key 15), versions 0-5: the members of groups, with their subscriptions and assignments.
 
 Version 3 can ask for authorized operations (KIP-430), 4 has static members (KIP-345), 5 is
-flexible. A group that doesn't exist is Dead, without an error.
+flexible. A group that doesn't exist is Dead, without an error. The coordinator of 2012 describes its groups, whichever
+broker their ids hash to.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _NONE = int(ErrorCode.NONE)
 def steps(ctx: RequestContext, request: DescribeGroupsRequest) -> Steps[DescribeGroupsResponse]:
     asked = request.include_authorized_operations
     groups = []
+    coordinated = ctx.services.coordinated()
     # A group that is named twice is described once: its members may be many.
     for group_id in dict.fromkeys(request.groups):
         yield 1
@@ -30,7 +32,7 @@ def steps(ctx: RequestContext, request: DescribeGroupsRequest) -> Steps[Describe
             code = ErrorCode.GROUP_AUTHORIZATION_FAILED
             groups.append(DescribedGroup(error_code=code, group_id=group_id))
             continue
-        found = ctx.services.groups.describe(group_id)
+        found = (coordinated and coordinated.describe(group_id)) or ctx.services.groups.describe(group_id)
         yield len(found.members)
         groups.append(
             DescribedGroup(

@@ -10,6 +10,7 @@ from ottla_broker.config.metrics_keys import parse_address
 from ottla_broker.coordinator.push.coordinator import PushCoordinator, PushSettings, Surroundings
 from ottla_broker.coordinator.push.directory import Directory
 from ottla_broker.coordinator.push.elector import Elector
+from ottla_broker.coordinator.push.listing import CoordinatedGroups
 from ottla_broker.coordinator.push.rebalancer import RebalanceSettings
 from ottla_broker.events import get_logger
 from ottla_broker.network.acceptor import open_listener
@@ -46,6 +47,7 @@ class PushCoordination:
     Attributes:
         address: where consumers connect.
         coordinator: the coordinator; it has groups while this broker is elected.
+        groups: its groups as ListGroups and DescribeGroups show them.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class PushCoordination:
                 config.broker_id,
             ),
         )
+        self.groups = CoordinatedGroups(self.coordinator)
         session_ms = config.zookeeper_session_timeout_ms
         self.elector = Elector(
             store, config.broker_id, clock, session_ms / 4000, self._elected, self._resigned

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ottla_broker.controller.client_quotas import QuotaAdmin
     from ottla_broker.controller.delegation_tokens import DelegationTokens
     from ottla_broker.coordinator.group.coordinator import GroupCoordinator
+    from ottla_broker.coordinator.push.listing import CoordinatedGroups
     from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla_broker.coordinator.zookeeper_offsets import ZooKeeperOffsets
     from ottla_broker.handlers import Served
@@ -78,6 +79,7 @@ class Services:
         shares: of share groups' records; None: they aren't served.
         telemetry: the metrics that clients push; None: that isn't served.
         cluster_member: None for a broker that stands alone, which doesn't serve the APIs that use it.
+        coordinated: the groups of the 2012 coordinator; None without ``coordinator.listener``.
     """
 
     config: BrokerConfig
@@ -106,6 +108,7 @@ class Services:
     cluster_member: Member | None = None
     shares: ShareServices | None = None
     telemetry: ClientTelemetry | None = None
+    coordinated: Callable[[], CoordinatedGroups | None] = lambda: None
 
     @property
     def knows_cluster(self) -> bool:

@@ -127,14 +127,20 @@ class GroupOffsetCalls(OffsetCalls):
         group_id: str,
         partitions: Collection[TopicPartition] = (),
         *,
+        offsets: Mapping[TopicPartition, int] | None = None,
         timeout: float | None = None,
     ) -> dict[TopicPartition, PartitionLag]:
         """A group's lag in records and seconds, for its committed partitions and for ``partitions``.
 
         The seconds are the age of the first unread record: one batch is read from each partition with a lag.
+        ``offsets`` stand in for the committed ones, for a group that keeps them in ZooKeeper.
         """
         deadline = self._deadline(timeout)
-        committed = await self.list_group_offsets(group_id, timeout=deadline.left())
+        committed = (
+            await self.list_group_offsets(group_id, timeout=deadline.left())
+            if offsets is None
+            else {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+        )
         every = sorted({*committed, *partitions})
         topics = await self._cluster.fetch_topics({p.topic for p in every}, deadline) if every else {}
         led = [

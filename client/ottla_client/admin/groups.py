@@ -25,7 +25,7 @@ from ..deadline import Deadline
 from ..errors import ClientError, UnsupportedApiError
 from ..requests.driver import Node, ToCoordinators
 from ..requests.outcomes import error_of, outcome_of
-from ..types import TopicPartition
+from ..types import COORDINATED, TopicPartition
 from .arguments import listed
 from .base import AdminBase
 from .results import is_unknown_group, results_or_raise
@@ -103,7 +103,9 @@ class GroupCalls(AdminBase):
             missing = [name for name, group in found.items() if is_unknown_group(group)]
             found |= await self._describe_assigned(node, missing, deadline)
             missing = [name for name, group in found.items() if is_unknown_group(group)]
-            return found | await self._describe_shared(node, missing, deadline)
+            found |= await self._describe_shared(node, missing, deadline)
+            missing = [name for name, group in found.items() if is_unknown_group(group)]
+            return found | await self._describe_coordinated(node, missing, deadline)
 
         return await self._each(
             "describe groups",
@@ -147,6 +149,25 @@ class GroupCalls(AdminBase):
             for group in answer.groups
             if group.error_code != ErrorCode.GROUP_ID_NOT_FOUND
         }
+
+    async def _describe_coordinated(
+        self, node: Node, names: list[str], deadline: Deadline
+    ) -> dict[str, GroupDescription | ClientError]:
+        """Describe groups of the coordinator of 2012, which is one broker for all of them."""
+        if not names or len(self._cluster.nodes) < 2:
+            return {}
+        try:
+            listed = await self.list_groups(timeout=deadline.left())
+        except ClientError:
+            return {}
+        found: dict[str, GroupDescription | ClientError] = {}
+        for name in names:
+            group = listed.get(name)
+            if group is not None and group.protocol_type == COORDINATED and group.coordinator != node:
+                request = DescribeGroupsRequest(groups=[name])
+                answer = await self._call(group.coordinator, request, deadline)
+                found |= {each.group_id: _group(each, group.coordinator) for each in answer.groups}
+        return found
 
     async def delete_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> None:
         """Delete groups without members, with their offsets (from Kafka 1.1 on).
@@ -295,7 +316,7 @@ def _group(group: DescribedGroup, node: Node) -> GroupDescription | ClientError:
         return error_of(group.error_code, what)
     if group.group_state == "Dead":  # the response for an unknown group up to version 5
         return error_of(ErrorCode.GROUP_ID_NOT_FOUND, what)
-    is_of_consumers = group.protocol_type == CONSUMER
+    is_of_consumers = group.protocol_type in (CONSUMER, COORDINATED)
     return GroupDescription(
         group.group_id,
         group.group_state,

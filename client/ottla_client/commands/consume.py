@@ -10,9 +10,11 @@ import click
 from ..types import ISOLATION_LEVELS
 from .completion import complete_groups, complete_topics
 from .console import Console, options
-from .consume_records import AT_ONCE, ConsumeOptions, ConsumeRun
+from .consume_records import ConsumeRun
+from .consume_share import ShareRun
 from .formatters import FIELDS, Style, make_formatter
 from .log_positions import BEGINNING, END, OFFSET, TIME, LogPosition, LogPositionType
+from .print_run import AT_ONCE, ConsumeOptions, PrintRun
 
 
 def _fields(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -84,6 +86,12 @@ def _regex(context: click.Context, parameter: click.Parameter, value: str | None
     help="Join a consumer group: start at its committed offsets, and commit records that were written.",
 )
 @click.option(
+    "--share",
+    is_flag=True,
+    help="Join --group as a share group (KIP-932): print the records that the broker gives this member, and accept "
+    "them once they are written.",
+)
+@click.option(
     "-F",
     "--format",
     "form",
@@ -139,6 +147,7 @@ async def consume(
     follow: bool | None,
     partitions: tuple[int, ...],
     group: str | None,
+    share: bool,
     form: str | None,
     show: tuple[str, ...],
     template: str | None,
@@ -149,7 +158,8 @@ async def consume(
 ) -> None:
     """Print the records of TOPICs from the beginning, then new ones as they arrive.
 
-    Ctrl-C ends the command. With --group, it commits exactly up to the last record that was written.
+    Ctrl-C ends the command. With --group, it commits exactly up to the last record that was written. With --share, it
+    accepts exactly the records that were written, and releases the others that it has.
 
     \b
     ottla consume flights                          all records, then new ones
@@ -158,6 +168,7 @@ async def consume(
     ottla consume flights --from -5 -e             the last five of each partition
     ottla consume flights --from -1h --until end --json
     ottla consume flights -g billing --show key,value
+    ottla consume flights -g packers --share       a part of the records, in a share group
     ottla consume flights -n 10 -t '{time} {partition}:{offset} {key}'
     ottla consume events -e -F csv --show timestamp,key,value -o events.csv
     """
@@ -171,6 +182,18 @@ async def consume(
         raise click.UsageError("--template excludes --format, --json and --show.")
     if show and form not in ("text", "csv"):
         raise click.UsageError(f"--show is for text and csv; it has no effect with --format {form}.")
+    if share:
+        _check_share(
+            group,
+            {
+                "--pattern": pattern is not None,
+                "--from": begin is not None,
+                "--until": until is not None,
+                "--exit": follow is False,
+                "--partition": bool(partitions),
+                "--isolation": isolation != "read_uncommitted",
+            },
+        )
     if group is not None:
         if partitions:
             raise click.UsageError(
@@ -204,7 +227,10 @@ async def consume(
         count=count,
     )
     formatter = make_formatter(form, style, template)
-    await ConsumeRun(console, wanted, formatter, output).run(_client_options(console, wanted, isolation))
+    kind: type[PrintRun[Any]] = ShareRun if share else ConsumeRun
+    await kind(console, wanted, formatter, output).run(
+        _share_options(console, wanted) if share else _client_options(console, wanted, isolation)
+    )
 
 
 def _unescape(text: str) -> bytes:
@@ -226,4 +252,30 @@ def _client_options(console: Console, wanted: ConsumeOptions, isolation: str) ->
         isolation_level=isolation,
         default_api_timeout_ms=ms,
         max_poll_records=AT_ONCE,
+    )
+
+
+def _check_share(group: str | None, given: dict[str, bool]) -> None:
+    """Raises click.UsageError for options that a share group has no use for."""
+    if group is None:
+        raise click.UsageError("--share needs --group.")
+    wrong = next((option for option, is_given in given.items() if is_given), None)
+    if wrong is not None:
+        raise click.UsageError(
+            f"{wrong} and --share exclude each other: the broker decides which records of a share group come, by the"
+            " group's configs."
+        )
+
+
+def _share_options(console: Console, wanted: ConsumeOptions) -> dict[str, Any]:
+    from ..share_consumer.settings import ShareConsumerSettings
+
+    own: dict[str, Any] = {} if wanted.count is None else {"max_poll_records": min(wanted.count, AT_ONCE)}
+    return console.settings.of(
+        ShareConsumerSettings,
+        client_id="ottla-consume",
+        group_id=wanted.group,
+        default_api_timeout_ms=int(console.timeout * 1000),
+        share_acknowledgement_mode="explicit",
+        **own,
     )

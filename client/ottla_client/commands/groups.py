@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import ClientError, GroupError
-from ..types import TopicPartition
+from ..types import COORDINATED, TopicPartition
 from .admin_common import (
     admin_of,
     count_of,
@@ -69,8 +69,9 @@ async def list_groups(
     """List groups, or those whose names match PATTERN (* and ? as in a shell).
 
     The generation says how a group coordinates: simple (offsets without members), zookeeper (Kafka 0.8's consumers),
-    classic (0.9 and later), consumer (the broker assigns, KIP-848), share (members share each partition's records,
-    KIP-932). The protocol is the assignor in use. A group without members is Empty.
+    coordinated (the coordinator designed in 2012), classic (0.9 and later), consumer (the broker assigns, KIP-848),
+    share (members share each partition's records, KIP-932). The protocol is the assignor in use. A group without
+    members is Empty.
 
     \b
     ottla groups list
@@ -99,7 +100,11 @@ async def list_groups(
             )
         )
     if zookeeper is not None:
-        rows += await _in_zookeeper(console, zookeeper, pattern, states)
+        # The coordinator of 2012 keeps offsets and owners there.
+        elsewhere = {row[0] for row in rows if row[3] == COORDINATED}
+        rows += [
+            row for row in await _in_zookeeper(console, zookeeper, pattern, states) if row[0] not in elsewhere
+        ]
     columns = ["Group", "State", "Type", "Generation", "Protocol", "Members", "Coordinator"]
     console.table(
         columns,
@@ -110,6 +115,8 @@ async def list_groups(
 
 def _generation(group: GroupListing) -> str:
     """How the group coordinates; one that never had members only has offsets."""
+    if group.protocol_type == COORDINATED:
+        return COORDINATED
     if group.type in ("", "classic"):
         return "classic" if group.protocol_type else "simple"
     return group.type
@@ -171,7 +178,9 @@ async def describe(console: Console, name: str) -> None:
     from each partition that has a lag. It depends on the producers' clocks, unless the topic has
     message.timestamp.type=LogAppendTime. It is 0s where everything is read, and - where nothing is committed.
 
-    Of a share group it shows the start, before which every record is done with, and the number of records left.
+    Of a share group it shows the start, before which every record is done with, and the number of records left. Of a
+    group of the coordinator designed in 2012, which keeps offsets as Kafka 0.8 did, it shows the partitions that its
+    members read.
 
     \b
     ottla groups describe billing
@@ -183,7 +192,10 @@ async def describe(console: Console, name: str) -> None:
             show_offsets(console, group, _document(group), await admin.share_group_offsets(name))
             return
         owners = {partition: member.client_id for member in group.members for partition in member.assignment}
-        lags = await admin.group_lag(name, owners)
+        offsets = None
+        if group.protocol_type == COORDINATED:
+            offsets = await admin.list_zookeeper_offsets(name, owners)
+        lags = await admin.group_lag(name, owners, offsets=offsets)
     records = [lag.records for lag in lags.values() if lag.records is not None]
     seconds = [lag.seconds for lag in lags.values() if lag.seconds is not None]
     total = sum(records) if records else None

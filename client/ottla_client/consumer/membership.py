@@ -10,14 +10,13 @@ from inspect import isawaitable
 from ..cluster import Cluster
 from ..deadline import Deadline
 from ..group.assignors import Assignor, assignors_named
-from ..group.base_member import BaseMember
 from ..group.consumer_member import ConsumerProtocolMember
 from ..group.member import GroupMember
 from ..group.settings import MemberSettings
 from ..types import TopicPartition
 from .buffer import Buffer
 from .listener import RebalanceListener
-from .offset_commits import OffsetCommits
+from .offset_commits import CommittingMember, OffsetCommits
 from .poll_gate import PollGate
 from .positions import Positions
 from .settings import ConsumerSettings
@@ -62,10 +61,10 @@ class Membership:
         """Whether a function of the listener is running. It may use the consumer, also during a close."""
 
     @property
-    def _member(self) -> BaseMember | None:
+    def _member(self) -> CommittingMember | None:
         return self._commits.member
 
-    def _new_member(self) -> BaseMember:
+    def _new_member(self) -> CommittingMember:
         settings = self._settings
         member_settings = MemberSettings(
             session_timeout_ms=settings.session_timeout_ms,

@@ -11,12 +11,13 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping
 from time import monotonic
+from typing import TypeAlias
 
 from ottla_protocol.errors import ErrorCode
 
 from ..deadline import Deadline
 from ..errors import ClientError, CommitFailedError
-from ..group.base_member import BaseMember
+from ..group import ConsumerProtocolMember, GroupMember
 from ..group.offsets import OffsetsClient
 from ..types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .buffer import Buffer
@@ -24,6 +25,9 @@ from .positions import Positions
 from .settings import ConsumerSettings
 
 _log = logging.getLogger("ottla_client")
+
+CommittingMember: TypeAlias = GroupMember | ConsumerProtocolMember
+"""A member of a group that has offsets."""
 
 RETRY_COMMIT = 1.0
 """Seconds until an automatic commit that failed is tried again, where the interval is longer."""
@@ -36,7 +40,7 @@ class OffsetCommits:
         self, offsets: OffsetsClient, settings: ConsumerSettings, positions: Positions, buffer: Buffer
     ) -> None:
         self.client = offsets
-        self.member: BaseMember | None = None
+        self.member: CommittingMember | None = None
         self._settings = settings
         self._positions = positions
         self._buffer = buffer
@@ -114,7 +118,7 @@ class OffsetCommits:
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         deadline: Deadline,
-        member: BaseMember | None = None,
+        member: CommittingMember | None = None,
     ) -> None:
         """Commit these offsets. Raises the errors of ``GroupMember.commit`` or ``OffsetsClient.commit``."""
         member = member or self.member
@@ -133,7 +137,7 @@ class OffsetCommits:
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         deadline: Deadline | None = None,
-        member: BaseMember | None = None,
+        member: CommittingMember | None = None,
     ) -> bool:
         """Commit the offsets from ``processed``; a failure is only logged. Returns whether it succeeded."""
         if not offsets:

@@ -29,8 +29,9 @@ from ottla_protocol.records.record import record_data
 
 from ..errors import CorruptBatchError, DeserializationError
 from ..types import TimestampType
+from .acquired import Acquired
 from .rows import NO_ROWS, Rows
-from .settings import ConsumerSettings, Deserializer
+from .settings import Decoding, Deserializer
 
 if TYPE_CHECKING:
     from ottla_protocol.messages.fetch import AbortedTransaction
@@ -47,11 +48,13 @@ _APART = CONTROL | LOG_APPEND_TIME | TRANSACTIONAL
 class Chunk:
     """Whole batches of one partition, and how far they are handed out.
 
-    ``rows`` is the decoded run; its first ``index`` rows are handed out. ``offset`` is where the next run begins.
+    ``rows`` is the decoded run; its first ``index`` rows are handed out. ``offset`` is where the next run begins. Of a
+    share group's chunk, only the ``acquired`` records are decoded into rows.
     """
 
     __slots__ = (
         "aborted",
+        "acquired",
         "at",
         "dropping",
         "end_offset",
@@ -72,7 +75,8 @@ class Chunk:
         state: PartitionState,
         view: memoryview,
         offset: int,
-        aborted: Sequence[AbortedTransaction] | None,
+        aborted: Sequence[AbortedTransaction] | None = None,
+        acquired: Acquired | None = None,
     ) -> None:
         self.state = state
         self.version = state.version
@@ -82,6 +86,7 @@ class Chunk:
         self.size, self.end_offset, self.epoch = _whole_batches(view, offset)
         self.aborted = sorted(((each.first_offset, each.producer_id) for each in aborted or ()), reverse=True)
         """Aborted transactions that begin in later batches, the first one last."""
+        self.acquired = acquired
         self.dropping: set[int] = set()
         """Producers whose records are dropped up to their transaction's marker."""
         self.rows = NO_ROWS
@@ -166,7 +171,7 @@ def _whole_batches(view: memoryview, offset: int) -> tuple[int, int, int | None]
 class RecordReader:
     """Decodes chunks with a consumer's settings."""
 
-    def __init__(self, settings: ConsumerSettings) -> None:
+    def __init__(self, settings: Decoding) -> None:
         self._key = settings.key_deserializer
         self._value = settings.value_deserializer
         self._check_crcs = settings.check_crcs
@@ -337,6 +342,16 @@ class RecordReader:
             first = bisect_left(offsets, chunk.offset)
             offsets, timestamps, headers = offsets[first:], timestamps[first:], headers[first:]
             raw_keys, raw_values = raw_keys[first:], raw_values[first:]
+        deliveries: list[int] | None = None
+        if chunk.acquired is not None:
+            places, deliveries = chunk.acquired.among(offsets)
+            if len(places) < len(offsets):
+                offsets, timestamps, headers = (
+                    [column[place] for place in places] for column in (offsets, timestamps, headers)
+                )
+                raw_keys, raw_values = (
+                    [column[place] for place in places] for column in (raw_keys, raw_values)
+                )
         keys: Sequence[Any] = raw_keys
         values: Sequence[Any] = raw_values
         failed = False
@@ -351,7 +366,7 @@ class RecordReader:
         topic, partition = chunk.state.partition
         at, header = batches[-1]
         kind = TimestampType.of(header)
-        rows = Rows(topic, partition, offsets, timestamps, keys, values, headers, kind)
+        rows = Rows(topic, partition, offsets, timestamps, keys, values, headers, kind, deliveries)
         if failed:
             rows = rows.cut(0, len(keys))
             bad = offsets[len(keys)]

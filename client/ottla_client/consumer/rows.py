@@ -18,7 +18,10 @@ _new_tuple = tuple.__new__
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Records as columns of equal length, keys and values deserialized."""
+    """Records as columns of equal length, keys and values deserialized.
+
+    ``deliveries`` are the delivery counts of records of a share group.
+    """
 
     topic: str
     partition: int
@@ -28,6 +31,7 @@ class Rows:
     values: Sequence[Any]
     headers: Sequence[Any]
     kind: TimestampType
+    deliveries: Sequence[int] | None = None
 
     @property
     def count(self) -> int:
@@ -46,6 +50,7 @@ class Rows:
             self.values[start:stop],
             self.headers[start:stop],
             self.kind,
+            None if self.deliveries is None else self.deliveries[start:stop],
         )
 
     def records(self) -> Iterator[ConsumerRecord[Any, Any]]:
@@ -59,6 +64,7 @@ class Rows:
             self.values,
             self.headers,
             repeat(self.kind),
+            repeat(None) if self.deliveries is None else self.deliveries,
             strict=False,
         )
         return map(_new_tuple, repeat(ConsumerRecord), fields)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from ..errors import ConfigurationError
 from ..group.assignors import Assignor
@@ -18,6 +18,20 @@ Deserializer: TypeAlias = Callable[[bytes], Any]
 OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
 GroupProtocol: TypeAlias = Literal["classic", "consumer"]
 """Who assigns partitions: a consumer of the group, or the broker (KIP-848)."""
+
+
+class Decoding(Protocol):
+    """The options by which fetched bytes become records."""
+
+    @property
+    def key_deserializer(self) -> Deserializer | None: ...
+    @property
+    def value_deserializer(self) -> Deserializer | None: ...
+    @property
+    def check_crcs(self) -> bool: ...
+    @property
+    def read_committed(self) -> bool: ...
+
 
 _CLASSIC_ONLY = ("session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy")
 """Options that the broker decides about in the consumer protocol."""

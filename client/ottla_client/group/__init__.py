@@ -8,3 +8,4 @@ from .member_state import MemberState as MemberState
 from .offsets import OffsetsClient as OffsetsClient
 from .settings import MemberCallbacks as MemberCallbacks
 from .settings import MemberSettings as MemberSettings
+from .share_member import ShareMember as ShareMember

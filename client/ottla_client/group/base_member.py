@@ -1,4 +1,4 @@
-"""What members of the classic and of the consumer protocol have in common.
+"""What members of all protocols have in common.
 
 A member has two tasks: one takes assignments and awaits the callbacks, the other sends heartbeats, also while callbacks
 run.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Mapping, Set
+from collections.abc import Awaitable, Callable, Collection, Set
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,8 @@ from ottla_protocol.errors import ErrorCode
 
 from ..deadline import Deadline
 from ..errors import ClientError, ConfigurationError, FencedInstanceError, PollIntervalExceededError
-from ..types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from ..types import TopicPartition
 from .coordinator import Coordinator
-from .offsets import OffsetsClient
 from .settings import MemberCallbacks, MemberSettings
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ class BaseMember(ABC):
         group_id: str,
         settings: MemberSettings,
         callbacks: MemberCallbacks,
-        offsets: OffsetsClient | None,
     ) -> None:
         """Raises ConfigurationError for an empty group id."""
         if not group_id:
@@ -51,7 +49,6 @@ class BaseMember(ABC):
         self._callbacks = callbacks
         self._cluster = cluster
         self._coordinator = Coordinator(cluster, group_id)
-        self._offsets = offsets or OffsetsClient(cluster, group_id)
         self._topics: frozenset[str] | None = None
         self._polled_at = monotonic()
         # Joins, or takes assignments; the callbacks run in it.
@@ -71,14 +68,6 @@ class BaseMember(ABC):
 
     @abstractmethod
     def polled(self) -> None: ...
-
-    @abstractmethod
-    def joined_metadata(self) -> ConsumerGroupMetadata: ...
-
-    @abstractmethod
-    async def commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline
-    ) -> None: ...
 
     @abstractmethod
     async def close(self, deadline: Deadline) -> None: ...

@@ -1,62 +1,36 @@
-"""A member of a group whose partitions the broker assigns (KIP-848): it sends heartbeats, and does what they answer.
+"""A member of a group of the consumer protocol (KIP-848), where the broker assigns partitions, and commits offsets.
 
-One task sends heartbeats, also while callbacks run. The other takes the assignment that an answer had: it gives up
-partitions, with the callback, then takes new ones, and has the next heartbeat confirm what the member has. Heartbeats
-name only what has changed, except after an error. Java's ``ConsumerMembershipManager`` and
+Each heartbeat after an assignment confirms what the member has. Java's ``ConsumerMembershipManager`` and
 ``ConsumerHeartbeatRequestManager``.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Collection, Mapping, Set
-from time import monotonic
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
-from ottla_protocol.errors import ErrorCode, error_code
+from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
     HeartbeatTopicPartitions,
 )
 
 from ..deadline import Deadline
-from ..errors import (
-    ClientError,
-    CommitFailedError,
-    FencedInstanceError,
-    GroupError,
-    UnsupportedApiError,
-    is_retriable,
-)
+from ..errors import CommitFailedError, GroupError
 from ..types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from .base_member import BaseMember
-from .consumer_member_state import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    LEAVE_STATIC_EPOCH,
-    TRANSITIONS,
-    ConsumerMemberState,
-    HeartbeatReaction,
-    reaction_to,
-)
+from .consumer_member_state import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMemberState
+from .heartbeat_member import HeartbeatMember
 from .offsets import KICKED_OUT, OffsetsClient
 from .settings import MemberCallbacks, MemberSettings
 
 if TYPE_CHECKING:
     from ..cluster import Cluster
 
-_log = logging.getLogger("ottla_client")
 
-LEAVE_SECONDS = 5.0
-"""How long a member that left after max_poll_interval_ms waits for the answer."""
-_STATE = ConsumerMemberState
-
-
-class ConsumerProtocolMember(BaseMember):
+class ConsumerProtocolMember(HeartbeatMember):
     """Made by a consumer that subscribes. Belongs to one event loop."""
+
+    unsupported = "the broker has no consumer protocol (KIP-848); use group_protocol='classic'"
 
     def __init__(
         self,
@@ -72,58 +46,15 @@ class ConsumerProtocolMember(BaseMember):
 
         Raises ConfigurationError for an empty group id.
         """
-        super().__init__(cluster, group_id, settings, callbacks, offsets)
-        self.state = _STATE.UNJOINED
-        self.member_id = str(uuid4())
-        self.epoch = JOIN_EPOCH
+        super().__init__(cluster, group_id, settings, callbacks)
         self._assignor = assignor
-        self._sent_topics: frozenset[str] | None = None
-        self._ids: dict[bytes, str] = {}
-        # The last assignment that an answer had, until the member has it.
-        self._given: list[HeartbeatTopicPartitions] | None = None
+        self._offsets = offsets or OffsetsClient(cluster, group_id)
         self._confirms = False  # the next heartbeat names the partitions that the member has
-        self._next_heartbeat = 0.0
-        self._interval = 1.0
-        self._failures = 0
-        self._assign_wanted = asyncio.Event()
-        self._heard = asyncio.Condition()
-
-    def subscribe(self, topics: Collection[str]) -> None:
-        """Read these topics; a change is part of the next heartbeat, which is sent at once."""
-        self._topics = frozenset(topics)
-        self._send_now()
-
-    def start(self) -> None:
-        """Join as soon as there is a subscription. Call it in the event loop; a second call does nothing."""
-        if self._heartbeat_task is not None or self._closed:
-            return
-        self._polled_at = monotonic()
-        self._heartbeat_task = asyncio.create_task(
-            self._heartbeat_forever(), name=f"heartbeats in {self.group_id}"
-        )
-        self._join_task = asyncio.create_task(self._assign_forever(), name=f"member of {self.group_id}")
-
-    def polled(self) -> None:
-        """The application polled. Call it at least every ``max_poll_interval_ms``, also during a long poll.
-
-        Raises ``failure`` once; then the member tries again by itself. Only FencedInstanceError is final, and raised
-        each time.
-        """
-        self._polled_at = monotonic()
-        failure = self.failure
-        if failure is None:
-            return
-        if not isinstance(failure, FencedInstanceError):
-            self.failure = None
-            if self.state is _STATE.STOPPED:
-                self.state = _STATE.LOST
-                self._assign_wanted.set()
-        raise failure
 
     @property
     def group_metadata(self) -> ConsumerGroupMetadata | None:
         """The member's id and epoch; None while it is not joined."""
-        if self.state is not _STATE.JOINED:
+        if self.state is not ConsumerMemberState.JOINED:
             return None
         instance = self._settings.group_instance_id
         return ConsumerGroupMetadata(self.group_id, self.epoch, self.member_id, instance)
@@ -134,7 +65,7 @@ class ConsumerProtocolMember(BaseMember):
         if member is not None:
             return member
         start = f"group {self.group_id!r}: nothing was committed: "
-        if self.state is _STATE.UNJOINED and self._sent_topics is not None:
+        if self.state is ConsumerMemberState.UNJOINED and self._sent_topics is not None:
             raise GroupError(
                 ErrorCode.REBALANCE_IN_PROGRESS, f"{start}the member is joining; commit again when it has"
             )
@@ -158,7 +89,7 @@ class ConsumerProtocolMember(BaseMember):
                     if error.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
                         self._send_now()  # the answer says what has become of this member
                     raise
-                if self.epoch == member.generation_id and self.state is _STATE.JOINED:
+                if self.epoch == member.generation_id and self.state is ConsumerMemberState.JOINED:
                     await self._until_heard(deadline, error)
 
     async def _until_heard(self, deadline: Deadline, error: GroupError) -> None:
@@ -172,97 +103,9 @@ class ConsumerProtocolMember(BaseMember):
                 raise
             raise error from None
 
-    async def close(self, deadline: Deadline) -> None:
-        """Give up the assignment, with its callback, and leave the group, by the deadline.
-
-        Static members leave for a while: the group waits for them to come back (KIP-345). A second call does nothing.
-        """
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            await self._stop_joining(deadline)
-            await self._give_up_all(deadline, lost=self.state is not _STATE.JOINED)
-            await self._stop_heartbeats()
-            await self._leave(deadline)
-        finally:
-            self.state = _STATE.STOPPED
-            await self._cancel_tasks()
-
-    async def _stop_heartbeats(self) -> None:
-        task = self._heartbeat_task
-        if task is not None and task is not asyncio.current_task():
-            task.cancel()
-            await asyncio.wait((task,))
-
-    # Heartbeats
-
-    def _send_now(self) -> None:
-        self._next_heartbeat = 0.0
-        self._heartbeat_wanted.set()
-
-    @property
-    def _may_send(self) -> bool:
-        if self.state is _STATE.JOINED:
-            return True
-        return self.state is _STATE.UNJOINED and bool(self._topics)
-
-    async def _heartbeat_forever(self) -> None:
-        """Send heartbeats while the member may; leave when the application stops polling."""
-        poll_interval = self._settings.max_poll_interval_ms / 1000
-        while True:
-            self._heartbeat_wanted.clear()
-            if not self._may_send:
-                await self._heartbeat_wanted.wait()
-                continue
-            now = monotonic()
-            stalls_at = self._polled_at + poll_interval
-            if now >= stalls_at:
-                await self._stall()
-            elif now < self._next_heartbeat:
-                await self._pause(min(self._next_heartbeat, stalls_at) - now)
-            else:
-                # A wish that comes while this heartbeat is under way is for another one.
-                self._next_heartbeat = now + self._interval
-                pause = await self._heartbeat()
-                if pause:
-                    await asyncio.sleep(pause)
-                    self._next_heartbeat = 0.0
-
-    async def _heartbeat(self) -> float:
-        """Send one heartbeat; returns the seconds until another attempt, 0 if it was answered."""
-        state, epoch = self.state, self.epoch
-        topics = self._topics or frozenset()
-        confirmed = self.assignment if self._confirms else None
-        request = self._request(topics, confirmed)
-        self._confirms = False
-        try:
-            answer = await self._coordinator.ask(request, Deadline(self._cluster.request_timeout))
-        except ClientError as error:
-            # It may have arrived: the next one repeats everything.
-            self._sent_topics, self._confirms = None, True
-            self._failures += 1
-            if isinstance(error, UnsupportedApiError):
-                error = UnsupportedApiError(
-                    f"group {self.group_id!r}: the broker has no consumer protocol (KIP-848); use"
-                    " group_protocol='classic'"
-                )
-            if not is_retriable(error):
-                self._fail(error)
-            _log.info("group %s: a heartbeat failed: %s", self.group_id, error)
-            return self._cluster.backoff.after(self._failures)
-        if (state, epoch) != (self.state, self.epoch):
-            return 0.0  # the member has left meanwhile
-        self._sent_topics = topics
-        pause = self._react(answer)
-        async with self._heard:
-            self._heard.notify_all()
-        return pause
-
-    def _request(
-        self, topics: frozenset[str], confirmed: frozenset[TopicPartition] | None
-    ) -> ConsumerGroupHeartbeatRequest:
+    def _request(self, topics: frozenset[str]) -> ConsumerGroupHeartbeatRequest:
         settings = self._settings
+        confirms, self._confirms = self._confirms, False
         joins = self.epoch == JOIN_EPOCH
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
@@ -278,8 +121,8 @@ class ConsumerProtocolMember(BaseMember):
             request.subscribed_topic_names = sorted(topics)
         if joins:
             request.topic_partitions = []
-        elif confirmed is not None:
-            request.topic_partitions = self._named(confirmed)
+        elif confirms:
+            request.topic_partitions = self._named(self.assignment)
         return request
 
     def _named(self, partitions: Set[TopicPartition]) -> list[HeartbeatTopicPartitions]:
@@ -292,150 +135,20 @@ class ConsumerProtocolMember(BaseMember):
             for topic_id, each in by_topic.items()
         ]
 
-    def _react(self, answer: ConsumerGroupHeartbeatResponse) -> float:
-        """Do what an answer says; returns the seconds until another attempt."""
-        code = error_code(answer.error_code)
-        reaction = reaction_to(code, self.epoch)
-        if reaction is HeartbeatReaction.GO_ON:
-            self._failures = 0
-            self.member_id = answer.member_id or self.member_id
-            if self.state is _STATE.UNJOINED:
-                self._polled_at = monotonic()  # the poll interval starts here, as in Java
-            self.epoch = answer.member_epoch
-            self._interval = max(answer.heartbeat_interval_ms, 1) / 1000
-            if self._next_heartbeat:
-                self._next_heartbeat = monotonic() + self._interval
-            if answer.assignment is not None:
-                self._given = answer.assignment.topic_partitions
-                self._assign_wanted.set()
-        else:
-            _log.info("group %s: a heartbeat was answered with %s", self.group_id, code.name)
-            self._sent_topics, self._confirms = None, True
-        self.state = TRANSITIONS.get((self.state, reaction), self.state)
-        if reaction is HeartbeatReaction.JOIN_AGAIN:
-            self._lose()
-            self._failures += 1
-            return self._cluster.backoff.after(self._failures - 1)
-        if reaction in (HeartbeatReaction.FIND_COORDINATOR, HeartbeatReaction.WAIT):
-            if reaction is HeartbeatReaction.FIND_COORDINATOR:
-                self._coordinator.moved()
-            self._failures += 1
-            return self._cluster.backoff.after(self._failures)
-        if reaction is HeartbeatReaction.FENCED:
-            self._lose()
-            self._fail(self._instance_fenced(code))
-        elif reaction is HeartbeatReaction.GIVE_UP:
-            self._lose()
-            why = answer.error_message or _REFUSED.get(code, code.name)
-            self._fail(GroupError(code, f"group {self.group_id!r}: {why} ({code.name})"))
-        return 0.0
-
-    def _lose(self) -> None:
-        """The group goes on without this member."""
-        self.epoch = JOIN_EPOCH
-        self._given = None
-        self._assign_wanted.set()
-
-    async def _stall(self) -> None:
-        """The application doesn't poll: leave, so that others get the partitions."""
-        await self._leave(Deadline(LEAVE_SECONDS))
-        self.state = _STATE.STOPPED
-        self._lose()
-        self._fail(self._poll_interval_exceeded())
-
-    async def _leave(self, deadline: Deadline) -> None:
-        """Leave the group. Errors are logged: the session will time out."""
-        if self.state is not _STATE.JOINED:
-            return
+    def _leave_request(self) -> ConsumerGroupHeartbeatRequest:
+        """Static members leave for a while: the group waits for them to come back (KIP-345)."""
         instance = self._settings.group_instance_id
-        request = ConsumerGroupHeartbeatRequest(
+        return ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             member_id=self.member_id,
             member_epoch=LEAVE_EPOCH if instance is None else LEAVE_STATIC_EPOCH,
             instance_id=instance,
         )
-        try:
-            answer = await self._coordinator.ask(request, deadline)
-        except ClientError as error:
-            _log.warning("group %s: leaving failed: %s", self.group_id, error)
-            return
-        if answer.error_code:
-            _log.info("group %s: leaving failed with %s", self.group_id, error_code(answer.error_code).name)
 
-    def _fail(self, failure: ClientError) -> None:
-        """Have the next poll raise ``failure``, and do nothing before."""
-        if self.failure is None:
-            _log.error("%s", failure)
-        self.failure = failure
-        if self.state is not _STATE.FENCED:
-            self.state = _STATE.STOPPED
-        self.epoch = JOIN_EPOCH
-        self._assign_wanted.set()
+    def _repeat_all(self) -> None:
+        super()._repeat_all()
+        self._confirms = True
 
-    # Assignments
-
-    async def _assign_forever(self) -> None:
-        """Take each assignment that an answer had, and drop the partitions when the membership is lost."""
-        while True:
-            await self._assign_wanted.wait()
-            self._assign_wanted.clear()
-            if self.state is not _STATE.JOINED:
-                await self._give_up(self.assignment, lost=True)
-                if self.state is _STATE.LOST:
-                    self.state = _STATE.UNJOINED
-                    self._send_now()
-            elif self._given is not None:
-                await self._assign(self._given)
-
-    async def _assign(self, given: list[HeartbeatTopicPartitions]) -> None:
-        """Give up what the member may no longer have, then take what is new, then confirm it."""
-        if not all(each.topic_id in self._ids for each in given):
-            await self._look_up_topics()
-        target = frozenset(
-            TopicPartition(self._ids[each.topic_id], partition)
-            for each in given
-            if each.topic_id in self._ids
-            for partition in each.partitions
-        )
-        is_complete = all(each.topic_id in self._ids for each in given)
-        await self._give_up(self.assignment - target)
-        if self.state is not _STATE.JOINED:
-            self._assign_wanted.set()
-            return
-        if self._given is given and is_complete:
-            self._given = None
-        new = target - self.assignment
-        self.assignment |= new
-        await self._call(self._callbacks.on_assigned, new)
+    def _taken(self) -> None:
         self._confirms = True
         self._send_now()
-        if self._given is not None:
-            if not is_complete:
-                await asyncio.sleep(self._cluster.backoff.maximum)
-            self._assign_wanted.set()
-
-    async def _look_up_topics(self) -> None:
-        """Learn the ids of the subscribed topics."""
-        names = self._topics or frozenset()
-        for name in names:
-            topic = self._cluster.topic(name)
-            if topic is not None and topic.id is not None:
-                self._ids[topic.id] = name
-        if self._given is None or all(each.topic_id in self._ids for each in self._given):
-            return
-        try:
-            found = await self._cluster.fetch_topics(names, Deadline(self._cluster.request_timeout))
-        except ClientError as error:
-            _log.info("group %s: looking up assigned topics failed: %s", self.group_id, error)
-            return
-        for name, topic in found.items():
-            if topic.id is not None:
-                self._ids[topic.id] = name
-
-
-_REFUSED = {
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user may not join the group",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not see a topic that it subscribes to",
-    ErrorCode.UNSUPPORTED_VERSION: "the broker has no consumer protocol; use group_protocol='classic'",
-}
-"""What the codes of refusals mean, where the broker's answer has no message."""

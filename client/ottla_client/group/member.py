@@ -73,7 +73,8 @@ class GroupMember(BaseMember):
 
         Raises ConfigurationError for an empty group id, and for assignors that share no rebalance protocol.
         """
-        super().__init__(cluster, group_id, settings, callbacks, offsets)
+        super().__init__(cluster, group_id, settings, callbacks)
+        self._offsets = offsets or OffsetsClient(cluster, group_id)
         self.protocol = common_protocol(assignors)
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._leader = Leader(cluster, self._wake_join_task)

@@ -17,6 +17,7 @@ from .producer import BatchDelivery as BatchDelivery
 from .producer import Producer as Producer
 from .producer import Transaction as Transaction
 from .send_queue import Delivery as Delivery
+from .share_consumer import ShareConsumer as ShareConsumer
 from .simple_consumer import SimpleConsumer as SimpleConsumer
 from .streams_consumer import Stream as Stream
 from .zookeeper_consumer import ZookeeperConsumer as ZookeeperConsumer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any, Unpack
@@ -17,6 +17,7 @@ from ..errors import ClosedError
 from ..meters import Metrics
 from ..settings import DEFAULT_BOOTSTRAP, accepts
 from ..types import ConsumerRecord, TopicPartition
+from .iterating import IteratingClient
 from .sync_client import EXIT_SECONDS, SyncClient, blocking, in_loop
 
 _Record = ConsumerRecord[Any, Any]
@@ -57,7 +58,7 @@ def _give_back(consumer: SyncClient[AsyncConsumer], records: Iterable[_Record]) 
     _seek_back(consumer, ((record.topic, record.partition, record.offset) for record in records))
 
 
-class Consumer(SyncClient[AsyncConsumer]):
+class Consumer(IteratingClient[AsyncConsumer]):
     """``ottla_client.Consumer`` for code without asyncio::
 
         with Consumer("orders", bootstrap_servers="127.0.0.1:9092", group_id="billing") as consumer:
@@ -94,27 +95,6 @@ class Consumer(SyncClient[AsyncConsumer]):
 
     def _close_at_exit(self) -> None:
         self.close(EXIT_SECONDS)
-
-    def __iter__(self) -> Iterator[_Record]:
-        return chain.from_iterable(self._iterators())
-
-    def _iterators(self) -> Iterator[Iterator[_Record]]:
-        started = self._runner is not None and not self._closed
-        while True:
-            try:
-                records = self._call(self._client._iterate())
-            except ClosedError:
-                if started:
-                    return  # closed by another thread
-                raise
-            yield records
-
-    def getone(self) -> _Record:
-        """Wait for the next record. Raises the errors of the async method."""
-        while True:
-            for record in self._client._iterator:
-                return record
-            self._call(self._client._iterate())
 
     def metrics(self) -> Metrics:
         """What the consumer has counted; see the async method."""

@@ -27,7 +27,9 @@ EXIT_SECONDS = 10.0
 """How long closing an open client may take when the interpreter ends."""
 
 
-class _Client(Protocol):
+class Client(Protocol):
+    """What an async client has."""
+
     async def start(self) -> None: ...
     async def close(self) -> None: ...
     async def __aexit__(
@@ -35,7 +37,7 @@ class _Client(Protocol):
     ) -> None: ...
 
 
-C = TypeVar("C", bound=_Client)
+C = TypeVar("C", bound=Client)
 
 
 class SyncClient(Generic[C]):

@@ -9,14 +9,17 @@ import pytest
 
 PUBLIC = {
     "ottla_client": """
-        Admin AlterConfig AlterOperation AppendedRange BatchDelivery BatchDeliveryError Blacklist ClientError
+        AcknowledgeType Admin AlterConfig AlterOperation AppendedRange BatchDelivery BatchDeliveryError Blacklist
+        ClientError
         ConfigResource Consumer ConsumerGroupMetadata ConsumerRecord CoordinatedConsumer Delivery Fetched KafkaError
         NewPartitions NewTopic Node OffsetAndMetadata OffsetAndTimestamp OffsetSpec PartialError PartitionMetadata
-        Producer RebalanceListener RecordMetadata SimpleConsumer Stream TimestampType TopicFilter TopicMetadata
+        Producer RebalanceListener RecordMetadata ShareConsumer SimpleConsumer Stream TimestampType TopicFilter
+        TopicMetadata
         TopicPartition Transaction Whitelist ZookeeperConsumer
     """,
     "ottla_client.sync": """
-        Admin BatchDelivery Consumer CoordinatedConsumer Delivery Producer SimpleConsumer Stream Transaction
+        Admin BatchDelivery Consumer CoordinatedConsumer Delivery Producer ShareConsumer SimpleConsumer Stream
+        Transaction
         ZookeeperConsumer
     """,
     "ottla_client.admin": """
@@ -30,7 +33,8 @@ PUBLIC = {
         TransactionDescription TransactionListing VersionRange is_unknown_group
     """,
     "ottla_client.errors": """
-        AuthenticationError BadNodeError BootstrapError BrokerError BufferFullError ClientError ClosedError
+        AcknowledgementError AuthenticationError BadNodeError BootstrapError BrokerError BufferFullError ClientError
+        ClosedError
         CommitFailedError ConfigurationError ConnectError ConnectionLostError CorruptBatchError DeliveryTimeoutError
         DeserializationError FencedInstanceError GroupError KafkaError LogTruncatedError NotABrokerError
         OffsetOutOfRangeError PollIntervalExceededError ProducerFencedError RebalanceFailedError RecordTooLargeError

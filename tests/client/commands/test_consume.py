@@ -19,8 +19,10 @@ from tests.client.commands.ottla_command import Ottla
 from tests.support.commands import Shell, finish, ottla, spawn
 from tests.support.processes import BrokerProcess
 
+from ottla_client.admin import AlterConfig, ConfigResource, ResourceType
 from ottla_client.cli import main
 from ottla_client.commands.timefmt import show_time
+from ottla_client.sync import Admin
 
 NewTopic = Callable[..., str]
 
@@ -210,11 +212,43 @@ def test_a_reader_that_stops_loses_only_unread_output(
     assert int(following[:6]) <= 1 + len(done.lines)
 
 
-def test_only_committed_transactions(
-    broker: BrokerProcess, shell: Shell, new_topic: NewTopic, is_kafka: bool
+@pytest.fixture
+def share_group(broker: BrokerProcess, new_name: Callable[..., str]) -> str:
+    """A share group that begins at the earliest record."""
+    group = new_name("share")
+    with Admin(broker.bootstrap) as admin:
+        start = AlterConfig("share.auto.offset.reset", "earliest")
+        admin.alter_configs({ConfigResource(ResourceType.GROUP, group): [start]})
+    return group
+
+
+@pytest.mark.not_kafka_3
+def test_a_share_group_gets_again_what_was_not_printed(
+    shell: Shell, new_topic: NewTopic, share_group: str
 ) -> None:
-    if not is_kafka:
-        pytest.skip("Ottla has no transactions")
+    topic = numbered(shell, new_topic(), 10)
+    done = shell("consume", topic, "-g", share_group, "--share", "-n", "4")
+    assert (done.code, done.lines, done.err) == (0, [b"%d" % number for number in range(4)], "")
+    done = shell("consume", topic, "-g", share_group, "--share", "-n", "6", "--json")
+    assert [json.loads(line)["value"] for line in done.lines] == [str(number) for number in range(4, 10)]
+
+
+@pytest.mark.not_kafka_3
+def test_ctrl_c_accepts_what_a_share_group_has_printed(
+    broker: BrokerProcess, shell: Shell, new_topic: NewTopic, share_group: str
+) -> None:
+    topic = numbered(shell, new_topic(), 3)
+    process = spawn(broker.bootstrap, "consume", topic, "-g", share_group, "--share")
+    assert read_lines(process, 3) == [b"0", b"1", b"2"]
+    process.send_signal(signal.SIGINT)
+    assert finish(process).code == 130
+    filled(shell, topic, b"k=next")
+    assert shell("consume", topic, "-g", share_group, "--share", "-n", "1").lines == [b"next"]
+
+
+def test_only_committed_transactions(
+    broker: BrokerProcess, shell: Shell, new_topic: NewTopic, transactions: None
+) -> None:
     from confluent_kafka import Producer as Transactional
 
     topic = new_topic()
@@ -240,6 +274,10 @@ def test_only_committed_transactions(
         (["t", "--follow", "--until", "end"], "--follow doesn't stop"),
         (["t", "-g", "g", "--from", "5"], "reset-offsets"),
         (["t", "-g", "g", "-p", "1"], "exclude each other"),
+        (["t", "--share"], "--share needs --group"),
+        (["t", "-g", "g", "--share", "--from", "end"], "--from and --share exclude each other"),
+        (["t", "-g", "g", "--share", "-e"], "--exit and --share exclude each other"),
+        (["--pattern", "t", "-g", "g", "--share"], "--pattern and --share exclude each other"),
         (["t", "--show", "value,colour"], "'colour' is not one of"),
         (["t", "--show", "key", "--json"], "--show"),
         (["t", "--json", "-F", "csv"], "exclude each other"),

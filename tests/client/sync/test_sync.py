@@ -46,7 +46,15 @@ def _no_thread_left() -> Any:
 
 @pytest.mark.parametrize(
     "name",
-    ["Producer", "Consumer", "Admin", "SimpleConsumer", "ZookeeperConsumer", "CoordinatedConsumer"],
+    [
+        "Producer",
+        "Consumer",
+        "ShareConsumer",
+        "Admin",
+        "SimpleConsumer",
+        "ZookeeperConsumer",
+        "CoordinatedConsumer",
+    ],
 )
 def test_methods_and_signatures_are_those_of_the_async_class(name: str) -> None:
     ours, theirs = getattr(sync, name), getattr(ottla_client, name)

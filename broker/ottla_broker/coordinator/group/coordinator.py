@@ -16,7 +16,7 @@ from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import CommitItem, Commits, Fetched
 from ottla_broker.coordinator.group.group import PROTOCOL_TYPE, Group, join_error, metadata_bytes, sync_error
 from ottla_broker.coordinator.group.group_shard import AnyGroup, GroupLife, GroupShard
-from ottla_broker.coordinator.group.member import JoinReply, Member, SyncReply
+from ottla_broker.coordinator.group.member import DescribedMember, JoinReply, SyncReply
 from ottla_broker.coordinator.group.member_ids import random_uuid
 from ottla_broker.coordinator.group.membership import JoinRequest, LeaveRequest, Membership
 from ottla_broker.coordinator.group.modern.consumer_group import CONSUMER_TYPE, ConsumerGroup
@@ -68,7 +68,7 @@ class GroupDescription(NamedTuple):
     state: str = ""
     protocol_type: str = ""
     protocol: str = ""
-    members: Sequence[tuple[Member, bytes, bytes]] = ()
+    members: Sequence[tuple[DescribedMember, bytes, bytes]] = ()
     """Each member with its metadata and its assignment."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
+from typing import Protocol
 
 from ottla_broker.coordinator.deadlines import Deadline
 from ottla_protocol.messages.join_group import JoinGroupResponse
@@ -13,6 +14,19 @@ JoinReply = Callable[[JoinGroupResponse], None]
 SyncReply = Callable[[SyncGroupResponse], None]
 Protocols = tuple[tuple[str, bytes], ...]
 """The assignors that a member supports, by preference, each with the member's metadata for it."""
+
+
+class DescribedMember(Protocol):
+    """What DescribeGroups shows of a member, beside its metadata and assignment."""
+
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def instance_id(self) -> str | None: ...
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def client_host(self) -> str: ...
 
 
 @dataclass(eq=False, slots=True)

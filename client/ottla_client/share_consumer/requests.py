@@ -1,0 +1,102 @@
+"""ShareFetch and ShareAcknowledge: the requests of a share session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ottla_protocol.fetch_session import SessionRequest
+from ottla_protocol.messages import share_acknowledge, share_fetch
+from ottla_protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from ottla_protocol.messages.share_fetch import ShareFetchRequest
+from ottla_protocol.schema import ZERO_UUID
+
+from ..types import TopicPartition
+from .acknowledgements import AcknowledgedRun
+from .settings import ACQUIRE_MODES, ShareConsumerSettings
+
+FINAL_EPOCH = -1
+"""Ends a share session."""
+
+
+class Place(NamedTuple):
+    """What a share session remembers of a partition."""
+
+    topic_id: bytes | None
+
+
+Runs = Mapping[tuple[TopicPartition, bytes], Iterable[AcknowledgedRun]]
+"""Acknowledgements by partition and topic id."""
+
+
+def share_fetch_request(
+    settings: ShareConsumerSettings,
+    member_id: str,
+    session: SessionRequest[TopicPartition, Place],
+    acknowledgements: Runs,
+) -> ShareFetchRequest:
+    """Acquire records, and acknowledge earlier ones."""
+    named = {(partition, place.topic_id or ZERO_UUID): () for partition, place in session.fetch.items()}
+    topics: dict[bytes, list[share_fetch.FetchPartition]] = {}
+    for (partition, topic_id), runs in {**named, **acknowledgements}.items():
+        topics.setdefault(topic_id, []).append(
+            share_fetch.FetchPartition(
+                partition_index=partition.partition,
+                acknowledgement_batches=[
+                    share_fetch.AcknowledgementBatch(
+                        first_offset=first, last_offset=last, acknowledge_types=[kind]
+                    )
+                    for first, last, kind in runs
+                ],
+            )
+        )
+    leaving: dict[bytes, list[int]] = {}
+    for partition, forgotten_id in session.forgotten:
+        leaving.setdefault(forgotten_id or ZERO_UUID, []).append(partition.partition)
+    return ShareFetchRequest(
+        group_id=settings.group_id,
+        member_id=member_id,
+        share_session_epoch=session.epoch,
+        max_wait_ms=settings.fetch_max_wait_ms,
+        min_bytes=settings.fetch_min_bytes,
+        max_bytes=settings.fetch_max_bytes,
+        max_records=settings.max_poll_records,
+        batch_size=settings.max_poll_records,
+        share_acquire_mode=ACQUIRE_MODES.index(settings.share_acquire_mode),
+        topics=[
+            share_fetch.FetchTopic(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in topics.items()
+        ],
+        forgotten_topics_data=[
+            share_fetch.ForgottenTopic(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in leaving.items()
+        ],
+    )
+
+
+def share_acknowledge_request(
+    settings: ShareConsumerSettings, member_id: str, epoch: int, acknowledgements: Runs
+) -> ShareAcknowledgeRequest:
+    """Acknowledge records; with FINAL_EPOCH, end the session, which releases all others."""
+    topics: dict[bytes, list[share_acknowledge.AcknowledgePartition]] = {}
+    for (partition, topic_id), runs in acknowledgements.items():
+        topics.setdefault(topic_id, []).append(
+            share_acknowledge.AcknowledgePartition(
+                partition_index=partition.partition,
+                acknowledgement_batches=[
+                    share_acknowledge.AcknowledgementBatch(
+                        first_offset=first, last_offset=last, acknowledge_types=[kind]
+                    )
+                    for first, last, kind in runs
+                ],
+            )
+        )
+    return ShareAcknowledgeRequest(
+        group_id=settings.group_id,
+        member_id=member_id,
+        share_session_epoch=epoch,
+        topics=[
+            share_acknowledge.AcknowledgeTopic(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in topics.items()
+        ],
+    )
