@@ -59,6 +59,7 @@ def services(**given: Any) -> Services:
     silent: dict[str, Any] = {
         "authorizer": Authorizer(INTER_BROKER),
         "conversions": Conversions(),
+        "coordinated": lambda: None,
         "quotas": quotas,
         "quota_admin": QuotaAdmin(nothing, nothing, quotas),
         "turns": Turns(),
