@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.coordinator.share_world import Keeper, ShareWorld
 
 from ottla_broker.coordinator.share.in_flight import Batch
 from ottla_broker.coordinator.share.settings import ShareSettings
 from ottla_broker.coordinator.share.state_batches import ShareState
-from ottla_broker.coordinator.share.states import RecordState
+from ottla_broker.coordinator.share.states import Acknowledge, RecordState
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 
@@ -68,3 +70,26 @@ def test_only_batches_with_acquired_records_are_sent() -> None:
     assert found is not None
     assert [(each.first, each.last) for each in found.batches] == [(0, 0), (3, 3)]
     assert len(found.records) * 2 == len(world.log.read(0, 1 << 20, max_offset=4, min_one=True).read())
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ErrorCode.FENCED_STATE_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_an_acknowledgement_learns_why_it_is_not_written(code: ErrorCode, shown: ErrorCode) -> None:
+    class Refusing(Keeper):
+        def write(self, *arguments: Any, **_: Any) -> None:
+            arguments[-1](KafkaError(code))
+
+    released = ShareState(1, 0, 0, [Batch(0, 0, RecordState.AVAILABLE, 1)])
+    world = ShareWorld(ShareSettings(), Refusing(released))
+    world.log.append([None])
+    assert world.offsets("m") == [0]
+    refused = world.acknowledge("m", {0: Acknowledge.ACCEPT})
+    assert refused is not None
+    assert refused.code is shown

@@ -14,19 +14,31 @@ from ottla_broker.coordinator.share.state_logs import StateLogs
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 
-def test_a_log_is_cut_when_its_snapshots_are_on_the_device() -> None:
+def test_a_log_is_cut_when_its_snapshots_are_safe() -> None:
     async def run() -> None:
         flushes: list[asyncio.Future[None]] = []
         deleted: list[int] = []
+        commits: list[Any] = []
+        held = False
 
         def flushed(end: int) -> asyncio.Future[None]:
             assert end == 20
             flushes.append(asyncio.get_running_loop().create_future())
             return flushes[-1]
 
+        def when_committed(end: int, reached: Any) -> object:
+            assert end == 20
+            if not held:
+                return None
+            commits.append(reached)
+            return reached
+
         log = SimpleNamespace(log_start_offset=0, log_end_offset=20, flushed=flushed)
         partition = SimpleNamespace(
-            log=log, high_watermark=20, check_leader=lambda: None, delete_records=deleted.append
+            log=log,
+            check_leader=lambda: None,
+            delete_records=deleted.append,
+            when_committed=when_committed,
         )
         found: list[Any] = [partition]
         logs = StateLogs(lambda index: cast(Any, found[index]))
@@ -48,6 +60,15 @@ def test_a_log_is_cut_when_its_snapshots_are_on_the_device() -> None:
         found[0] = partition
         logs.delete_before(0, 12)
         assert (deleted, len(flushes)) == ([10], 3)
+        # Nor before other brokers have the snapshots too.
+        log.log_start_offset, held = 10, True
+        for outcome in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE):
+            logs.delete_before(0, 12)
+            flushes[-1].set_result(None)
+            await asyncio.sleep(0)
+            assert deleted == [10]
+            commits.pop()(outcome, 20)
+        assert deleted == [10, 12]
 
     asyncio.run(run())
 

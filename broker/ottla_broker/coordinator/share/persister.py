@@ -1,6 +1,7 @@
 """How leaders of partitions and the group coordinator reach the share coordinator. Kafka: ``Persister``.
 
-A request is repeated while the coordinator loads or moves, up to a deadline.
+A broker that stands alone is its own share coordinator. In a cluster, a transport asks the broker that coordinates a
+key, which may be this one. A request is repeated while the coordinator loads or moves, up to a deadline.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ T = TypeVar("T")
 
 PATIENCE_SECONDS: Final = 10.0
 """How long a request is repeated."""
-_PAUSE_SECONDS: Final = 0.05
+_PAUSE_SECONDS: Final = (0.05, 0.2)
+"""The first and the longest pause before it is repeated; it doubles each time."""
 _AGAIN: Final = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -108,19 +110,22 @@ class Persister:
         reply: Callable[[T], None],
     ) -> None:
         until = self._clock.monotonic() + PATIENCE_SECONDS
+        pause, longest = _PAUSE_SECONDS
 
         def attempt() -> None:
             if not self._closed:
                 request(answered)
 
         def answered(answer: T) -> None:
+            nonlocal pause
             if (
                 isinstance(answer, KafkaError)
                 and answer.code in _AGAIN
                 and self._clock.monotonic() < until
                 and not self._closed
             ):
-                self._clock.call_later(_PAUSE_SECONDS, attempt)
+                self._clock.call_later(pause, attempt)
+                pause = min(2 * pause, longest)
             else:
                 reply(answer)
 

@@ -2,7 +2,7 @@
 
 Life::
 
-    LOADING --state read------------------------------------------------> ACTIVE
+    LOADING --state read, and the start written if it had none-----------> ACTIVE
     LOADING, ACTIVE --leadership lost, a write failed, or not needed----> CLOSED
 
 A change is applied in memory and then written, all changes of a turn of the event loop together, with one write under
@@ -59,6 +59,8 @@ _SHOWN: Final = frozenset(
     }
 )
 """Errors of the state that a fetch answers as they are. Java's share consumer fails for good with other codes."""
+_FENCED: Final = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH})
+_NO_COORDINATOR: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 
 
 class Life(Enum):
@@ -166,10 +168,24 @@ class SharePartition:
             self.close(error)
             return
         self.in_flight = InFlight(start, answer.batches)
+        if answer.start >= 0:
+            self._begin()
+            return
+
+        def written(error: KafkaError | None) -> None:
+            if self.life is not Life.LOADING:
+                return
+            if error is None:
+                self._begin()
+            else:
+                self.close(error)
+
+        # Before anything is handed out: to the next leader, "latest" would be another offset.
+        completed = self.in_flight.completed()
+        self._persister.write(self.key, answer.epoch, self.leader_epoch, start, completed, [], written)
+
+    def _begin(self) -> None:
         self.life = Life.ACTIVE
-        if answer.start < 0:
-            # Persisted now: by the next leader, "latest" would be another offset.
-            self._persist([], lambda _: None)
         self.wake()
 
     def _first_offset(self) -> int:
@@ -451,6 +467,7 @@ class SharePartition:
         def written(error: KafkaError | None) -> None:
             self._writing = False
             if error is not None:
+                error = _as_acknowledged(error)
                 self.close(error)
             for reply in replies:
                 reply(error)
@@ -538,7 +555,7 @@ def _batches_with(
 
 def _as_fetched(error: KafkaError) -> KafkaError:
     """A fetch's error for what the share coordinator has answered (Kafka: ``SharePartition.fetchPersisterError``)."""
-    if error.code is ErrorCode.FENCED_LEADER_EPOCH:
+    if error.code in _FENCED:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message)
     if error.code in _SHOWN:
         return error
@@ -546,3 +563,12 @@ def _as_fetched(error: KafkaError) -> KafkaError:
         ErrorCode.UNKNOWN_SERVER_ERROR,
         f"The state of the share partition can't be read: {error}",
     )
+
+
+def _as_acknowledged(error: KafkaError) -> KafkaError:
+    """An acknowledgement's error for what the share coordinator has answered; see :func:`_as_fetched`."""
+    if error.code in _FENCED:
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message)
+    if error.code in _NO_COORDINATOR:
+        return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+    return error

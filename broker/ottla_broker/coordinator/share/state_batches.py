@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from ottla_broker.coordinator.share.in_flight import Batch
+from ottla_broker.coordinator.share.states import RecordState
 
 UNINITIALIZED = -1
 """The start offset of a share partition whose records no consumer has asked for yet."""
@@ -69,4 +70,47 @@ def merged(batches: Iterable[Batch]) -> list[Batch]:
             result[-1] = result[-1]._replace(last=batch.last)
         else:
             result.append(batch)
+    return result
+
+
+class WireBatch(Protocol):
+    """A state batch of a message or of a record in ``__share_group_state``."""
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+
+_W = TypeVar("_W", bound=WireBatch)
+
+_KEPT: Final = frozenset(RecordState) - {RecordState.ACQUIRED}
+"""The states that are persisted."""
+
+
+def to_wire(batches: Iterable[Batch], make: Callable[..., _W]) -> list[_W]:
+    return [
+        make(
+            first_offset=each.first,
+            last_offset=each.last,
+            delivery_state=int(each.state),
+            delivery_count=each.deliveries,
+        )
+        for each in batches
+    ]
+
+
+def from_wire(batches: Iterable[WireBatch]) -> list[Batch]:
+    """Raises ValueError for what isn't a state."""
+    result = []
+    for each in batches:
+        if not 0 <= each.first_offset <= each.last_offset:
+            raise ValueError(f"no batch of states has the offsets {each.first_offset} to {each.last_offset}")
+        if each.delivery_state not in _KEPT or each.delivery_count < 0:
+            raise ValueError(
+                f"no batch has the state {each.delivery_state} after {each.delivery_count} deliveries"
+            )
+        result.append(
+            Batch(each.first_offset, each.last_offset, RecordState(each.delivery_state), each.delivery_count)
+        )
     return result

@@ -128,6 +128,27 @@ class ShareStateCoordinator:
 
     # Requests
 
+    def hear(self, key: ShareKey, leader_epoch: int | None, connected_at: float) -> bool:
+        """Another broker sends a request on a connection accepted at ``connected_at``: False if it is late.
+
+        The broker has sent it again then, on a newer connection or to another coordinator, and gone on (decision 9).
+        ``leader_epoch``: of a request by the partition's leader; each epoch is one broker's.
+        """
+        if not self._active:
+            return True  # It is refused for that.
+        _, shard = self._host.find(coordinator_key(key))
+        if shard is None:
+            return True
+        if connected_at < shard.started_at:
+            return False
+        state = self._shards[shard.index].states.get(key)
+        if state is None or leader_epoch is None or leader_epoch < state.leader_epoch:
+            return True
+        if leader_epoch == state.leader_epoch and connected_at < state.heard_since:
+            return False
+        state.heard_since = connected_at
+        return True
+
     def initialize(self, key: ShareKey, epoch: int, start: int, settled: Settled) -> None:
         """InitializeShareGroupState: begin at ``start`` in a new state epoch; in the present one this does nothing."""
         try:
@@ -135,15 +156,16 @@ class ShareStateCoordinator:
             if known is not None and known.epoch > epoch:
                 raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
             if known is not None and known.epoch == epoch:
-                settled(None)
+                self._wait(shard, settled)
                 return
             state = PartitionState(epoch, start, self._clock.now_ms())
             if known is not None:
                 state.leader_epoch = known.leader_epoch
+                state.heard_since = known.heard_since
                 state.snapshot_epoch = known.snapshot_epoch + 1
             self._append_snapshot(shard, key, state, settled)
         except KafkaError as error:
-            settled(error)
+            settled(_as_answered(error))
 
     def read(self, key: ShareKey, leader_epoch: int, read: Read) -> None:
         """ReadShareGroupState, by the leader of the partition: later requests of earlier leaders are fenced."""
@@ -156,17 +178,16 @@ class ShareStateCoordinator:
                 row = state_shard.update(
                     key, _led_by(state, leader_epoch), UNINITIALIZED, state.completed, []
                 )
-                end = shard.shard.write([row])
+                shard.end = shard.shard.write([row])
                 state.leader_epoch = leader_epoch
                 state.updates += 1
-            else:
-                end = -1
+            # A later coordinator might not have what isn't committed yet.
             found = state.shown()
 
             def committed(error: KafkaError | None) -> None:
                 read(found if error is None else error)
 
-            self._wait(shard, end, committed)
+            self._wait(shard, committed)
         except KafkaError as error:
             read(_as_answered(error))
 
@@ -195,14 +216,15 @@ class ShareStateCoordinator:
                 after.batches = list(state.batches)
                 after.snapshot_epoch = state.snapshot_epoch + 1
                 after.leader_epoch = state.leader_epoch
+                after.heard_since = state.heard_since
                 after.change(leader_epoch, start, completed, list(changes))
                 self._append_snapshot(shard, key, after, settled)
             else:
                 row = state_shard.update(key, _led_by(state, leader_epoch), start, completed, list(changes))
-                end = shard.shard.write([row])
+                shard.end = shard.shard.write([row])
                 state.change(leader_epoch, start, completed, list(changes))
                 state.updates += 1
-                self._wait(shard, end, settled)
+                self._wait(shard, settled)
         except KafkaError as error:
             settled(_as_answered(error))
 
@@ -211,11 +233,11 @@ class ShareStateCoordinator:
         try:
             shard, state = self._find(key)
             if state is None:
-                settled(None)
+                self._wait(shard, settled)
                 return
-            end = shard.shard.write([state_shard.tombstone(key)])
+            shard.end = shard.shard.write([state_shard.tombstone(key)])
             del shard.states[key]
-            self._wait(shard, end, settled)
+            self._wait(shard, settled)
         except KafkaError as error:
             settled(_as_answered(error))
 
@@ -237,22 +259,19 @@ class ShareStateCoordinator:
         self, shard: StateShard, key: ShareKey, state: PartitionState, settled: Settled
     ) -> None:
         """Raises KafkaError; then nothing has changed."""
-        end = shard.shard.write([state_shard.snapshot(key, state, self._clock.now_ms())])
-        state.offset = end - 1
+        shard.end = shard.shard.write([state_shard.snapshot(key, state, self._clock.now_ms())])
+        state.offset = shard.end - 1
         shard.states[key] = state
-        self._wait(shard, end, settled)
+        self._wait(shard, settled)
 
     @staticmethod
-    def _wait(shard: StateShard, end: int, settled: Settled) -> None:
-        if end < 0:
-            settled(None)
-            return
-        shard.end = end
+    def _wait(shard: StateShard, settled: Settled) -> None:
+        """Answer when the log has committed all of it that the answer rests on."""
 
         def committed(code: int, _: int) -> None:
             settled(None if code == codes.NONE else _as_answered(KafkaError(ErrorCode(code))))
 
-        shard.shard.when_committed(end, committed)
+        shard.shard.when_committed(shard.end, committed)
 
     # Pruning
 

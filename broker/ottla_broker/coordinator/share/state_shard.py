@@ -11,8 +11,15 @@ from typing import TypeVar
 
 from ottla_broker.coordinator.shard import Shard
 from ottla_broker.coordinator.share.in_flight import Batch
-from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState, merged, overlay, trim
-from ottla_broker.coordinator.share.states import RecordState
+from ottla_broker.coordinator.share.state_batches import (
+    ShareKey,
+    ShareState,
+    from_wire,
+    merged,
+    overlay,
+    to_wire,
+    trim,
+)
 from ottla_protocol.errors import ProtocolError
 from ottla_protocol.messages.share_state_records import (
     ShareSnapshotKey,
@@ -36,6 +43,7 @@ class PartitionState:
     Attributes:
         offset: of its last snapshot in the log; what is older isn't needed for it.
         updates: records since that snapshot.
+        heard_since: when the newest connection was accepted on which the leader of ``leader_epoch`` has spoken.
     """
 
     __slots__ = (
@@ -43,6 +51,7 @@ class PartitionState:
         "completed",
         "created_ms",
         "epoch",
+        "heard_since",
         "leader_epoch",
         "offset",
         "snapshot_epoch",
@@ -60,6 +69,7 @@ class PartitionState:
         self.snapshot_epoch = 0
         self.updates = 0
         self.offset = -1
+        self.heard_since = 0.0
 
     def shown(self) -> ShareState:
         return ShareState(self.epoch, self.leader_epoch, self.start, merged(self.batches), self.completed)
@@ -78,7 +88,7 @@ class StateShard:
     """Owned by the loop thread. See :class:`~ottla_broker.coordinator.shard.StateMachine`.
 
     Attributes:
-        end: the log's end after the last record written here.
+        end: the log's end after the last record that was loaded or written here.
         pruned_at: what lay before this offset at the last pruning is behind.
     """
 
@@ -89,6 +99,7 @@ class StateShard:
         self.pruned_at = 0
 
     def replay(self, record: Record, batch: BatchHeader) -> None:
+        self.end = record.offset + 1
         if record.key is None:
             raise ProtocolError("a record without a key")
         kind = peek_version(record.key)
@@ -147,7 +158,7 @@ def snapshot(key: ShareKey, state: PartitionState, now_ms: int) -> Row:
         delivery_complete_count=state.completed,
         create_timestamp=state.created_ms,
         write_timestamp=now_ms,
-        state_batches=_encoded(merged(state.batches)),
+        state_batches=to_wire(merged(state.batches), StateBatch),
     )
     return encode_versioned(_key(ShareSnapshotKey, key), SNAPSHOT), encode_versioned(value, 0)
 
@@ -158,7 +169,7 @@ def update(key: ShareKey, state: PartitionState, start: int, completed: int, cha
         leader_epoch=state.leader_epoch,
         start_offset=start,
         delivery_complete_count=completed,
-        state_batches=_encoded(changes),
+        state_batches=to_wire(changes, StateBatch),
     )
     return encode_versioned(_key(ShareUpdateKey, key), UPDATE), encode_versioned(value, 0)
 
@@ -174,24 +185,9 @@ def _key(cls: type[_K], key: ShareKey) -> _K:
     return cls(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
 
 
-def _encoded(batches: list[Batch]) -> list[StateBatch]:
-    return [
-        StateBatch(
-            first_offset=each.first,
-            last_offset=each.last,
-            delivery_state=int(each.state),
-            delivery_count=each.deliveries,
-        )
-        for each in batches
-    ]
-
-
 def _batches(batches: list[StateBatch]) -> list[Batch]:
     """Raises ProtocolError for a state that isn't one."""
     try:
-        return [
-            Batch(each.first_offset, each.last_offset, RecordState(each.delivery_state), each.delivery_count)
-            for each in batches
-        ]
+        return from_wire(batches)
     except ValueError as error:
         raise ProtocolError(str(error)) from error

@@ -318,7 +318,8 @@ class ShareGroups:
             self._keeper.initialize(key, epoch, UNINITIALIZED, settled)
 
         def settled(key: ShareKey, error: KafkaError | None) -> None:
-            if error is None:
+            # Fenced: it has been initialized already, by a coordinator whose clock is ahead.
+            if error is None or error.code is ErrorCode.FENCED_STATE_EPOCH:
                 made.setdefault(key.topic_id, set()).add(key.partition)
             else:
                 _log.warning(
