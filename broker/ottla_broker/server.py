@@ -33,7 +33,7 @@ from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.coordinator.group.share.groups import ShareGroups
 from ottla_broker.coordinator.group.share.offsets import ShareOffsets
 from ottla_broker.coordinator.held_groups import HeldGroups
-from ottla_broker.coordinator.share.persister import Persister
+from ottla_broker.coordinator.share.persister import Coordinators, Persister
 from ottla_broker.coordinator.share.sessions import ShareSessions
 from ottla_broker.coordinator.share.settings import ShareSettings
 from ottla_broker.coordinator.share.share_partitions import SharePartitions
@@ -535,7 +535,7 @@ class Broker:
     def _share_groups(self) -> ShareGroups | None:
         """Start the share coordinator, and what leaders and the group coordinator need for share groups."""
         config, clock, metadata = self.config, self.clock, self.metadata
-        if not config.group_share_enable or self.member is not None:
+        if not config.group_share_enable:
             return None
 
         def settings_of(group_id: str) -> ShareSettings:
@@ -560,7 +560,12 @@ class Broker:
             partial(self._partitions_of, SHARE_STATE_TOPIC, settings.topic_partitions),
             StateLogs(partial(self.replicas.partition, SHARE_STATE_TOPIC)).delete_before,
         )
-        persister = Persister(coordinator, partial(self.controller.ensure_topic, SHARE_STATE_TOPIC), clock)
+        coordinators: Coordinators = coordinator
+        if self.member is not None:
+            coordinators = self.member.share_state_transport(
+                coordinator, partial(self._leader_of, SHARE_STATE_TOPIC), settings.write_timeout_ms
+            )
+        persister = Persister(coordinators, partial(self.controller.ensure_topic, SHARE_STATE_TOPIC), clock)
         partitions = SharePartitions(persister, settings_of, clock, self.background.run)
         groups = ShareGroups(
             persister, times_of, CachedTopics(metadata), lambda: config.group_share_max_size, clock
@@ -571,6 +576,8 @@ class Broker:
             coordinator,
             persister,
             ShareOffsets(groups, persister, clock),
+            self._leader_of,
+            None if self.member is None else self.member.lag_transport(),
         )
         self.replicas.listeners += (coordinator, partitions)
         coordinator.start()

@@ -11,17 +11,25 @@ from ottla_broker.network.peer import PeerError, Peers
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import consumer_group_describe as consumer
 from ottla_protocol.messages import describe_groups as classic
+from ottla_protocol.messages import share_group_describe as share
 
 
 class Peer:
     """A broker with a group, as ``Peers`` and as its connection."""
 
-    def __init__(self, error: ErrorCode = ErrorCode.NONE, classic: int = 0, consumer: int | None = 0) -> None:
-        """``consumer`` None: the broker doesn't serve the consumer protocol."""
+    def __init__(
+        self,
+        error: ErrorCode = ErrorCode.NONE,
+        classic: int = 0,
+        consumer: int | None = 0,
+        share: int = 0,
+    ) -> None:
+        """``consumer`` None: the broker serves classic groups alone."""
         self.asked: list[int] = []
         self._error = error
         self._classic = classic
         self._consumer = consumer
+        self._share = share
 
     async def connection(self, broker_id: int, *_: Any) -> Peer:
         self.asked.append(broker_id)
@@ -39,6 +47,9 @@ class Peer:
             members = [classic.DescribedGroupMember()] * self._classic
             group = classic.DescribedGroup(error_code=int(self._error), group_id="g", members=members)
             return classic.DescribeGroupsResponse(groups=[group])
+        if isinstance(request, share.ShareGroupDescribeRequest):
+            described = share.DescribedGroup(group_id="g", members=[share.Member()] * self._share)
+            return share.ShareGroupDescribeResponse(groups=[described])
         return consumer.ConsumerGroupDescribeResponse(
             groups=[
                 consumer.DescribedGroup(group_id="g", members=[consumer.Member()] * (self._consumer or 0))
@@ -50,12 +61,15 @@ async def ask(peer: Peer, coordinator: int | None = 2) -> str | None:
     return await GroupHolders(1, cast(Peers, peer), lambda _: coordinator)("g")
 
 
-async def test_members_of_both_protocols_are_found() -> None:
+async def test_members_of_every_protocol_are_found() -> None:
     assert await ask(Peer(classic=3)) == (
         "3 members of the classic protocol, which coordinate through the brokers"
     )
     assert await ask(Peer(consumer=2)) == (
         "2 members of the consumer protocol, which coordinate through the brokers"
+    )
+    assert await ask(Peer(share=1)) == (
+        "1 members of the share protocol, which coordinate through the brokers"
     )
     assert await ask(Peer()) is None
     assert await ask(Peer(consumer=None)) is None

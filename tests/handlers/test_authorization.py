@@ -25,6 +25,11 @@ from ottla_protocol.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import alter_configs, describe_topic_partitions, incremental_alter_configs
+from ottla_protocol.messages import delete_share_group_state as delete_state
+from ottla_protocol.messages import initialize_share_group_state as initialize_state
+from ottla_protocol.messages import read_share_group_state as read_state
+from ottla_protocol.messages import read_share_group_state_summary as state_summary
+from ottla_protocol.messages import write_share_group_state as write_state
 from ottla_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from ottla_protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntryData
@@ -207,6 +212,26 @@ TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
 
+SHARE_STATE = [
+    SimpleNamespace(request=request, topic=topic, partition=partition)
+    for request, topic, partition in (
+        (
+            initialize_state.InitializeShareGroupStateRequest,
+            initialize_state.InitializeStateData,
+            initialize_state.PartitionData,
+        ),
+        (read_state.ReadShareGroupStateRequest, read_state.ReadStateData, read_state.PartitionData),
+        (write_state.WriteShareGroupStateRequest, write_state.WriteStateData, write_state.PartitionData),
+        (delete_state.DeleteShareGroupStateRequest, delete_state.DeleteStateData, delete_state.PartitionData),
+        (
+            state_summary.ReadShareGroupStateSummaryRequest,
+            state_summary.ReadStateSummaryData,
+            state_summary.PartitionData,
+        ),
+    )
+]
+"""The requests between brokers for share groups, and their parts."""
+
 REQUESTS: list[tuple[Any, int, ErrorCode | None]] = [
     (
         ProduceRequest(
@@ -344,6 +369,16 @@ REQUESTS: list[tuple[Any, int, ErrorCode | None]] = [
     (ShareGroupDescribeRequest(group_ids=["g"]), 1, GROUP),
     (ShareFetchRequest(group_id="g", member_id="m"), 1, GROUP),
     (ShareAcknowledgeRequest(group_id="g", member_id="m"), 1, GROUP),
+    *[
+        (
+            state.request(
+                group_id="g", topics=[state.topic(topic_id=b"i" * 16, partitions=[state.partition()])]
+            ),
+            0,
+            CLUSTER,
+        )
+        for state in SHARE_STATE
+    ],
     (
         DescribeShareGroupOffsetsRequest(groups=[DescribeShareGroupOffsetsRequestGroup(group_id="g")]),
         1,

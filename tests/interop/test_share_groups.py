@@ -14,8 +14,11 @@ from harness.brokers import Broker
 from harness.share_members import PROGRAM, ShareMembers, Worked
 from tests.interop.conftest import KIND, MakeTopic, java_tools
 from tests.interop.support import PROGRAMS, Java, needed, run
+from tests.support.cluster import Cluster
+from tests.support.traffic import create
 from tests.support.waiting import wait_for
 from tests.support.wire import Wire
+from tests.support.zookeeper import ZooKeeperProcess
 
 from ottla_client.admin import AlterConfig, ConfigResource, ResourceType
 from ottla_client.sync import Admin, Producer
@@ -186,3 +189,52 @@ def test_kafkas_tool_shows_and_changes_offsets(
     ]
     java_4.tool("share-groups", "--delete-offsets", *of_group, "--topic", topic)
     assert topic not in java_4.tool("share-groups", "--describe", *of_group, "--offsets")
+
+
+def test_java_members_in_a_cluster_outlive_a_broker(zookeeper: ZooKeeperProcess, tmp_path: Path) -> None:
+    classes = tmp_path / "classes"
+    classes.mkdir()
+    settings = {
+        "group.share.heartbeat.interval.ms": 500,
+        "group.share.min.heartbeat.interval.ms": 100,
+        "share.coordinator.state.topic.num.partitions": 3,
+    }
+    cluster = Cluster(tmp_path, zookeeper, settings=settings)
+    topic, group = "orders", "packers"
+    keys, count = 20, 60
+    crowd = None
+    try:
+        cluster.start()
+        java = java_tools(cluster.bootstrap, maven.KAFKA_4_VERSION, tmp_path)
+        run([needed("javac"), "-cp", f"{java.libs}/*", "-d", str(classes), str(PROGRAM)])
+        create(cluster, topic, 3)
+        with Admin(cluster.bootstrap) as admin:
+            configs = [
+                AlterConfig("share.auto.offset.reset", "earliest"),
+                AlterConfig("share.key.ordered", "true"),
+            ]
+            admin.alter_configs({ConfigResource(ResourceType.GROUP, group): configs})
+        with Producer(bootstrap_servers=cluster.bootstrap, acks="all") as producer:
+            for number in range(count):
+                for key in range(keys):
+                    producer.send(topic, b"%d" % number, key=b"k%d" % key)
+        command = java.command("KeyedShareMembers", classes=classes)
+        crowd = ShareMembers(command, cluster.bootstrap, group, topic, 6, 2, 10)
+
+        def seen() -> set[tuple[str, int]]:
+            assert crowd is not None
+            return {(each.key, each.number) for each in list(crowd.worked)}
+
+        wait_for(lambda: len(seen()) > 100, "the members to work")
+        cluster.brokers[cluster.leader(topic)].kill()
+        wait_for(lambda: len(seen()) == keys * count, "every record")
+    finally:
+        if crowd is not None:
+            crowd.close()
+        cluster.kill()
+    assert not cluster.complaints()
+    furthest: dict[str, int] = {}
+    for worked in sorted(crowd.worked):
+        # What was not acknowledged when the broker died is delivered again; nothing is left out.
+        assert worked.number <= furthest.get(worked.key, -1) + 1, worked
+        furthest[worked.key] = max(furthest.get(worked.key, -1), worked.number)

@@ -7,6 +7,7 @@ from typing import Final
 
 from ottla_broker.coordinator.group.coordinator import CLASSIC_TYPE
 from ottla_broker.coordinator.group.modern.consumer_group import CONSUMER_TYPE
+from ottla_broker.coordinator.group.share.group import SHARE_TYPE
 from ottla_broker.coordinator.held_groups import members_of
 from ottla_broker.events import get_logger
 from ottla_broker.network.peer import PeerConnection, PeerError, Peers, Purpose
@@ -14,6 +15,7 @@ from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import error_code
 from ottla_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla_protocol.messages.describe_groups import DescribeGroupsRequest
+from ottla_protocol.messages.share_group_describe import ShareGroupDescribeRequest
 
 _log = get_logger()
 
@@ -37,7 +39,11 @@ class GroupHolders:
             return None
         try:
             connection = await self._peers.connection(coordinator, Purpose.OTHER, _SECONDS)
-            return await _classic(connection, group_id) or await _consumer(connection, group_id)
+            return (
+                await _classic(connection, group_id)
+                or await _consumer(connection, group_id)
+                or await _share(connection, group_id)
+            )
         except PeerError as error:
             _log.warning(
                 "a group is taken to have no members: its coordinator doesn't say",
@@ -69,4 +75,17 @@ async def _consumer(connection: PeerConnection, group_id: str) -> str | None:
     for group in response.groups:
         if group.members:
             return members_of(len(group.members), CONSUMER_TYPE)
+    return None
+
+
+async def _share(connection: PeerConnection, group_id: str) -> str | None:
+    try:
+        connection.version_of(ApiKey.SHARE_GROUP_DESCRIBE)
+    except PeerError:
+        return None
+    response = await connection.submit(ShareGroupDescribeRequest(group_ids=[group_id]), timeout=_SECONDS)
+    # An error says that it is no share group.
+    for group in response.groups:
+        if group.members:
+            return members_of(len(group.members), SHARE_TYPE)
     return None

@@ -24,6 +24,7 @@ from ottla_broker.cluster.log_dir_failures import report_failed_dir
 from ottla_broker.cluster.marker_transport import MarkerTransport
 from ottla_broker.cluster.peer_monitor import PeerMonitor
 from ottla_broker.cluster.reconnecting_store import ReconnectingStore
+from ottla_broker.cluster.share_state_transport import ShareStateTransport
 from ottla_broker.cluster.verification_transport import VerificationTransport
 from ottla_broker.config.broker import shown_settings
 from ottla_broker.config.client_metrics import check_client_metrics_config
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 
     from ottla_broker.clock import Clock
     from ottla_broker.config import BrokerConfig, Endpoint
+    from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
     from ottla_broker.log.config import LogConfig
     from ottla_broker.log.manager import LogManager
     from ottla_broker.metadata.cache import MetadataCache
@@ -114,7 +116,7 @@ class ClusterMember:
         self._active: ActiveController | None = None
         self._registration: BrokerRegistration | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._transports: list[MarkerTransport | VerificationTransport] = []
+        self._transports: list[MarkerTransport | VerificationTransport | ShareStateTransport] = []
         # The brokers that the last metadata has.
         self._alive: frozenset[int] = frozenset()
         self._log_configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
@@ -251,6 +253,16 @@ class ClusterMember:
     def verification_transport(self) -> VerificationTransport:
         """Asks other brokers to verify transactions."""
         made = VerificationTransport(self._peers)
+        self._transports.append(made)
+        return made
+
+    def share_state_transport(
+        self, local: ShareStateCoordinator, leader_of: Callable[[int], int | None], timeout_ms: int
+    ) -> ShareStateTransport:
+        """Reaches the share coordinators: ``local``, this broker's own, and those of the others."""
+        made = ShareStateTransport(
+            self._config.broker_id, local, leader_of, self._peers, self._clock, timeout_ms
+        )
         self._transports.append(made)
         return made
 
@@ -426,7 +438,7 @@ class ClusterMember:
             self._peers.set_address(broker.id, host, port)
         for broker_id in self._alive - brokers.keys():
             # One that is frozen or cut off answers nothing, and holds up what other brokers can do by now.
-            self._peers.hang_up(broker_id, (Purpose.MARKERS, Purpose.VERIFICATION))
+            self._peers.hang_up(broker_id, (Purpose.MARKERS, Purpose.VERIFICATION, Purpose.SHARE_STATE))
         self._alive = frozenset(brokers)
         self._watch_others()
 

@@ -11,7 +11,7 @@ class ShareKeys:
     group_share_enable = boolean(
         True,
         "Serve share groups (KIP-932).",
-        note="Kafka's default is false up to 4.1. A broker in a cluster doesn't serve them yet.",
+        note="Kafka's default is false up to 4.1.",
     )
     group_share_max_size: Key[int] = Key(SHORT, 200, "The most members of a share group.", between(1, 1000))
     group_share_session_timeout_ms = integer(

@@ -91,16 +91,21 @@ IN_CLUSTERS: dict[int, Served] = {
     7: Served("controlled_shutdown", 0, 3),
     56: Served("alter_partition", 0, 3),
     67: Served("allocate_producer_ids", 0, 0),
+    83: Served("initialize_share_group_state", 0, 0),
+    84: Served("read_share_group_state", 0, 0),
+    85: Served("write_share_group_state", 0, 1),
+    86: Served("delete_share_group_state", 0, 0),
+    87: Served("read_share_group_state_summary", 0, 1),
 }
-"""Requests between brokers and their controller, which a broker in a cluster serves as well."""
+"""Requests between brokers, which a broker in a cluster serves as well."""
 
 
 CONSUMER_PROTOCOL = frozenset({68, 69})
 """The APIs of groups of the consumer protocol, which ``group.coordinator.rebalance.protocols`` can leave out."""
 
 
-SHARE_GROUPS = frozenset({76, 77, 78, 79, 90, 91, 92})
-"""The APIs of share groups, which ``group.share.enable`` can leave out. Only a broker that stands alone has them."""
+SHARE_GROUPS = frozenset({76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92})
+"""The APIs of share groups, which ``group.share.enable`` can leave out."""
 
 
 CLIENT_TELEMETRY = frozenset({71, 72})
@@ -121,6 +126,6 @@ def served_apis(
         left_out |= CONSUMER_PROTOCOL
     if not client_telemetry:
         left_out |= CLIENT_TELEMETRY
-    if in_cluster or not share_groups:
+    if not share_groups:
         left_out |= SHARE_GROUPS
     return {key: each for key, each in served.items() if key not in left_out}

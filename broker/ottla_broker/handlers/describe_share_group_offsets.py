@@ -5,14 +5,16 @@ Version 1 has the lag: the records that are neither done with nor before the sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from ottla_broker.coordinator.group.share.group import ShareGroup
 from ottla_broker.coordinator.group.share.offsets import Place
 from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareState
+from ottla_broker.events import get_logger
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_requests import services
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.describe_share_group_offsets import (
@@ -24,33 +26,80 @@ from ottla_protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponseTopic,
 )
 
+_log = get_logger()
+
 _Answered = Callable[[DescribeShareGroupOffsetsResponseGroup], None]
 _UNKNOWN = -1
+_HAS_LAG = 1
 
 
-def handle(ctx: RequestContext, request: DescribeShareGroupOffsetsRequest) -> PendingResponse:
-    pending = PendingResponse()
+async def handle(
+    ctx: RequestContext, request: DescribeShareGroupOffsetsRequest
+) -> DescribeShareGroupOffsetsResponse:
     groups = list({group.group_id: group for group in request.groups}.values())
     answers: list[DescribeShareGroupOffsetsResponseGroup] = []
+    elsewhere: list[_Elsewhere] = []
+    described: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def answered(answer: DescribeShareGroupOffsetsResponseGroup) -> None:
         answers.append(answer)
-        if len(answers) == len(groups) and not pending.done:
-            pending.complete(DescribeShareGroupOffsetsResponse(groups=answers))
+        if len(answers) == len(groups) and not described.done():
+            described.set_result(None)
 
     for group in groups:
-        _Group(ctx, group).describe(answered)
-    if not groups:
-        pending.complete(DescribeShareGroupOffsetsResponse())
-    return pending
+        _Group(ctx, group, elsewhere).describe(answered)
+    if groups:
+        await described
+    if elsewhere and ctx.version >= _HAS_LAG:
+        await _add_lags(ctx, elsewhere)
+    return DescribeShareGroupOffsetsResponse(groups=answers)
+
+
+class _Elsewhere(NamedTuple):
+    """A partition of the response that another broker leads, which knows how many records it has."""
+
+    answer: DescribeShareGroupOffsetsResponsePartition
+    place: tuple[str, int]
+    done: int
+
+
+async def _add_lags(ctx: RequestContext, partitions: Sequence[_Elsewhere]) -> None:
+    """Ask the leaders; the lag stays -1 where none answers."""
+    found = services(ctx)
+    if found.leaders is None:
+        return
+    by_leader: dict[int, set[tuple[str, int]]] = {}
+    for each in partitions:
+        leader = found.leader_of(*each.place)
+        if leader is not None and leader >= 0:
+            by_leader.setdefault(leader, set()).add(each.place)
+    ends: dict[tuple[str, int], int] = {}
+    asked = [found.leaders.ends(leader, sorted(places)) for leader, places in by_leader.items()]
+    for answer in await asyncio.gather(*asked, return_exceptions=True):
+        if isinstance(answer, KafkaError):
+            _log.info("the lag of share groups isn't known", reason=str(answer))
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            ends.update(answer)
+    for each in partitions:
+        if each.place in ends:
+            each.answer.lag = max(ends[each.place] - each.done, 0)
 
 
 class _Group:
     """One group of the request. Owned by the loop thread."""
 
-    def __init__(self, ctx: RequestContext, wanted: DescribeShareGroupOffsetsRequestGroup) -> None:
+    def __init__(
+        self,
+        ctx: RequestContext,
+        wanted: DescribeShareGroupOffsetsRequestGroup,
+        elsewhere: list[_Elsewhere],
+    ) -> None:
+        """``elsewhere`` gets the partitions whose lag isn't known here."""
         self._ctx = ctx
         self._wanted = wanted
+        self._elsewhere = elsewhere
         self._topics: list[DescribeShareGroupOffsetsResponseTopic] = []
 
     def describe(self, answered: _Answered) -> None:
@@ -120,12 +169,16 @@ class _Group:
             return DescribeShareGroupOffsetsResponsePartition(
                 partition_index=index, start_offset=UNINITIALIZED
             )
-        return DescribeShareGroupOffsetsResponsePartition(
+        answer = DescribeShareGroupOffsetsResponsePartition(
             partition_index=index,
             start_offset=state.start,
             leader_epoch=max(state.leader_epoch, 0),
             lag=self._lag(topic, index, state),
         )
+        if answer.lag == _UNKNOWN and state.start >= 0:
+            done = state.start + max(state.completed, 0)
+            self._elsewhere.append(_Elsewhere(answer, (topic, index), done))
+        return answer
 
     def _lag(self, topic: str, index: int, state: ShareState) -> int:
         """The records that the group has still to work on; -1 if that isn't known here."""

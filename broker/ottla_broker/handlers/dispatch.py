@@ -43,6 +43,11 @@ _BETWEEN_BROKERS = frozenset(
             ApiKey.WRITE_TXN_MARKERS,
             ApiKey.ALTER_PARTITION,
             ApiKey.ALLOCATE_PRODUCER_IDS,
+            ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+            ApiKey.READ_SHARE_GROUP_STATE,
+            ApiKey.WRITE_SHARE_GROUP_STATE,
+            ApiKey.DELETE_SHARE_GROUP_STATE,
+            ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
         ),
     )
 )

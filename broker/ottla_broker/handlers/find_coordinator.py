@@ -1,7 +1,8 @@
 """FindCoordinator (key 10), versions 0-6: the broker that coordinates a group or a transactional id.
 
 Version 1 can ask for transaction coordinators, 3 is flexible, 4 asks for several keys (KIP-699), 6 for share groups.
-The first request creates the coordinators' topic and is answered once it exists. Share groups aren't built yet.
+The first request creates the coordinators' topic and is answered once it exists. Only brokers may ask for the
+coordinator of a share partition, whose key is ``group:topic id:partition``.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import Steps, whole
 from ottla_broker.metadata.cache import NO_LEADER
-from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
-from ottla_protocol.acls import AclResource
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
+from ottla_broker.store.keys import decode_uuid
+from ottla_protocol.acls import CLUSTER_NAME, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.find_coordinator import (
     Coordinator,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 _log = get_logger()
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+_SHARE_SINCE: Final = 6
 _MOST_ASKED: Final = 100
 """Of so many keys one has to be the client's to have the coordinators' topic created."""
 
@@ -41,6 +44,16 @@ class _Kind(NamedTuple):
     partition_for: Callable[[Services, str], int]
 
 
+def _share_coordinator(services: Services, key: str) -> int:
+    """The partition of ``__share_group_state`` for a share partition's key. Raises ValueError for another one."""
+    group_id, topic_id, partition = key.rsplit(":", 2)
+    decode_uuid(topic_id)
+    if not group_id or not (partition.isascii() and partition.isdecimal()):
+        raise ValueError(key)
+    assert services.shares is not None
+    return services.shares.coordinator.partition_of(key)
+
+
 _KINDS: Final = {
     _GROUP: _Kind(AclResource.GROUP, OFFSETS_TOPIC, lambda services, key: services.groups.partition_for(key)),
     _TRANSACTION: _Kind(
@@ -48,18 +61,30 @@ _KINDS: Final = {
         TRANSACTION_TOPIC,
         lambda services, key: services.transactions.partition_for(key),
     ),
+    _SHARE: _Kind(AclResource.CLUSTER, SHARE_STATE_TOPIC, _share_coordinator),
 }
+
+
+def _kind(ctx: RequestContext, key_type: int) -> _Kind | None:
+    """Where the coordinators are; None: there are none of this type."""
+    if key_type == _SHARE and (ctx.version < _SHARE_SINCE or ctx.services.shares is None):
+        return None
+    return _KINDS.get(key_type)
+
+
+def _may_ask(ctx: RequestContext, kind: _Kind, key: str) -> bool:
+    return ctx.authorize(kind.resource, CLUSTER_NAME if kind.resource is AclResource.CLUSTER else key)
 
 
 def steps(
     ctx: RequestContext, request: FindCoordinatorRequest
 ) -> Steps[FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]]:
     keys = list(dict.fromkeys(request.coordinator_keys)) if ctx.version >= 4 else [request.key]
-    kind = _KINDS.get(request.key_type)
+    kind = _kind(ctx, request.key_type)
     if (
         kind is not None
         and ctx.services.metadata.topic(kind.topic) is None
-        and any(ctx.authorize(kind.resource, key) for key in keys[:_MOST_ASKED])
+        and any(_may_ask(ctx, kind, key) for key in keys[:_MOST_ASKED])
     ):
         return _make_topic_first(ctx, request.key_type, kind.topic, keys)
     found = yield from _each(ctx, request.key_type, keys)
@@ -90,18 +115,21 @@ async def _make_topic_first(
 
 
 def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
-    kind = _KINDS.get(key_type)
+    kind = _kind(ctx, key_type)
     if kind is None:
-        if key_type == _SHARE and ctx.version >= 6:
+        if key_type == _SHARE and ctx.version >= _SHARE_SINCE:
             return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return _failed(key, ErrorCode.INVALID_REQUEST, "unknown coordinator type")
-    if not ctx.authorize(kind.resource, key):
+    if not _may_ask(ctx, kind, key):
         return _failed(key, DENIED[kind.resource])
     metadata = ctx.services.metadata
     topic = metadata.client_topic(kind.topic)
     if topic is None:
         return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    partition = kind.partition_for(ctx.services, key)
+    try:
+        partition = kind.partition_for(ctx.services, key)
+    except ValueError:
+        return _failed(key, ErrorCode.INVALID_REQUEST, f"{key} is not group:topic id:partition")
     broker = metadata.brokers.get(topic.leaders.get(partition, NO_LEADER))
     if broker is None:
         return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -46,6 +46,12 @@ _OTHERS: Final[Mapping[int, int]] = {
     # About 3,500 partitions, which are read in one turn.
     ApiKey.SHARE_FETCH: MiB,
     ApiKey.SHARE_ACKNOWLEDGE: MiB,
+    # For those who are no brokers, and are refused.
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: MiB // 2,
+    ApiKey.READ_SHARE_GROUP_STATE: MiB // 2,
+    ApiKey.WRITE_SHARE_GROUP_STATE: MiB // 2,
+    ApiKey.DELETE_SHARE_GROUP_STATE: MiB // 2,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: MiB // 2,
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: MiB // 2,
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: MiB // 2,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: MiB // 2,

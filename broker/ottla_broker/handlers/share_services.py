@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from ottla_broker.coordinator.group.share.offsets import ShareOffsets
 from ottla_broker.coordinator.share.persister import Persister
@@ -11,12 +13,21 @@ from ottla_broker.coordinator.share.share_partitions import SharePartitions
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
 
 
+class Leaders(Protocol):
+    """The other brokers, as leaders of partitions."""
+
+    async def ends(self, broker_id: int, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The high watermarks, as far as the broker knows them. Raises KafkaError."""
+
+
 @dataclass(slots=True)
 class ShareServices:
     """Owned by the loop thread.
 
     Attributes:
         coordinator: this broker's part of the share coordinators; ``persister`` reaches all of them.
+        leader_of: the leader of a partition; None or -1: there is none.
+        leaders: None for a broker that stands alone.
     """
 
     partitions: SharePartitions
@@ -24,3 +35,5 @@ class ShareServices:
     coordinator: ShareStateCoordinator
     persister: Persister
     offsets: ShareOffsets
+    leader_of: Callable[[str, int], int | None]
+    leaders: Leaders | None = None

@@ -78,6 +78,7 @@ class Purpose(Enum):
     WATCH = "watch"
     MARKERS = "markers"
     VERIFICATION = "verification"
+    SHARE_STATE = "share state"
     OTHER = "other"
 
 

@@ -1,0 +1,34 @@
+"""DeleteShareGroupState (key 86), version 0: forget what a share group has done with records (KIP-932).
+
+Group coordinators send it to the share coordinator when a group, or its offsets, are deleted. It needs CLUSTER_ACTION
+on the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ottla_broker.coordinator.share.state_batches import ShareKey
+from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.share_state_requests import Answered, Api, serve
+from ottla_protocol.messages.delete_share_group_state import (
+    DeleteShareGroupStateRequest,
+    DeleteShareGroupStateResponse,
+    DeleteStateResult,
+    PartitionData,
+    PartitionResult,
+)
+
+
+def handle(ctx: RequestContext, request: DeleteShareGroupStateRequest) -> Any:
+    return serve(_API, ctx, request)
+
+
+def _begin(
+    coordinator: ShareStateCoordinator, key: ShareKey, data: PartitionData, answered: Answered
+) -> None:
+    coordinator.delete(key, answered)
+
+
+_API: Final = Api(_begin, DeleteShareGroupStateResponse, DeleteStateResult, PartitionResult)

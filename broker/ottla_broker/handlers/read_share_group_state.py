@@ -1,0 +1,43 @@
+"""ReadShareGroupState (key 84), version 0: what a share group has done with a partition's records (KIP-932).
+
+A partition's new leader sends it to the share coordinator before it serves the group, which fences earlier leaders. It
+needs CLUSTER_ACTION on the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState, to_wire
+from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.share_state_requests import Answered, Api, serve
+from ottla_protocol.messages.read_share_group_state import (
+    PartitionData,
+    PartitionResult,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateResponse,
+    ReadStateResult,
+    StateBatch,
+)
+
+
+def handle(ctx: RequestContext, request: ReadShareGroupStateRequest) -> Any:
+    return serve(_API, ctx, request)
+
+
+def _begin(
+    coordinator: ShareStateCoordinator, key: ShareKey, data: PartitionData, answered: Answered
+) -> None:
+    coordinator.read(key, data.leader_epoch, answered)
+
+
+def _fields(state: ShareState) -> dict[str, Any]:
+    return {
+        "state_epoch": state.epoch,
+        "start_offset": state.start,
+        "state_batches": to_wire(state.batches, StateBatch),
+    }
+
+
+_API: Final = Api(_begin, ReadShareGroupStateResponse, ReadStateResult, PartitionResult, _fields)

@@ -1,0 +1,45 @@
+"""ReadShareGroupStateSummary (key 87), versions 0-1: where share groups are in partitions (KIP-932).
+
+Group coordinators send it to the share coordinator to describe a group. It needs CLUSTER_ACTION on the cluster. Version
+1 has the number of records that need no delivery (KIP-1226).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState
+from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.share_state_requests import Answered, Api, serve
+from ottla_protocol.messages.read_share_group_state_summary import (
+    PartitionData,
+    PartitionResult,
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
+    ReadStateSummaryResult,
+)
+
+
+def handle(ctx: RequestContext, request: ReadShareGroupStateSummaryRequest) -> Any:
+    return serve(_API, ctx, request)
+
+
+def _begin(
+    coordinator: ShareStateCoordinator, key: ShareKey, data: PartitionData, answered: Answered
+) -> None:
+    coordinator.summary(key, answered)
+
+
+def _fields(state: ShareState) -> dict[str, Any]:
+    return {
+        "state_epoch": state.epoch,
+        "leader_epoch": state.leader_epoch,
+        "start_offset": state.start,
+        "delivery_complete_count": state.completed,
+    }
+
+
+_API: Final = Api(
+    _begin, ReadShareGroupStateSummaryResponse, ReadStateSummaryResult, PartitionResult, _fields
+)

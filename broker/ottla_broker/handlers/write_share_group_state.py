@@ -1,0 +1,48 @@
+"""WriteShareGroupState (key 85), versions 0-1: keep what a share group has done with records (KIP-932).
+
+The leaders of partitions send it to the share coordinator, which answers when its log has committed the change. It
+needs CLUSTER_ACTION on the cluster. Version 1 has the number of records that need no delivery (KIP-1226).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ottla_broker.coordinator.share.state_batches import ShareKey, from_wire
+from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.share_state_requests import Answered, Api, serve
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.write_share_group_state import (
+    PartitionData,
+    PartitionResult,
+    WriteShareGroupStateRequest,
+    WriteShareGroupStateResponse,
+    WriteStateResult,
+)
+
+
+def handle(ctx: RequestContext, request: WriteShareGroupStateRequest) -> Any:
+    return serve(_API, ctx, request)
+
+
+def _begin(
+    coordinator: ShareStateCoordinator, key: ShareKey, data: PartitionData, answered: Answered
+) -> None:
+    try:
+        changes = from_wire(data.state_batches)
+    except ValueError as error:
+        answered(KafkaError(ErrorCode.INVALID_REQUEST, str(error)))
+        return
+    coordinator.write(
+        key,
+        data.state_epoch,
+        data.leader_epoch,
+        data.start_offset,
+        data.delivery_complete_count,
+        changes,
+        answered,
+    )
+
+
+_API: Final = Api(_begin, WriteShareGroupStateResponse, WriteStateResult, PartitionResult)
