@@ -257,7 +257,8 @@ def test_damaged_batches_are_the_same_both_ways() -> None:
     """Whatever is in a batch, the compiled module and Python convert and refuse the same."""
     chance = random.Random(20_170_628)
     results: Counter[object] = Counter()
-    for _ in range(depth.inputs() // 20):
+    tries = depth.inputs() // 20
+    for _ in range(tries):
         data = b""
         base = 0
         for _ in range(chance.randint(1, 3)):
@@ -280,8 +281,8 @@ def test_damaged_batches_are_the_same_both_ways() -> None:
         with in_python():
             assert found_by(data, magic, first) == compiled
         results[compiled[1]] += 1
-    assert results[None] > 500
-    assert results[CorruptRecordError] > 500
+    assert results[None] > tries // 4
+    assert results[CorruptRecordError] > tries // 4
 
 
 @need_compiled
