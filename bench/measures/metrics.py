@@ -13,15 +13,15 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from harness import wire
-from harness.brokers import HOST, Broker, Ottla, running
+from harness.brokers import HOST, Ottla, running
 from harness.ports import free_port
 
-from bench import load, procstat
+from bench import load
 from bench.context import Bench
-from bench.measures.cpu import warm_up
+from bench.measures.cpu import loaded, warm_up
 from ottla_client import TopicPartition
 from ottla_client.sync import Admin
 
@@ -60,28 +60,24 @@ def _scraped(port: int) -> Iterator[None]:
         thread.join()
 
 
-def _cpu(bench: Bench, broker: Broker, kind: str) -> float:
-    """CPU seconds for a million records."""
-    records = bench.scaled(6_000_000, 500_000)
-    topic = bench.topic(broker)
-    before = procstat.cpu_seconds(broker.pid)
-    load.run(load.Job(kind, broker.address, topic, records))
-    spent = procstat.cpu_seconds(broker.pid) - before
-    bench.drop(broker, topic)
-    return spent / records * 1e6
-
-
 def _data_path(bench: Bench) -> None:
     port = free_port()
     on = bench.broker(Ottla, {"metrics.listener": f"{HOST}:{port}"})
     off = bench.broker(Ottla, {"metrics.listener": ""})
+    records = bench.scaled(6_000_000, 500_000)
     with running(on), running(off):
         for broker in (on, off):
             warm_up(bench, broker, bench.scaled(4_000_000, 500_000))
         for _ in range(bench.scaled(2 * bench.repeats + 1, 1)):
-            with _scraped(port):
-                bench.add("metrics", "produce CPU, on", "s/M", "lower", on, _cpu(bench, on, "produce"))
-            bench.add("metrics", "produce CPU, off", "s/M", "lower", off, _cpu(bench, off, "produce"))
+            for broker, label, scraped in (
+                (on, "on, produce", _scraped(port)),
+                (off, "off, produce", nullcontext()),
+            ):
+                topic = bench.topic(broker)
+                job = load.Job("produce", broker.address, topic, records)
+                with scraped:
+                    loaded(bench, broker, "metrics", label, job)
+                bench.drop(broker, topic)
 
 
 def _many(bench: Bench) -> None:

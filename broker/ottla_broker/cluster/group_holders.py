@@ -19,6 +19,8 @@ from ottla_protocol.messages.share_group_describe import ShareGroupDescribeReque
 
 _log = get_logger()
 
+_ModernDescribe = ConsumerGroupDescribeRequest | ShareGroupDescribeRequest
+
 _SECONDS: Final = 5.0
 """How long the coordinator may take for one answer."""
 
@@ -41,8 +43,18 @@ class GroupHolders:
             connection = await self._peers.connection(coordinator, Purpose.OTHER, _SECONDS)
             return (
                 await _classic(connection, group_id)
-                or await _consumer(connection, group_id)
-                or await _share(connection, group_id)
+                or await _modern(
+                    connection,
+                    ApiKey.CONSUMER_GROUP_DESCRIBE,
+                    ConsumerGroupDescribeRequest(group_ids=[group_id]),
+                    CONSUMER_TYPE,
+                )
+                or await _modern(
+                    connection,
+                    ApiKey.SHARE_GROUP_DESCRIBE,
+                    ShareGroupDescribeRequest(group_ids=[group_id]),
+                    SHARE_TYPE,
+                )
             )
         except PeerError as error:
             _log.warning(
@@ -64,28 +76,17 @@ async def _classic(connection: PeerConnection, group_id: str) -> str | None:
     return None
 
 
-async def _consumer(connection: PeerConnection, group_id: str) -> str | None:
+async def _modern(
+    connection: PeerConnection, api: ApiKey, request: _ModernDescribe, protocol: str
+) -> str | None:
+    """As :func:`_classic`, for a protocol of which a broker may know nothing: Kafka with ZooKeeper has neither."""
     try:
-        connection.version_of(ApiKey.CONSUMER_GROUP_DESCRIBE)
+        connection.version_of(api)
     except PeerError:
-        # Kafka with ZooKeeper has no such groups.
         return None
-    response = await connection.submit(ConsumerGroupDescribeRequest(group_ids=[group_id]), timeout=_SECONDS)
+    response = await connection.submit(request, timeout=_SECONDS)
     # An error says that the group is none of this protocol.
     for group in response.groups:
         if group.members:
-            return members_of(len(group.members), CONSUMER_TYPE)
-    return None
-
-
-async def _share(connection: PeerConnection, group_id: str) -> str | None:
-    try:
-        connection.version_of(ApiKey.SHARE_GROUP_DESCRIBE)
-    except PeerError:
-        return None
-    response = await connection.submit(ShareGroupDescribeRequest(group_ids=[group_id]), timeout=_SECONDS)
-    # An error says that it is no share group.
-    for group in response.groups:
-        if group.members:
-            return members_of(len(group.members), SHARE_TYPE)
+            return members_of(len(group.members), protocol)
     return None
