@@ -125,6 +125,8 @@ class NodeFetcher:
         self._session: FetchSession[TopicPartition, FetchPosition] = FetchSession()
         self._awake = asyncio.Event()
         self._failures = 0
+        self._session_errors = 0
+        """In a row. The first is ordinary, as sessions are dropped when a broker restarts or has many."""
         self._asked: dict[TopicPartition, tuple[PartitionState, int, int]] = {}
         """By partition: its state, version and offset in the request in flight."""
         self._waiting: asyncio.Future[FetchResponse] | None = None
@@ -156,7 +158,9 @@ class NodeFetcher:
                 await self._failed(error)
                 continue
             self._failures = 0
-            if crowded and not brought:
+            if self._session_errors > 1:
+                await asyncio.sleep(self._fetcher.cluster.backoff.after(self._session_errors - 1))
+            elif crowded and not brought:
                 await self._sleep(PAUSE)
 
     async def _sleep(self, seconds: float | None) -> None:
@@ -262,7 +266,7 @@ class NodeFetcher:
         return version if by_id else min(version, LAST_BY_NAME), session
 
     def _handle(self, response: FetchResponse, version: int) -> bool:
-        """Add the response's records to the buffer. Returns whether there were any."""
+        """Add the response's records to the buffer. Returns whether to go on at once: it had some, or no session."""
         fetcher = self._fetcher
         answers: list[tuple[TopicPartition, PartitionData]] = []
         names: dict[bytes, str] = {}
@@ -283,8 +287,9 @@ class NodeFetcher:
                 raise BrokerError(code, f"broker {self._node} refused the fetch: {code.name}")
             if error == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
                 fetcher.cluster.stale()
-            self._failures += 1
-            return self._failures < 2
+            self._session_errors += 1
+            return True
+        self._session_errors = 0
         brought = False
         for partition, data in answers:
             asked = self._asked.get(partition)

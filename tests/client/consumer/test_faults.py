@@ -16,6 +16,7 @@ from tests.client.consumer.conftest import QUICK, delete_topic, numbered, offset
 from tests.support.topics import create_topic
 
 from ottla_client import Consumer
+from ottla_client.cluster import Backoff
 from ottla_client.errors import (
     BrokerError,
     CorruptBatchError,
@@ -209,6 +210,25 @@ async def test_retriable_errors(fake: FakeBroker, script: Script, code: ErrorCod
     async with consumer_of(fake) as consumer:
         assert offsets(await take(consumer, 50)) == list(range(50))
     assert not script.errors
+
+
+async def test_a_broker_that_refuses_every_session_is_asked_ever_less_often(
+    fake: FakeBroker, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[int] = []
+    after = Backoff.after
+
+    def recorded(self: Backoff, failures: int) -> float:
+        if failures:
+            pauses.append(failures)
+        return after(self, failures)
+
+    monkeypatch.setattr(Backoff, "after", recorded)
+    script.write(5)
+    script.errors = [int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)] * 5
+    async with consumer_of(fake) as consumer:
+        assert offsets(await take(consumer, 50)) == list(range(50))
+    assert pauses == [1, 2, 3, 4], "the first error needs no pause"
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CORRUPT_MESSAGE])
