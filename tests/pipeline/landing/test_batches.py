@@ -14,6 +14,7 @@ from tests.support.processes import BrokerProcess
 from tests.support.topics import create_topic
 
 from ottla_client.types import TopicPartition
+from ottla_pipeline.landing import compact
 from ottla_pipeline.landing.errors import Collision, LandingError, NotLanded, SchemaRefused
 from ottla_pipeline.landing.job_plan import table_of
 from ottla_pipeline.landing.ledger import LandedRange
@@ -170,6 +171,30 @@ def test_a_commit_whose_answer_is_lost_and_another_jobs_behind_it(
         monkeypatch.setattr(table, "_write", lost)
         assert job.batch() is not None
     assert offsets(landing, topic) == [list(range(5))]
+
+
+def test_a_commit_whose_answer_is_lost_before_its_files_are_replaced_and_another_jobs_comes(
+    landing: Landing, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(landing.bootstrap_servers, topic, [b"a"] * 5)
+    run(landing)
+    produce(landing.bootstrap_servers, topic, [b"b"] * 5)
+    with Run(landing, "mine") as job:
+        table = job.job_plan.table
+        write = table._write
+
+        def lost(commit: Commit, state: Any) -> None:
+            monkeypatch.undo()
+            write(commit, state)
+            assert compact(landing.table, landing.format).rewritten == 1
+            table.refresh()
+            landed = {TopicPartition(topic, 1): [LandedRange(0, 1)]}
+            table.commit(Commit(landed=landed, topic_ids=commit.topic_ids, batch_id=0, run_id="another"))
+            raise Stale("no answer")
+
+        monkeypatch.setattr(table, "_write", lost)
+        assert job.batch() is not None
+    assert offsets(landing, topic) == [list(range(10))]
 
 
 def test_files_stay_where_it_is_not_known_whether_they_were_committed(

@@ -30,6 +30,8 @@ VERSIONS = 7 * 86_400.0
 """Seconds for which old versions of a table are kept, if its format has versions."""
 ATTEMPTS = 20
 """Commits that may lose to other writers before the job gives up."""
+RUNS = 20
+"""Runs of jobs whose newest batch the state has."""
 
 
 class Stale(Exception):
@@ -67,6 +69,9 @@ class State:
     """Of the last commit that landed something: the run of the job, and the number of its batch."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """What a job must know after a crash: its undelivered dead letters, and which ones it has replayed."""
+    runs: Mapping[str, int] = field(default_factory=dict)
+    """The newest batch that each of the last runs has landed, oldest run first. There a run finds whether a commit whose
+    answer was lost was made, though others have committed since."""
 
     def to_json(self) -> str:
         return json.dumps(
@@ -76,6 +81,7 @@ class State:
                 "query": self.run_id,
                 "batch": self.batch_id,
                 "run": self.run_id,
+                "runs": dict(self.runs),
                 "ledger": self.ledger.to_json(),
                 "notes": dict(self.notes),
             },
@@ -90,7 +96,11 @@ class State:
             version = data["version"]
             ledger, notes = data["ledger"], data["notes"]
             batch, run = int(data["batch"]), str(data["run"])
-        except (KeyError, TypeError, ValueError) as error:
+            # Versions before this one kept the last commit alone.
+            runs = {str(one): int(number) for one, number in data.get("runs", {}).items()} or (
+                {run: batch} if run else {}
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise LandingError(
                 f"the table's own record of what was landed can't be read: {error!r}"
             ) from error
@@ -98,7 +108,7 @@ class State:
             raise LandingError(
                 f"the table was filled by a later version of Ottla (its state is version {version})"
             )
-        return cls(Ledger.from_json(ledger), batch, run, notes)
+        return cls(Ledger.from_json(ledger), batch, run, notes, runs)
 
 
 @dataclass(frozen=True)
@@ -286,7 +296,10 @@ class Table(ABC):
                     "start the other again"
                 )
         ledger = old.ledger.extended(self.name, commit.landed, commit.topic_ids, gaps=commit.gaps)
-        return State(ledger, commit.batch_id, commit.run_id, notes)
+        runs = {run: batch for run, batch in old.runs.items() if run != commit.run_id}
+        if commit.run_id:
+            runs[commit.run_id] = commit.batch_id
+        return State(ledger, commit.batch_id, commit.run_id, notes, dict([*runs.items()][-RUNS:]))
 
     def offsets(self, topics: Sequence[str] = ()) -> OffsetsByTopic:
         return by_topic(self.state(topics).ledger.offsets())
@@ -336,15 +349,14 @@ class Table(ABC):
 
 def _was_made(state: State, commit: Commit) -> bool:
     """Whether a commit that seemed to lose was made after all, and only its answer was lost."""
-    return (
-        bool(commit.run_id and commit.landed)
-        and (state.batch_id, state.run_id) == (commit.batch_id, commit.run_id)
-        and all(state.ledger.next(at) == ranges[-1].end for at, ranges in commit.landed.items())
-    )
+    if not commit.run_id or not commit.landed:
+        return False
+    newest = state.runs.get(commit.run_id)
+    return newest is not None and newest >= commit.batch_id and _may_be_made(state, commit)
 
 
 def _may_be_made(state: State, commit: Commit) -> bool:
-    """Whether a commit without files that seemed to lose may have been made before others."""
+    """Whether the table has the commit's offsets, be it by this commit or by another one."""
     return all((state.ledger.next(at) or 0) >= ranges[-1].end for at, ranges in commit.landed.items())
 
 
