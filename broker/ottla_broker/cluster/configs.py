@@ -9,15 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla_broker.controller.cluster.persistence import ClusterStore
 from ottla_broker.controller.topic_store import usable
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.scram_credentials import USERS, ScramCredentials
-from ottla_broker.store.api import NodeExistsError, NoNodeError, StoreError, Watch
+from ottla_broker.store.api import NodeExistsError, NoNodeError, Watch
 from ottla_broker.store.keys import BadNodeError, ConfigChangeNode, ConfigNode
 from ottla_broker.store.notifications import Notifications
+from ottla_broker.store.rereading import Rereading
+
+if TYPE_CHECKING:
+    from ottla_broker.clock import Clock
 
 _log = get_logger()
 
@@ -44,7 +48,7 @@ class ClusterConfigs:
         credentials: the users' credentials for SCRAM.
     """
 
-    def __init__(self, store: ClusterStore, changed: Changed, check: Check) -> None:
+    def __init__(self, store: ClusterStore, changed: Changed, check: Check, clock: Clock) -> None:
         self._store = store
         self._changed = changed
         self._check = check
@@ -56,7 +60,7 @@ class ClusterConfigs:
             store, ConfigChangeNode.PARENT, ConfigChangeNode.NAME, self._read_change
         )
         self._watch: Watch | None = None
-        self._wake = asyncio.Event()
+        self._rereading = Rereading(clock, self._notifications.read, "changes of configs can't be read")
         self._task: asyncio.Task[None] | None = None
 
     async def load_topics(self) -> None:
@@ -130,9 +134,9 @@ class ClusterConfigs:
         await self._store.create(ConfigChangeNode.PREFIX, ConfigChangeNode.encode(kind, name), sequence=True)
 
     def start(self) -> None:
-        self._watch = self._store.watch(ConfigChangeNode.PARENT, lambda _: self._wake.set())
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        self._wake.set()
+        self._watch = self._store.watch(ConfigChangeNode.PARENT, self._rereading.wake)
+        self._task = asyncio.get_running_loop().create_task(self._rereading.run())
+        self._rereading.wake()
 
     async def close(self) -> None:
         if self._watch is not None:
@@ -141,15 +145,6 @@ class ClusterConfigs:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-
-    async def _run(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                await self._notifications.read()
-            except StoreError as error:
-                _log.warning("changes of configs can't be read", reason=str(error))
 
     async def _read_change(self, path: str, data: bytes) -> None:
         try:

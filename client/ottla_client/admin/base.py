@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from ..cluster import Cluster
 from ..deadline import Deadline
-from ..errors import ClosedError, ConfigurationError
-from ..requests.driver import Ask, Node, Route, ToNodes, drive
+from ..errors import ClientError, ClosedError, ConfigurationError
+from ..requests.driver import Ask, Node, Route, ToCoordinators, ToNodes, drive
 from ..settings import DEFAULT_BOOTSTRAP, ConnectionOptions, ConnectionSettings, accepts
 from .results import results_or_raise
 
@@ -142,3 +142,15 @@ class AdminBase:
             nodes = sorted(self._cluster.nodes)
         route: ToNodes[int] = ToNodes(self._cluster, lambda node: node)
         return await self._each(what, list(nodes), route, ask, deadline)
+
+    async def _of_group(
+        self,
+        what: str,
+        group_id: str,
+        ask: Ask[str, Mapping[K, V | ClientError]],
+        timeout: float | None,
+    ) -> dict[K, V]:
+        """One request to a group's coordinator. Raises the group's error, and as ``results_or_raise`` those inside."""
+        route: ToCoordinators = ToCoordinators(self._cluster)
+        found = await self._each(what, [group_id], route, ask, self._deadline(timeout))
+        return results_or_raise(f"{what} of group {group_id}", found[group_id])

@@ -15,12 +15,11 @@ from ottla_protocol.messages.offset_delete import (
 
 from ..deadline import Deadline
 from ..errors import BrokerError, ClientError, CorruptBatchError
-from ..requests.driver import Ask, Node, ToCoordinators, by_topic
+from ..requests.driver import Node, ToCoordinators, by_topic
 from ..requests.group_offsets import commit_codes, commit_request
 from ..requests.outcomes import error_of, outcome_of
 from ..types import ConsumerGroupMetadata, OffsetAndMetadata, OffsetSpec, TopicPartition
 from .offsets import OffsetCalls
-from .results import results_or_raise
 from .values import PartitionLag
 
 _HAS_MEMBERS: Final = "only the group's members may commit while it has some; stop them first"
@@ -71,7 +70,8 @@ class GroupOffsetCalls(OffsetCalls):
             answer = await self._call(node, commit_request(ConsumerGroupMetadata(group_id), wanted), deadline)
             return {group_id: _outcomes(group_id, commit_codes(answer))}
 
-        await self._of_partitions("alter offsets", group_id, wanted, ask, timeout)
+        if wanted:
+            await self._of_group("alter offsets", group_id, ask, timeout)
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], *, timeout: float | None = None
@@ -105,22 +105,8 @@ class GroupOffsetCalls(OffsetCalls):
             }
             return {group_id: _outcomes(group_id, codes)}
 
-        await self._of_partitions("delete offsets", group_id, wanted, ask, timeout)
-
-    async def _of_partitions(
-        self,
-        what: str,
-        group_id: str,
-        partitions: Collection[TopicPartition],
-        ask: Ask[str, dict[TopicPartition, ClientError | None]],
-        timeout: float | None,
-    ) -> None:
-        """One request to the group's coordinator. Raises the errors of partitions."""
-        deadline = self._deadline(timeout)
-        if not partitions:
-            return
-        found = await self._each(what, [group_id], ToCoordinators(self._cluster), ask, deadline)
-        results_or_raise(f"{what} of group {group_id}", found[group_id])
+        if wanted:
+            await self._of_group("delete offsets", group_id, ask, timeout)
 
     async def group_lag(
         self,

@@ -21,11 +21,10 @@ from ottla_protocol.messages.describe_share_group_offsets import (
 
 from ..deadline import Deadline
 from ..errors import ClientError
-from ..requests.driver import Node, ToCoordinators, by_topic
+from ..requests.driver import Node, by_topic
 from ..requests.outcomes import error_of, outcome_of
 from ..types import TopicPartition
 from .base import AdminBase
-from .results import results_or_raise
 
 
 class ShareGroupOffset(NamedTuple):
@@ -78,10 +77,7 @@ class ShareGroupCalls(AdminBase):
                 for group in answer.groups
             }
 
-        route: ToCoordinators = ToCoordinators(self._cluster)
-        what = "describe share group offsets"
-        found = await self._each(what, [group_id], route, ask, self._deadline(timeout))
-        return results_or_raise(f"{what} of group {group_id}", found[group_id])
+        return await self._of_group("describe share group offsets", group_id, ask, timeout)
 
     async def alter_share_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], *, timeout: float | None = None
@@ -129,11 +125,7 @@ class ShareGroupCalls(AdminBase):
                 }
             }
 
-        what = "alter share group offsets"
-        found = await self._each(
-            what, [group_id], ToCoordinators(self._cluster), ask, self._deadline(timeout)
-        )
-        results_or_raise(f"{what} of group {group_id}", found[group_id])
+        await self._of_group("alter share group offsets", group_id, ask, timeout)
 
     async def delete_share_group_offsets(
         self, group_id: str, topics: Iterable[str], *, timeout: float | None = None
@@ -171,8 +163,4 @@ class ShareGroupCalls(AdminBase):
                 }
             }
 
-        what = "delete share group offsets"
-        found = await self._each(
-            what, [group_id], ToCoordinators(self._cluster), ask, self._deadline(timeout)
-        )
-        results_or_raise(f"{what} of group {group_id}", found[group_id])
+        await self._of_group("delete share group offsets", group_id, ask, timeout)

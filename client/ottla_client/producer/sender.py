@@ -240,14 +240,12 @@ class Sender:
         meters.add("request-total")
         for queue, batch in chosen:
             meters.add("batch-total")
-            meters.add("byte-total", batch.size)
-            meters.add("record-send-total", batch.count)
-            self.by_topic[queue.topic].add("record-send-total", batch.count)
-            self.by_topic[queue.topic].add("byte-total", batch.size)
-            if batch.attempts > 1:
-                meters.add("record-retry-total", batch.count)
-                self.by_topic[queue.topic].add("record-retry-total", batch.count)
-            else:
+            for each in (meters, self.by_topic[queue.topic]):
+                each.add("record-send-total", batch.count)
+                each.add("byte-total", batch.size)
+                if batch.attempts > 1:
+                    each.add("record-retry-total", batch.count)
+            if batch.attempts <= 1:
                 meters.time("record-queue-time", now - batch.created)
 
     @property

@@ -44,7 +44,7 @@ def parsed(text: object, references: Mapping[str, str] | None = None) -> Any:
         others = [json.loads(each) for each in (references or {}).values()]
         sizes = _Sizes([*others, schema])
         for each in (*others, schema):
-            _check(each, sizes, 0)
+            _check(each, sizes)
         named: dict[str, Any] = {}
         for each in others:
             parse_schema(each, named)
@@ -60,18 +60,20 @@ def parsed(text: object, references: Mapping[str, str] | None = None) -> Any:
         raise SchemaError(f"the schema isn't Avro's: {error}"[:300]) from None
 
 
-def _check(schema: object, sizes: _Sizes, depth: int) -> None:
+def _check(schema: object, sizes: _Sizes) -> None:
     """Refuse arrays whose items have no bytes: a few bytes could then claim any number of items."""
+    for each in _all_parts(schema):
+        if isinstance(each, dict) and each.get("type") == "array" and not sizes.has_bytes(each.get("items")):
+            raise SchemaError("the schema has arrays whose items may have no bytes")
+
+
+def _all_parts(schema: object, depth: int = 0) -> Iterator[object]:
+    """A schema and all that is in it. Raises SchemaError."""
     if depth > _DEEPEST:
         raise SchemaError("the schema is nested too deeply")
-    if (
-        isinstance(schema, dict)
-        and schema.get("type") == "array"
-        and not sizes.has_bytes(schema.get("items"))
-    ):
-        raise SchemaError("the schema has arrays whose items may have no bytes")
+    yield schema
     for each in _parts(schema):
-        _check(each, sizes, depth + 1)
+        yield from _all_parts(each, depth + 1)
 
 
 def _parts(schema: object) -> Iterator[object]:
@@ -93,17 +95,11 @@ class _Sizes:
     def __init__(self, schemas: list[object]) -> None:
         self._defined: dict[str, list[dict[str, Any]]] = {}
         self._known: dict[str, bool] = {}
-        for each in schemas:
-            self._collect(each, 0)
-
-    def _collect(self, schema: object, depth: int) -> None:
-        if depth > _DEEPEST:
-            raise SchemaError("the schema is nested too deeply")
-        if isinstance(schema, dict) and schema.get("type") in ("record", "error", "enum", "fixed"):
-            name = str(schema.get("name", "")).rpartition(".")[2]
-            self._defined.setdefault(name, []).append(schema)
-        for each in _parts(schema):
-            self._collect(each, depth + 1)
+        for schema in schemas:
+            for each in _all_parts(schema):
+                if isinstance(each, dict) and each.get("type") in ("record", "error", "enum", "fixed"):
+                    name = str(each.get("name", "")).rpartition(".")[2]
+                    self._defined.setdefault(name, []).append(each)
 
     def has_bytes(self, schema: object, depth: int = 0) -> bool:
         if depth > _DEEPEST:

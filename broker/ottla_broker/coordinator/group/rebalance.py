@@ -57,11 +57,9 @@ class Rebalancer:
 
     def _missed(self, item: Deadline) -> None:
         if isinstance(item, PendingMember):
-            group = self._groups.get(item.group_id)
-            if isinstance(group, Group) and group.pending.get(item.member_id) is item:
-                _log.info("pending member timed out", group=group.group_id, member=item.member_id)
-                group.remove(item.member_id)
-                self.check_join(group)
+            if (its := self._drop_pending(item)) is not None:
+                _log.info("pending member timed out", group=its.group_id, member=item.member_id)
+                self.check_join(its)
         elif isinstance(item, Member):
             group = self._groups.get(item.group_id)
             if not isinstance(group, Group) or group.members.get(item.member_id) is not item:
@@ -85,14 +83,20 @@ class Rebalancer:
         """Remember a member id that is given out, for a session timeout; the oldest of too many is dropped."""
         while len(self._given_out) >= self._settings.max_pending_members:
             oldest = self._given_out.popleft()
-            of_oldest = self._groups.get(oldest.group_id)
-            if isinstance(of_oldest, Group) and of_oldest.pending.get(oldest.member_id) is oldest:
-                of_oldest.remove(oldest.member_id)
+            if (of_oldest := self._drop_pending(oldest)) is not None:
                 self.deadlines.clear(oldest)
                 self.check_join(of_oldest)
         pending = group.add_pending(member_id)
         self._given_out.append(pending)
         self.deadlines.set(pending, session_timeout_ms / 1000)
+
+    def _drop_pending(self, pending: PendingMember) -> Group | None:
+        """Forget a member id that was given out; returns its group, None if the id is in use or forgotten."""
+        group = self._groups.get(pending.group_id)
+        if not isinstance(group, Group) or group.pending.get(pending.member_id) is not pending:
+            return None
+        group.remove(pending.member_id)
+        return group
 
     def expel(self, group: Group, member: Member, reason: str) -> None:
         """Remove a member, and begin or continue the rebalance that follows."""
