@@ -333,19 +333,21 @@ class ShareGroups:
         def finish() -> None:
             group.is_initializing = False
             if made and not group.is_dead:
-                self.note_initialized(group, {each: (names[each], indexes) for each, indexes in made.items()})
+                self.note_initialized(group, names, made)
             done()
 
         keys = [ShareKey(group.group_id, topic_id, index) for topic_id, _, index in missing]
         self.for_each(group, keys, begin, settled, finish)
 
-    def note_initialized(self, group: ShareGroup, made: Mapping[bytes, tuple[str, set[int]]]) -> None:
+    def note_initialized(
+        self, group: ShareGroup, names: Mapping[bytes, str], made: Mapping[bytes, set[int]]
+    ) -> None:
         """Write which partitions have state now; if the log refuses, the next heartbeat has it made again."""
         initialized = dict(group.initialized)
-        for topic_id, (name, indexes) in made.items():
+        for topic_id, indexes in made.items():
             before = initialized.get(topic_id)
             earlier = before.partitions if before is not None else frozenset()
-            initialized[topic_id] = InitializedTopic(name, earlier | indexes)
+            initialized[topic_id] = InitializedTopic(names[topic_id], earlier | indexes)
         try:
             self._write(group, [records.initialized(group.group_id, initialized)])
         except KafkaError as refused:

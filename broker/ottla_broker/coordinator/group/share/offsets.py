@@ -91,9 +91,7 @@ class ShareOffsets:
                 if error is None:
                     made.setdefault(topic_id, set()).add(index)
             if made and not group.is_dead:
-                self._groups.note_initialized(
-                    group, {each: (names[each], indexes) for each, indexes in made.items()}
-                )
+                self._groups.note_initialized(group, names, made)
             self._answer(group, offsets, results, reply)
 
         self._groups.for_each(group, _keys(group, offsets), begin, settled, finish)
