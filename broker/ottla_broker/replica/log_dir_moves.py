@@ -207,7 +207,7 @@ class _Move:
             await self._clock.sleep(_HOLD_SECONDS)
 
     async def _catch_up(self) -> bool:
-        """Copy the log's end and put the copy in its place, while nobody learns of fsyncs of the log.
+        """Copy the log's end and put the copy in its place, while no one learns of fsyncs of the log.
 
         False when that takes too long. Raises _CopyRefusedError, KafkaError.
         """

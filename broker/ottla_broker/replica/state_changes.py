@@ -234,7 +234,7 @@ class ReplicaStateChanges:
         return ErrorCode.NONE
 
     async def drop_strays(self, strays: Iterable[Partition]) -> None:
-        """Drop replicas that were assigned to other brokers. Their logs are kept: nobody has asked to delete them."""
+        """Drop replicas that were assigned to other brokers. Their logs are kept: no one has asked to delete them."""
         async with self._turn:
             async for each in unhurried(strays, _SLICE):
                 if each.role is Role.OFFLINE:

@@ -51,7 +51,7 @@ class Change:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One person at one browser. ``user`` is "" where nobody logs in."""
+    """One person at one browser. ``user`` is "" where no one has to log in."""
 
     token: str
     csrf: str

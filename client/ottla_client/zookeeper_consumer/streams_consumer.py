@@ -1,4 +1,4 @@
-"""What members of groups that read in streams have in common, whoever tells them what to read."""
+"""What members of groups that read in streams have in common, by whatever they are assigned partitions."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class TopicsView(Protocol):
     def version(self) -> int: ...
 
     def find(self, name: str) -> SubscribedTopic | None:
-        """The topic; None if it doesn't exist, or has no id by which members could be told of it."""
+        """The topic; None if it doesn't exist, or has no id by which members could learn of it."""
 
     def name_of(self, topic_id: bytes) -> str | None: ...
 
