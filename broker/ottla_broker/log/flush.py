@@ -160,7 +160,7 @@ class Flusher:
 
     def start(self, log: Flushable) -> None:
         """Begin to bring all of the log to the device."""
-        self.request(log, log.log_end_offset).add_done_callback(_retrieve)
+        self.request(log, log.log_end_offset).add_done_callback(retrieve)
 
     def is_busy(self, log: Flushable) -> bool:
         """Whether an fsync of the log is under way."""
@@ -191,7 +191,7 @@ class Flusher:
     def _finished(self, log: Flushable, waiters: _Waiters, job: FlushJob, done: asyncio.Future[None]) -> None:
         if self._waiting.get(log) is not waiters:
             # Handed over to another log.
-            _retrieve(done)
+            retrieve(done)
             return
         error: KafkaError | None = None
         if done.cancelled():
@@ -229,7 +229,7 @@ class Flusher:
             del self._waiting[log]
 
 
-def _retrieve(future: asyncio.Future[None]) -> None:
-    """Retrieve the error of a flush without waiters, so that asyncio doesn't log it: the log has."""
+def retrieve(future: asyncio.Future[None]) -> None:
+    """Retrieve an error that may have no waiter, so that asyncio doesn't log it: the log has."""
     if not future.cancelled():
         future.exception()

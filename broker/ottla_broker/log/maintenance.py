@@ -15,6 +15,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.log import names
 from ottla_broker.log.config import NO_LIMIT
 from ottla_broker.log.files import CorruptFileError
+from ottla_broker.log.flush import Flushable, Flusher, retrieve
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.records.batch import CorruptRecordError
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from ottla_broker.background import Background
     from ottla_broker.clock import Clock
     from ottla_broker.log.files import Files
-    from ottla_broker.log.flush import Flushable, Flusher
     from ottla_broker.log.folder import DataFolder
     from ottla_broker.log.log import Log
     from ottla_broker.log.user_retention import UserRetention
@@ -192,7 +192,7 @@ class LogMaintenance:
         future raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        future.add_done_callback(_retrieve)
+        future.add_done_callback(retrieve)
         self._removals.append((removal, log, lowered, future))
         if self._recorder is None:
             self._recorder = asyncio.ensure_future(self._record())
@@ -264,12 +264,6 @@ class LogMaintenance:
                     if clock.monotonic() - began > _SLICE_SECONDS:
                         await clock.sleep(_PAUSE_SECONDS)
                         began = clock.monotonic()
-
-
-def _retrieve(future: asyncio.Future[None]) -> None:
-    """Retrieve an error that no caller waits for, so that asyncio doesn't log it."""
-    if not future.cancelled():
-        future.exception()
 
 
 def _complain(log: Log, error: Exception) -> None:

@@ -6,10 +6,11 @@ members of the same group.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Final, TypeAlias
+
+from ottla_protocol.partitioning import java_string_hash
 
 from ..types import TopicPartition
 from .subscription import ThreadId
@@ -64,21 +65,12 @@ def assign_roundrobin(
     ]
     assigned: Assignment = {}
     turn = 0
-    for partition in sorted(every, key=lambda each: (_hash_code(f"[{each.topic},{each.partition}]"), each)):
+    for partition in sorted(every, key=lambda each: (java_string_hash(f"[{each.topic},{each.partition}]"), each)):
         while readers[turn % len(readers)] not in of_topic[partition.topic]:
             turn += 1
         assigned[partition] = readers[turn % len(readers)]
         turn += 1
     return assigned
-
-
-def _hash_code(text: str) -> int:
-    """Java's ``String.hashCode``, for the text of Kafka's ``TopicAndPartition``."""
-    code = 0
-    packed = text.encode("utf-16-le", "surrogatepass")
-    for unit in struct.unpack(f"<{len(packed) // 2}H", packed):
-        code = (31 * code + unit) & 0xFFFFFFFF
-    return code - (1 << 32) if code >= 1 << 31 else code
 
 
 STRATEGIES: Final[Mapping[str, Assign]] = {"range": assign_range, "roundrobin": assign_roundrobin}

@@ -9,7 +9,6 @@ from hypothesis import given
 from ottla_client import TopicPartition
 from ottla_client.zookeeper_consumer.assignors import (
     STRATEGIES,
-    _hash_code,
     assign_range,
     assign_roundrobin,
     in_order,
@@ -64,11 +63,6 @@ def test_order_is_javas() -> None:
         "c\U0001f600-0",
         "c\uffee-0",
     ]
-
-
-def test_hash_codes_are_javas() -> None:
-    assert _hash_code("hello world") == 1794106052  # "hello world".hashCode()
-    assert _hash_code("") == 0
 
 
 def test_streams_get_only_their_topics() -> None:
