@@ -14,8 +14,9 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from ottla_protocol.api_keys import api_title
 from ottla_protocol.errors import ErrorCode, KafkaError, LocalProtocolError, ProtocolError
-from ottla_protocol.exchange import Exchange, UnsupportedVersionError, api_name
+from ottla_protocol.exchange import Exchange, UnsupportedVersionError
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
 from ottla_protocol.sasl.login import LOGIN, MechanismRefused, authenticate
 from ottla_protocol.sasl.mechanism import SaslError
@@ -311,7 +312,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._used = now = monotonic()
         expires = now + timeout
-        waiting = _Waiting(future, api_name(request.API_KEY or 0), expires, timeout)
+        waiting = _Waiting(future, api_title(request.API_KEY or 0), expires, timeout)
         try:
             parts, size, answered = self._exchange.request(request, waiting, version=version, raw=raw)
         except UnsupportedVersionError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 
 
 class ApiKey(IntEnum):
@@ -107,3 +108,12 @@ def api_name(api_key: int) -> str:
         return ApiKey(api_key).name
     except ValueError:
         return f"API key {api_key}"
+
+
+@lru_cache(maxsize=256)
+def api_title(api_key: int) -> str:
+    """An API's name in Kafka's documentation, such as ``CreateTopics``; ``#999`` for one that isn't known."""
+    try:
+        return "".join(map(str.capitalize, ApiKey(api_key).name.split("_")))
+    except ValueError:
+        return f"#{api_key}"

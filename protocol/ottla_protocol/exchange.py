@@ -10,11 +10,10 @@ buffer of its own size and the rest is received directly into that, so that view
 from __future__ import annotations
 
 from collections import deque
-from functools import cache
 from struct import Struct
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from .api_keys import ApiKey
+from .api_keys import ApiKey, api_title
 from .errors import KafkaError, LocalProtocolError, ProtocolError, error_code
 from .header import RequestHeader, encode_request_header, parse_response_header, response_header_is_flexible
 from .messages.api_versions import ApiVersionsResponse
@@ -85,7 +84,7 @@ class _Api:
         header = encode_request_header(RequestHeader(key, version, 0, client_id))
         self.key = key
         self.version = version
-        self.name = api_name(key)
+        self.name = api_title(key)
         self.prefix = header[:4]
         self.tail = header[8:]
         self.flexible_header = response_header_is_flexible(key, version)
@@ -157,7 +156,7 @@ class Exchange(Generic[T]):
             has = "does not have it" if theirs is None else f"has versions {theirs[0]} to {theirs[1]} of it"
             first, last = response_class(api_key).VERSIONS
             raise UnsupportedVersionError(
-                f"{api_name(api_key)}: the broker {has}, this side speaks {first} to {last}"
+                f"{api_title(api_key)}: the broker {has}, this side speaks {first} to {last}"
             )
         api = self._newest[api_key] = self._version(api_key, both[1])
         return api
@@ -169,7 +168,7 @@ class Exchange(Generic[T]):
             if self.theirs and (both is None or not both[0] <= version <= both[1]):
                 has = "none" if both is None else f"{both[0]} to {both[1]}"
                 raise UnsupportedVersionError(
-                    f"{api_name(api_key)} version {version}: of the versions here the broker has {has}"
+                    f"{api_title(api_key)} version {version}: of the versions here the broker has {has}"
                 )
             api = self._chosen[api_key, version] = _Api(api_key, version, self._client_id)
         return api
@@ -280,9 +279,3 @@ class Exchange(Generic[T]):
                 f"an answer of {size} bytes; {self._max_answer_bytes} is the most that is taken"
             )
         return ProtocolError(f"an answer of {size} bytes")
-
-
-@cache
-def api_name(api_key: int) -> str:
-    """Return the API's name in Kafka's documentation, such as ``CreateTopics``."""
-    return "".join(word.capitalize() for word in ApiKey(api_key).name.split("_"))

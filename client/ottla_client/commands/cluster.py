@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ottla_protocol.api_keys import api_title
+
 from ..errors import ClientError
 from .admin_common import admin_of, count_of, plural, ranges_of
 from .client_options import option_group
-from .cluster_state import KINDS, ClusterState, api_name, document, look
+from .cluster_state import KINDS, ClusterState, document, look
 from .console import Console, one_line, options, to_json
 from .doctor import doctor
 from .elect import elect
@@ -254,7 +256,7 @@ def _show_apis(console: Console, served: Mapping[int, Mapping[int, VersionRange]
     keys = sorted({key for ranges in served.values() for key in ranges})
     console.table(
         [Column("Key"), Column("API"), *(Column(title, show=_show_range) for title in titles)],
-        [(key, api_name(key), *(dict(ranges).get(key) for ranges in alike)) for key in keys],
+        [(key, api_title(key), *(dict(ranges).get(key) for ranges in alike)) for key in keys],
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.api_keys import api_title
 
 from ..errors import ClientError, UnsupportedApiError
 
@@ -205,7 +205,7 @@ def document(
     ]
     for row in brokers:
         if served and row["broker"] in served:
-            row["apis"] = {api_name(key): list(versions) for key, versions in served[row["broker"]].items()}
+            row["apis"] = {api_title(key): list(versions) for key, versions in served[row["broker"]].items()}
     return {
         "cluster_id": state.description.cluster_id,
         "controller": state.description.controller_id,
@@ -217,11 +217,3 @@ def document(
         "brokers": brokers,
         "problems": [problem._asdict() for problem in state.problems],
     }
-
-
-def api_name(key: int) -> str:
-    """``ListOffsets``; its number for an API that this client doesn't know."""
-    try:
-        return "".join(map(str.capitalize, ApiKey(key).name.split("_")))
-    except ValueError:
-        return f"#{key}"
