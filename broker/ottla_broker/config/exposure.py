@@ -7,18 +7,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from ottla_broker.config.listeners import Endpoint
 from ottla_broker.config.metrics_keys import parse_address
+from ottla_protocol.loopback import is_loopback
 
 KEY: Final = "allow.anonymous.network"
 METRICS: Final = "METRICS"
 """The name of ``metrics.listener`` in the value of the key."""
 COORDINATOR: Final = "COORDINATOR"
 """The name of ``coordinator.listener``."""
-_LOCAL_NAMES: Final = ("localhost", "ip6-localhost", "ip6-loopback")
 
 
 class Exposure(NamedTuple):
@@ -35,14 +34,6 @@ class Exposure(NamedTuple):
     name: str
     shown: str
     advice: str
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a listener on ``host``; of names, only those of loopback count."""
-    try:
-        return ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return host.lower() in _LOCAL_NAMES
 
 
 def exposures(

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from ipaddress import ip_address
 from typing import Final
 
 from ottla_protocol.acls import WILDCARD, AclBinding, AclOperation, AclPermission, title
+from ottla_protocol.loopback import is_loopback
 
 from .doctor_checks import (
     CRITICAL,
@@ -99,14 +99,6 @@ class Seen:
 
     def probe(self, listener: Listener) -> Probe:
         return self.probes.get((listener.host, listener.port), Probe())
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a listener on ``host`` is reached from its own machine alone."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def listeners_of(broker: str, settings: Settings) -> list[Listener]:

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla_protocol.loopback import is_loopback
+
 from ..errors import ConfigurationError
 
 if TYPE_CHECKING:
     from .oidc import OidcSettings
 
-LOOPBACK_NAMES: Final = ("localhost", "ip6-localhost")
 _OWN_TOKENS: Final = (
     "sasl_oauth_token_provider",
     "sasl_oauthbearer_method",
@@ -98,14 +99,6 @@ class WebSettings:
     @property
     def is_tls(self) -> bool:
         return self.tls_cert is not None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host in LOOPBACK_NAMES
 
 
 def is_address(host: str) -> bool:

@@ -13,13 +13,15 @@ from urllib.parse import urlsplit
 import click
 from aiohttp import web
 
+from ottla_protocol.loopback import LOOPBACK_NAMES
+
 from ..errors import ClientError
 from .audit import AuditLog
 from .failures import Failure, failure_of
 from .rendering import View, assets, link, render, render_live
 from .schemas import Schemas
 from .sessions import Change, Session, Sessions
-from .settings import LOOPBACK_NAMES, WebSettings, is_address
+from .settings import WebSettings, is_address
 
 Handler = Callable[[web.Request, Session], Awaitable[View | web.StreamResponse]]
 """A page. What it raises of ClientError, TimeoutError and click.ClickException becomes a page as well."""
