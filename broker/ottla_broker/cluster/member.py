@@ -140,7 +140,7 @@ class ClusterMember:
             if number is None:
                 number = await generate_broker_id(session, config.reserved_broker_max_id)
             config.use_broker_id(number)
-        self.configs = ClusterConfigs(self.store, self._configured, self._check_setting, clock)
+        self.configs = ClusterConfigs(self.store, self._configured, self._check_setting, self._clock)
         self.configs.decrypt = self._decrypted
         await self.configs.load_topics()
         default = await self.configs.in_force(ConfigNode.BROKERS, DEFAULT_ENTITY)

@@ -65,7 +65,9 @@ def assign_roundrobin(
     ]
     assigned: Assignment = {}
     turn = 0
-    for partition in sorted(every, key=lambda each: (java_string_hash(f"[{each.topic},{each.partition}]"), each)):
+    for partition in sorted(
+        every, key=lambda each: (java_string_hash(f"[{each.topic},{each.partition}]"), each)
+    ):
         while readers[turn % len(readers)] not in of_topic[partition.topic]:
             turn += 1
         assigned[partition] = readers[turn % len(readers)]

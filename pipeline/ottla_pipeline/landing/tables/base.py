@@ -70,8 +70,8 @@ class State:
     notes: Mapping[str, Any] = field(default_factory=dict)
     """What a job must know after a crash: its undelivered dead letters, and which ones it has replayed."""
     runs: Mapping[str, int] = field(default_factory=dict)
-    """The newest batch that each of the last runs has landed, oldest run first. There a run finds whether a commit whose
-    answer was lost was made, though others have committed since."""
+    """The newest batch of each of the last runs, oldest run first. A run finds its commits there, though the answer was
+    lost and others have committed since."""
 
     def to_json(self) -> str:
         return json.dumps(
