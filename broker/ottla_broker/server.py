@@ -11,7 +11,6 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -20,9 +19,7 @@ from ottla_broker import events
 from ottla_broker.background import Background
 from ottla_broker.clock import Clock
 from ottla_broker.config.group_configs import group_times, sets_heartbeat_interval, share_configs
-from ottla_broker.config.quota_keys import QuotaKeys
 from ottla_broker.config.security_keys import SaslKeys
-from ottla_broker.config.server_keys import NetworkKeys
 from ottla_broker.config.topics import log_config
 from ottla_broker.controller.client_quotas import LocalConfigs, QuotaAdmin
 from ottla_broker.controller.standalone import StandaloneController
@@ -51,6 +48,7 @@ from ottla_broker.handlers.authorization import Authorizer
 from ottla_broker.handlers.dispatch import Dispatcher
 from ottla_broker.handlers.services import Services
 from ottla_broker.handlers.share_services import ShareServices
+from ottla_broker.listeners import Listeners
 from ottla_broker.log.folder import LogDirError
 from ottla_broker.log.maintenance import Intervals
 from ottla_broker.log.manager import LogManager
@@ -58,11 +56,7 @@ from ottla_broker.metadata.cache import NO_LEADER, MetadataCache
 from ottla_broker.metadata.client_quotas import ClientQuotas, Windows
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla_broker.metadata.scram_credentials import ScramCredentials
-from ottla_broker.network.acceptor import Acceptor, ListenError, open_listener
-from ottla_broker.network.connection_quotas import ConnectionQuotas
-from ottla_broker.network.connection_rates import ConnectionRates
-from ottla_broker.network.processor import SocketSettings
-from ottla_broker.network.request_memory import RequestMemory, request_memory_bound
+from ottla_broker.network.acceptor import ListenError
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_broker.replica.manager import ReplicaManager
@@ -73,12 +67,10 @@ from ottla_broker.store.embedded import EmbeddedStore
 from ottla_broker.store.keys import BadNodeError
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.group_lag import LAG_TOPIC
-from ottla_protocol.sasl.mechanism import OAUTHBEARER
 from ottla_protocol.sasl.scram import DIGESTS
 
 if TYPE_CHECKING:
     import socket
-    import ssl
 
     from ottla_broker.cluster.member import ClusterMember
     from ottla_broker.config import BrokerConfig, Endpoint
@@ -87,22 +79,15 @@ if TYPE_CHECKING:
     from ottla_broker.controller.client_quotas import Configs
     from ottla_broker.controller.delegation_tokens import DelegationTokens
     from ottla_broker.coordinator.transaction.markers import DeliverMarkers
-    from ottla_broker.handlers.authentication import AuthenticatingService
     from ottla_broker.handlers.client_telemetry import ClientTelemetry
-    from ottla_broker.handlers.oauth_listeners import OAuthListeners
     from ottla_broker.handlers.push_coordination import PushCoordination
     from ottla_broker.log.cleaner.service import LogCleaner
     from ottla_broker.metrics.lag_history import LagHistory
     from ottla_broker.metrics.service import MetricsService
-    from ottla_broker.network.service import Service
-    from ottla_broker.network.tls_listeners import TlsListeners
     from ottla_broker.replica.transaction_verifier import Verification
     from ottla_broker.store.api import Store
 
 _log = get_logger()
-
-DRAIN_SECONDS = 1.0
-"""Time to finish pending responses when the broker stops."""
 
 
 class StartError(Exception):
@@ -147,25 +132,11 @@ class Broker:
             intervals=_intervals(config),
         )
         self.logs.environment.max_producers = config.max_producers_per_partition
-        self._tls: TlsListeners | None = None
-        self._oauth: OAuthListeners | None = None
-        self._logins: dict[str, AuthenticatingService] = {}
         self._login_secret = b""
         # Undo the steps of the start, last first.
         self._stopping: list[Callable[[], Awaitable[None] | None]] = []
         self._loaded = False
-        self._quotas = ConnectionQuotas(
-            config.max_connections, config.max_connections_per_ip, config.connection_limits
-        )
-        self._quotas.rates = ConnectionRates(
-            clock,
-            config.max_connection_creation_rate,
-            Windows(config.quota_window_num, config.quota_window_size_seconds * 1000),
-        )
-        if config.zookeeper_connect and len(config.endpoints) > 1:
-            # Clients on other listeners must not keep brokers from each other.
-            self._quotas.protected = self._quotas.rates.protected = config.inter_broker_endpoint.name
-        self._limit_listeners()
+        self.listeners = Listeners(config, clock, random, self._stopping)
 
     async def start(self) -> None:
         """Start everything, and accept clients. Raises StartError if a step fails; earlier ones are undone."""
@@ -181,17 +152,15 @@ class Broker:
     async def _start(self) -> None:
         self._stopping.append(self.background.close)
         self._load_retention_policies()
-        self._load_certificates()
-        sockets = self._bind()
-        await self._load_token_keys()
+        await self.listeners.open()
         push_socket = self._bind_push()
         await self._open_metrics()
         self.logs.lock()
         self._stopping.append(self._close_logs)
         if self.config.zookeeper_connect:
-            await self._start_in_cluster(sockets)
+            await self._start_in_cluster()
         else:
-            await self._start_standalone(sockets)
+            await self._start_standalone()
         if push_socket is not None:
             await self._start_push(push_socket)
         self._serve_metrics()
@@ -206,50 +175,7 @@ class Broker:
             except PolicyError as error:
                 raise StartError(str(error)) from error
 
-    def _load_certificates(self) -> None:
-        """Read the key stores of listeners with TLS."""
-        if not any(endpoint.uses_tls for endpoint in self.config.endpoints):
-            return
-        # Imported here because it loads ssl, which other brokers don't need.
-        from ottla_broker.network.tls_listeners import TlsListeners
-        from ottla_broker.network.tls_settings import TlsError
-
-        try:
-            self._tls = TlsListeners(self.config)
-        except TlsError as error:
-            raise StartError(str(error)) from error
-        self._stopping.append(self._tls.close)
-
-    async def _load_token_keys(self) -> None:
-        """Read the keys for tokens of listeners with OAUTHBEARER."""
-        config = self.config
-        for endpoint in config.endpoints:
-            offered = config.of_listener(endpoint.name, SaslKeys.sasl_enabled_mechanisms)
-            if not endpoint.uses_sasl or OAUTHBEARER not in offered:
-                continue
-            # Imported here because it loads ssl.
-            from ottla_broker.handlers.oauth_listeners import OAuthError, OAuthListeners
-
-            if self._oauth is None:
-                self._oauth = OAuthListeners(config, self.clock)
-                self._stopping.append(self._oauth.close)
-            try:
-                await self._oauth.open(endpoint.name)
-            except OAuthError as error:
-                raise StartError(str(error)) from error
-
-    def _tls_between_brokers(self) -> Callable[[], ssl.SSLContext] | None:
-        endpoint = self.config.inter_broker_endpoint
-        if self._tls is None or not endpoint.uses_tls:
-            return None
-        from ottla_broker.network.tls_settings import TlsError
-
-        try:
-            return self._tls.client_context(endpoint.name)
-        except TlsError as error:
-            raise StartError(str(error)) from error
-
-    async def _start_standalone(self, sockets: list[socket.socket]) -> None:
+    async def _start_standalone(self) -> None:
         """Load topics from the embedded store, lead all partitions, and accept clients."""
         config = self.config
         cluster_id, broker_id = self.logs.identity()
@@ -279,17 +205,17 @@ class Broker:
         self._start_transactions(controller.on_broker_configs)
         await controller.start()
         self._start_maintenance(controller.on_broker_configs)
-        self._listen(sockets)
+        self._listen()
         await controller.register(self.endpoints)
-        self._accept()
+        self.listeners.accept()
 
-    async def _start_in_cluster(self, sockets: list[socket.socket]) -> None:
+    async def _start_in_cluster(self) -> None:
         """Connect to ZooKeeper, accept clients, and register; then the controller says which partitions to lead."""
         from ottla_broker.cluster.member import ClusterMember
 
         config = self.config
         member = self.member = ClusterMember(
-            config, self.logs, self.metadata, self.clock, self.random, self._tls_between_brokers()
+            config, self.logs, self.metadata, self.clock, self.random, self.listeners.tls_between_brokers()
         )
         self._stopping.append(member.close)
         self.zookeeper_offsets = ZooKeeperOffsets(member.store)
@@ -315,8 +241,8 @@ class Broker:
         await self._watch_other_generations(member.store)
         self._start_transactions(member.on_broker_configs)
         self._start_maintenance(member.on_broker_configs)
-        self._listen(sockets)
-        self._accept()
+        self._listen()
+        self.listeners.accept()
         await member.join(self.endpoints)
         self._stopping.append(member.leave)
 
@@ -377,8 +303,7 @@ class Broker:
     async def _load_quotas(self, store: Store, configs: Configs) -> None:
         """Read the quotas of clients. Raises StoreError."""
         self.quota_admin = QuotaAdmin(store, configs, self.quotas)
-        assert self._quotas.rates is not None
-        self.quota_admin.on_ip = self._quotas.rates.set_ip
+        self.quota_admin.on_ip = self.listeners.rates.set_ip
         await self.quota_admin.load()
 
     async def _quotas_changed(self, kind: str, name: str) -> None:
@@ -433,41 +358,19 @@ class Broker:
                 groups=self.groups,
                 transactions=self.transactions,
                 dispatcher=self._dispatcher,
-                acceptors=self._acceptors,
-                memories=self._memories,
-                quotas=self._quotas,
+                acceptors=self.listeners.acceptors,
+                memories=self.listeners.memories,
+                quotas=self.listeners.quotas,
                 fetch_sessions=self.fetch_sessions,
                 cleaner=self._cleaner,
                 member=self.member,
                 lag_history=lambda: self.lag_history,
                 telemetry=self.telemetry,
-                logins={**({} if self._tls is None else self._tls.by_listener), **self._logins},
+                logins=self.listeners.logins,
                 push=self.push,
             )
         )
         self._stopping.append(self.metrics.stopping)
-
-    def _bind(self) -> list[socket.socket]:
-        """Bind the listeners' ports without accepting clients."""
-        config = self.config
-        sockets: list[socket.socket] = []
-
-        def close_sockets() -> None:
-            for sock in sockets:
-                sock.close()
-
-        self._stopping.append(close_sockets)
-        # extend() adds one at a time, so that close_sockets() closes them if the next one fails.
-        sockets.extend(
-            open_listener(
-                endpoint.host,
-                endpoint.port,
-                config.socket_listen_backlog_size,
-                config.socket_receive_buffer_bytes,
-            )
-            for endpoint in config.endpoints
-        )
-        return sockets
 
     def _bind_push(self) -> socket.socket | None:
         """Bind ``coordinator.listener``, if there is one."""
@@ -512,9 +415,7 @@ class Broker:
         )
         self.replicas.listeners.append(self.groups)
         on_topic_deleted.append(self.groups.on_partitions_deleted)
-        on_broker_configs.append(self._update_connection_limits)
-        if self._tls is not None:
-            on_broker_configs.append(self._tls.reload)
+        on_broker_configs.append(self.listeners.configs_changed)
         self.groups.start()
         self._stopping.append(self.groups.stop)
 
@@ -713,59 +614,26 @@ class Broker:
             coordinated=lambda: None if self.push is None else self.push.groups,
         )
 
-    def _listen(self, sockets: list[socket.socket]) -> None:
-        config, loop = self.config, asyncio.get_running_loop()
+    def _listen(self) -> None:
         self._start_telemetry()
         services = self._services()
-        dispatcher = self._dispatcher = Dispatcher(services, loop)
+        dispatcher = self._dispatcher = Dispatcher(services, asyncio.get_running_loop())
         dispatcher.times_requests = self.metrics is not None
-        bound = request_memory_bound(config.queued_max_request_bytes, config.socket_request_max_bytes)
-        memory = RequestMemory(bound, self.clock)
-        # Clients on other listeners must not use up the memory for other brokers' requests.
-        own = {} if self.member is None else {self.member.listener: RequestMemory(bound, self.clock)}
-        self._memories = [memory, *own.values()]
-        settings = SocketSettings(
-            max_request_bytes=config.socket_request_max_bytes,
-            max_idle_ms=config.connections_max_idle_ms,
-            max_parked=config.queued_max_requests,
-            send_buffer_bytes=config.socket_send_buffer_bytes,
-            receive_buffer_bytes=config.socket_receive_buffer_bytes,
-        )
-
-        def first_bytes(endpoint: Endpoint) -> int:
-            return config.of_listener(endpoint.name, SaslKeys.sasl_server_max_receive_size)
-
-        self._acceptors = [
-            Acceptor(
-                endpoint.name,
-                sock,
-                config.num_network_threads,
-                loop,
-                self.clock,
-                self._service(dispatcher, endpoint),
-                self._quotas,
-                own.get(endpoint.name, memory),
-                settings
-                if not endpoint.uses_sasl
-                else replace(settings, max_first_bytes=first_bytes(endpoint)),
-                None if self._tls is None else self._tls.by_listener.get(endpoint.name),
-            )
-            for endpoint, sock in zip(config.endpoints, sockets, strict=True)
-        ]
-        self._quotas.close_idlest = self._close_idlest
-        self.endpoints: list[Endpoint] = [
-            endpoint.bound(acceptor.port)
-            for endpoint, acceptor in zip(config.endpoints, self._acceptors, strict=True)
-        ]
+        inter_broker = None if self.member is None else self.member.listener
+        self.listeners.listen(dispatcher, self.credentials, self._login_secret, self.tokens, inter_broker)
 
         async def close() -> None:
             dispatcher.close()
-            for acceptor in self._acceptors:
-                await acceptor.close()
+            await self.listeners.close()
             services.conversions.close()
 
         self._stopping.append(close)
         self._stopping.append(self._drain)
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """The listeners, with the ports that the system has chosen."""
+        return self.listeners.endpoints
 
     def _start_telemetry(self) -> None:
         """Take the metrics that clients push, if there is a listener that shows them."""
@@ -782,29 +650,6 @@ class Broker:
             config.telemetry_max_bytes,
             config.ottla_telemetry_max_series,
         )
-
-    def _service(self, dispatcher: Dispatcher, endpoint: Endpoint) -> Service:
-        """What serves a listener's requests: the dispatcher, after authentication if it has SASL."""
-        if not endpoint.uses_sasl:
-            return dispatcher
-        from ottla_broker.handlers.sasl_listeners import authenticating
-
-        made = self._logins[endpoint.name] = authenticating(
-            dispatcher,
-            self.config,
-            endpoint.name,
-            self.credentials,
-            self.clock,
-            self.random,
-            self._login_secret,
-            None if self._oauth is None else self._oauth.validators.get(endpoint.name),
-            self.tokens,
-        )
-        return made
-
-    def _accept(self) -> None:
-        for acceptor in self._acceptors:
-            acceptor.start()
 
     def _run(self, work: Awaitable[None], name: str) -> None:
         """Run a task until the broker stops. If it fails, log that; the broker continues."""
@@ -858,42 +703,6 @@ class Broker:
             except KafkaError as error:
                 _log.error("high watermarks not written", reason=error.message)
 
-    def _update_connection_limits(self) -> None:
-        config = self.config
-        self._quotas.update(config.max_connections, config.max_connections_per_ip, config.connection_limits)
-        assert self._quotas.rates is not None
-        self._quotas.rates.total = config.max_connection_creation_rate
-        self._limit_listeners()
-
-    def _limit_listeners(self) -> None:
-        assert self._quotas.rates is not None
-        for endpoint in self.config.endpoints:
-            name = endpoint.name
-            self._quotas.limit_listener(
-                name, self.config.limit_of_listener(name, NetworkKeys.max_connections)
-            )
-            self._quotas.rates.by_listener[name] = self.config.limit_of_listener(
-                name, QuotaKeys.max_connection_creation_rate
-            )
-
-    def _close_idlest(self) -> bool:
-        """Close the connection that was idle for the longest time, except those between brokers."""
-        idlest = min(
-            (
-                connection
-                for acceptor in self._acceptors
-                if acceptor.name != self._quotas.protected
-                for processor in acceptor.processors
-                for connection in processor.connections
-            ),
-            key=lambda connection: connection.last_active,
-            default=None,
-        )
-        if idlest is None:
-            return False
-        idlest.close("there are more connections than max.connections, and it was idle the longest")
-        return True
-
     async def stop(self) -> None:
         """Stop cleanly, undoing every step of the start that was reached."""
         while self._stopping:
@@ -908,8 +717,7 @@ class Broker:
                 )
 
     async def _drain(self) -> None:
-        for acceptor in self._acceptors:
-            acceptor.stop_accepting()
+        self.listeners.stop_accepting()
         if self.groups.held is not None:
             await self.groups.held.close()
         self.groups.stop()
@@ -917,7 +725,7 @@ class Broker:
         if self.shares is not None:
             self.shares.partitions.close()
         self.replicas.answer_fetches()
-        await asyncio.gather(*(acceptor.drain(DRAIN_SECONDS) for acceptor in self._acceptors))
+        await self.listeners.drain()
 
     async def _close_logs(self) -> None:
         if self._loaded:
