@@ -65,8 +65,8 @@ class Accumulator:
     """Batches that wait for linger to pass, the first due first."""
     on_ready: Callable[[PartitionQueue], None] = lambda _: None
     """Called when a queue may have a batch to send, once there is a sender."""
-    on_open: Callable[[], None] = lambda: None
-    """Called when a batch is opened and its time starts."""
+    on_open: Callable[[PartitionQueue], None] = lambda _: None
+    """Called with a queue in which a batch is opened and its time starts."""
     meters: Meters = field(default_factory=Meters)
     by_topic: defaultdict[str, Meters] = field(default_factory=lambda: defaultdict(Meters))
 
@@ -120,7 +120,7 @@ class Accumulator:
             lingers = self.linger > 0 and not self.memory.contended
             if lingers:
                 self.lingering.append(batch)
-            self.on_open()
+            self.on_open(queue)
             if not lingers:
                 self._make_ready(batch)
         if fast_path:

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 _RECORD_BATCHES = 3
 """The first version of ProduceRequest with record batches."""
+_ADD_SOON = 0.001
+"""Seconds before the partitions of open batches are added to their transaction. Those that get records meanwhile go
+into the same request, and a batch that is full or has lingered asks at once."""
 
 _log = logging.getLogger("ottla_client.producer")
 
@@ -62,6 +65,8 @@ class Sender:
         self._nodes: dict[int, NodeSender] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[object, asyncio.TimerHandle] = {}
+        self._not_added: list[PartitionQueue] = []
+        """Queues whose partitions may be missing in the transaction."""
         self._reviving: set[str] = set()
         self._identifying = False
         self._stopped = False
@@ -161,12 +166,24 @@ class Sender:
             _log.error("the producer's sender broke", exc_info=error)
             self._on_fatal(error if isinstance(error, Exception) else RuntimeError(str(error)))
 
-    def _opened(self) -> None:
-        """A batch was opened: set the timers for linger and expiry."""
+    def _opened(self, queue: PartitionQueue) -> None:
+        """A batch was opened: set the timers for its transaction, linger and expiry."""
+        if self._transactions is not None:
+            self._not_added.append(queue)
+            if "partitions" not in self._timers:
+                self._timers["partitions"] = self._loop.call_later(_ADD_SOON, self._add_partitions)
         if self.accumulator.lingering and "linger" not in self._timers:
             self._timers["linger"] = self._loop.call_later(self.settings.linger, self._lingered)
         if "expiry" not in self._timers:
             self._timers["expiry"] = self._loop.call_later(self.settings.delivery_timeout, self._expire)
+
+    def _add_partitions(self) -> None:
+        """Have the partitions of open batches added to the transaction while the batches fill."""
+        del self._timers["partitions"]
+        opened, self._not_added = self._not_added, []
+        for queue in opened:
+            if queue.batches:
+                self.may_send(queue)
 
     def _lingered(self) -> None:
         del self._timers["linger"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -256,3 +257,19 @@ async def test_brokers_without_offsets_in_transactions(fake: Coordinator, new_pr
         await producer.begin_transaction()
         with pytest.raises(UnsupportedApiError, match="AddOffsetsToTxn"):
             await producer.send_offsets_to_transaction({TopicPartition("t", 0): 1}, "group")
+
+
+async def test_partitions_are_added_while_their_batches_fill(
+    fake: Coordinator, new_producer: NewProducer
+) -> None:
+    async with (
+        asyncio.timeout(60),
+        new_producer(fake.bootstrap, transactional_id="id", linger_ms=60_000) as producer,
+        producer.transaction(),
+    ):
+        await producer.send("t", b"v", partition=0)
+        while not fake.of("AddPartitionsToTxnRequest"):
+            await asyncio.sleep(0.001)
+        assert not fake.batches, "the batch lingers"
+    assert len(fake.of("AddPartitionsToTxnRequest")) == 1
+    assert [request.committed for request in fake.of("EndTxnRequest")] == [True]
