@@ -10,12 +10,12 @@ from tests.coordinator.harness import FakePartition
 from tests.coordinator.share_world import MemoryLog
 from tests.support.clock import FakeClock
 
-from ottla_broker.coordinator.share.in_flight import Acknowledgement, Batch
+from ottla_broker.coordinator.share.in_flight import Acknowledgement
 from ottla_broker.coordinator.share.persister import Persister
 from ottla_broker.coordinator.share.settings import ShareSettings
 from ottla_broker.coordinator.share.share_partition import SharePartition
 from ottla_broker.coordinator.share.share_partitions import SharePartitions
-from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareKey, ShareState
+from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareKey, ShareState, StateChange
 from ottla_broker.coordinator.share.state_coordinator import (
     Read,
     Settled,
@@ -115,21 +115,8 @@ class Network:
     def read(self, key: ShareKey, leader_epoch: int, read: Read) -> None:
         self._send(leader_epoch, read, lambda to, answer: to.read(key, leader_epoch, answer))
 
-    def write(
-        self,
-        key: ShareKey,
-        epoch: int,
-        leader_epoch: int,
-        start: int,
-        completed: int,
-        changes: Sequence[Batch],
-        settled: Settled,
-    ) -> None:
-        self._send(
-            leader_epoch,
-            settled,
-            lambda to, answer: to.write(key, epoch, leader_epoch, start, completed, changes, answer),
-        )
+    def write(self, key: ShareKey, change: StateChange, settled: Settled) -> None:
+        self._send(change.leader_epoch, settled, lambda to, answer: to.write(key, change, answer))
 
     def delete(self, key: ShareKey, settled: Settled) -> None:
         self._send(None, settled, lambda to, answer: to.delete(key, answer))

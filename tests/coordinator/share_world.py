@@ -13,7 +13,14 @@ from ottla_broker.coordinator.deadlines import Deadline, Deadlines
 from ottla_broker.coordinator.share.in_flight import Acknowledgement, Batch
 from ottla_broker.coordinator.share.settings import ShareSettings
 from ottla_broker.coordinator.share.share_partition import Acquired, AcquisitionLock, SharePartition
-from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState, merged, overlay, trim
+from ottla_broker.coordinator.share.state_batches import (
+    ShareKey,
+    ShareState,
+    StateChange,
+    merged,
+    overlay,
+    trim,
+)
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.record import encode_batch
 
@@ -32,20 +39,11 @@ class Keeper:
     def read(self, key: ShareKey, leader_epoch: int, read: Callable[[ShareState | KafkaError], None]) -> None:
         read(self.failure or ShareState(1, 0, self.start, merged(self.batches)))
 
-    def write(
-        self,
-        key: ShareKey,
-        epoch: int,
-        leader_epoch: int,
-        start: int,
-        completed: int,
-        changes: Sequence[Batch],
-        settled: Callable[[KafkaError | None], None],
-    ) -> None:
+    def write(self, key: ShareKey, change: StateChange, settled: Callable[[KafkaError | None], None]) -> None:
         self.writes += 1
-        overlay(self.batches, changes)
-        self.start = start
-        trim(self.batches, start)
+        overlay(self.batches, change.batches)
+        self.start = change.start
+        trim(self.batches, change.start)
         settled(None)
 
 

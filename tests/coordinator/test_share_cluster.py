@@ -13,7 +13,7 @@ from tests.support.depth import examples
 from ottla_broker.coordinator.share.in_flight import Batch
 from ottla_broker.coordinator.share.settings import ShareSettings
 from ottla_broker.coordinator.share.share_partition import SharePartition
-from ottla_broker.coordinator.share.state_batches import ShareState
+from ottla_broker.coordinator.share.state_batches import ShareState, StateChange
 from ottla_broker.coordinator.share.states import Acknowledge, RecordState
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -205,7 +205,7 @@ async def test_what_is_not_committed_is_not_read() -> None:
     coordinator.read(KEY, 0, answers.append)
     cluster.state.commits = False
     done = [Batch(0, 0, RecordState.ACKNOWLEDGED, 1)]
-    coordinator.write(KEY, 1, 0, 0, 0, done, answers.append)
+    coordinator.write(KEY, StateChange(1, 0, 0, 0, done), answers.append)
     coordinator.read(KEY, 0, answers.append)
     assert len(answers) == 1
     # The next coordinator has it, and doesn't know whether others have.

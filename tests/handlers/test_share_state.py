@@ -14,7 +14,7 @@ from tests.support.handlers import INTER_BROKER, Client, request_context, servic
 
 from ottla_broker.cluster.share_state_transport import ShareStateTransport
 from ottla_broker.coordinator.share.in_flight import Batch
-from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState
+from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState, StateChange
 from ottla_broker.coordinator.share.state_coordinator import (
     ShareStateCoordinator,
     StateSettings,
@@ -115,13 +115,13 @@ async def test_another_broker_coordinates() -> None:
     # One group's in one turn go in one request.
     assert len(world.other.asked) == 1
     assert await world.ask(lambda read: to.read(KEYS[0], 4, read)) == [ShareState(7, 4, -1, [])]
-    assert await world.ask(lambda done: to.write(KEYS[0], 7, 4, 3, 1, DONE, done)) == [None]
+    assert await world.ask(lambda done: to.write(KEYS[0], StateChange(7, 4, 3, 1, DONE), done)) == [None]
     assert await world.ask(lambda read: to.read(KEYS[0], 5, read)) == [ShareState(7, 5, 3, DONE)]
     assert await world.ask(lambda read: to.summary(KEYS[0], read)) == [ShareState(7, 5, 3, (), 1)]
-    (fenced,) = await world.ask(lambda done: to.write(KEYS[0], 7, 4, 9, 0, [], done))
+    (fenced,) = await world.ask(lambda done: to.write(KEYS[0], StateChange(7, 4, 9, 0), done))
     assert fenced.code is ErrorCode.FENCED_LEADER_EPOCH
     assert await world.ask(lambda done: to.initialize(KEYS[0], 8, 2, done)) == [None]
-    (fenced,) = await world.ask(lambda done: to.write(KEYS[0], 7, 5, 9, 0, [], done))
+    (fenced,) = await world.ask(lambda done: to.write(KEYS[0], StateChange(7, 5, 9, 0), done))
     assert fenced.code is ErrorCode.FENCED_STATE_EPOCH
     assert await world.ask(lambda done: to.delete(KEYS[0], done)) == [None]
     (gone,) = await world.ask(lambda read: to.summary(KEYS[0], read))
@@ -237,7 +237,7 @@ def test_a_read_has_the_batches() -> None:
     clock.settle()
     made: list[KafkaError | None] = []
     other.coordinator.initialize(KEYS[0], 7, 3, made.append)
-    other.coordinator.write(KEYS[0], 7, 0, 3, 0, DONE, made.append)
+    other.coordinator.write(KEYS[0], StateChange(7, 0, 3, 0, DONE), made.append)
     topic = ReadStateData(topic_id=b"t" * 16, partitions=[ReadPartition(partition=0, leader_epoch=0)])
     answer = other.serve(ReadShareGroupStateRequest(group_id="g", topics=[topic]))
     (found,) = answer.results[0].partitions

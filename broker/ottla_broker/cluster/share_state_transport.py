@@ -7,12 +7,17 @@ or that doesn't serve these APIs, counts as no coordinator for now: the persiste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla_broker.coordinator.share.in_flight import Batch
-from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState, from_wire, to_wire
+from ottla_broker.coordinator.share.state_batches import (
+    ShareKey,
+    ShareState,
+    StateChange,
+    from_wire,
+    to_wire,
+)
 from ottla_broker.coordinator.share.state_coordinator import (
     Read,
     Settled,
@@ -136,29 +141,20 @@ class ShareStateTransport:
             data = reading.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
             self._ask(broker, _READ, key, data, partial(_as_state, read, leader_epoch))
 
-    def write(
-        self,
-        key: ShareKey,
-        epoch: int,
-        leader_epoch: int,
-        start: int,
-        completed: int,
-        changes: Sequence[Batch],
-        settled: Settled,
-    ) -> None:
+    def write(self, key: ShareKey, change: StateChange, settled: Settled) -> None:
         broker = self._coordinator(key, settled)
         if broker == self._broker_id:
-            self._local.write(key, epoch, leader_epoch, start, completed, changes, settled)
+            self._local.write(key, change, settled)
         elif broker is not None:
             data = writing.PartitionData(
                 partition=key.partition,
-                state_epoch=epoch,
-                leader_epoch=leader_epoch,
-                start_offset=start,
-                delivery_complete_count=completed,
-                state_batches=to_wire(changes, writing.StateBatch),
+                state_epoch=change.epoch,
+                leader_epoch=change.leader_epoch,
+                start_offset=change.start,
+                delivery_complete_count=change.completed,
+                state_batches=to_wire(change.batches, writing.StateBatch),
             )
-            self._ask(broker, _WRITE, key, data, partial(_settle, settled), len(changes))
+            self._ask(broker, _WRITE, key, data, partial(_settle, settled), len(change.batches))
 
     def delete(self, key: ShareKey, settled: Settled) -> None:
         broker = self._coordinator(key, settled)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ottla_broker.coordinator.share.state_batches import ShareKey, from_wire
+from ottla_broker.coordinator.share.state_batches import ShareKey, StateChange, from_wire
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_state_requests import Answered, Api, serve
@@ -34,15 +34,10 @@ def _begin(
     except ValueError as error:
         answered(KafkaError(ErrorCode.INVALID_REQUEST, str(error)))
         return
-    coordinator.write(
-        key,
-        data.state_epoch,
-        data.leader_epoch,
-        data.start_offset,
-        data.delivery_complete_count,
-        changes,
-        answered,
+    change = StateChange(
+        data.state_epoch, data.leader_epoch, data.start_offset, data.delivery_complete_count, changes
     )
+    coordinator.write(key, change, answered)
 
 
 _API: Final = Api(_begin, WriteShareGroupStateResponse, WriteStateResult, PartitionResult)

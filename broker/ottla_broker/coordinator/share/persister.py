@@ -7,13 +7,12 @@ key, which may be this one. A request is repeated while the coordinator loads or
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from ottla_broker.clock import Clock
-from ottla_broker.coordinator.share.in_flight import Batch
-from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState
+from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState, StateChange
 from ottla_broker.coordinator.share.state_coordinator import Read, Settled
 from ottla_broker.events import get_logger
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -40,16 +39,7 @@ class Coordinators(Protocol):
 
     def initialize(self, key: ShareKey, epoch: int, start: int, settled: Settled) -> None: ...
     def read(self, key: ShareKey, leader_epoch: int, read: Read) -> None: ...
-    def write(
-        self,
-        key: ShareKey,
-        epoch: int,
-        leader_epoch: int,
-        start: int,
-        completed: int,
-        changes: Sequence[Batch],
-        settled: Settled,
-    ) -> None: ...
+    def write(self, key: ShareKey, change: StateChange, settled: Settled) -> None: ...
     def delete(self, key: ShareKey, settled: Settled) -> None: ...
     def summary(self, key: ShareKey, read: Read) -> None: ...
 
@@ -77,19 +67,8 @@ class Persister:
     def read(self, key: ShareKey, leader_epoch: int, read: Read) -> None:
         self._try(partial(self._coordinators.read, key, leader_epoch), read)
 
-    def write(
-        self,
-        key: ShareKey,
-        epoch: int,
-        leader_epoch: int,
-        start: int,
-        completed: int,
-        changes: Sequence[Batch],
-        settled: Settled,
-    ) -> None:
-        self._try(
-            partial(self._coordinators.write, key, epoch, leader_epoch, start, completed, changes), settled
-        )
+    def write(self, key: ShareKey, change: StateChange, settled: Settled) -> None:
+        self._try(partial(self._coordinators.write, key, change), settled)
 
     def delete(self, key: ShareKey, settled: Settled) -> None:
         self._try(partial(self._coordinators.delete, key), settled)

@@ -27,7 +27,7 @@ from ottla_broker.coordinator.share.key_order import KeyOrder, Ranges
 from ottla_broker.coordinator.share.key_reader import KeyReader, Run
 from ottla_broker.coordinator.share.persister import Persister
 from ottla_broker.coordinator.share.settings import EARLIEST, LATEST, SettingsOf, ShareSettings
-from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState
+from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState, StateChange
 from ottla_broker.coordinator.share.states import Acknowledge
 from ottla_broker.events import get_logger
 from ottla_broker.replica.partition import Partition
@@ -182,7 +182,8 @@ class SharePartition:
 
         # Before anything is handed out: to the next leader, "latest" would be another offset.
         completed = self.in_flight.completed()
-        self._persister.write(self.key, answer.epoch, self.leader_epoch, start, completed, [], written)
+        change = StateChange(answer.epoch, self.leader_epoch, start, completed)
+        self._persister.write(self.key, change, written)
 
     def _begin(self) -> None:
         self.life = Life.ACTIVE
@@ -475,15 +476,14 @@ class SharePartition:
             if self.is_idle:
                 self.close(KafkaError(ErrorCode.NONE))
 
-        self._persister.write(
-            self.key,
+        change = StateChange(
             self._state_epoch,
             self.leader_epoch,
             in_flight.start,
             in_flight.completed(),
             [batch for batch in changes if batch.last >= in_flight.start],
-            written,
         )
+        self._persister.write(self.key, change, written)
 
     def left_by(self, user: object) -> None:
         """A session no longer contains it; without any, it closes when all is written."""

@@ -41,6 +41,24 @@ class ShareState(NamedTuple):
     completed: int = -1
 
 
+class StateChange(NamedTuple):
+    """What a partition's leader writes of a share partition.
+
+    Attributes:
+        epoch: of the state that the leader has read.
+        leader_epoch: the leader's own.
+        start: where the group begins now; -1 if it stays.
+        completed: how many offsets from the start on need no delivery; -1 if that isn't known.
+        batches: what is different since the last change.
+    """
+
+    epoch: int
+    leader_epoch: int
+    start: int
+    completed: int
+    batches: Sequence[Batch] = ()
+
+
 def overlay(batches: list[Batch], changes: Iterable[Batch]) -> None:
     """Put ``changes`` into ``batches`` in place of what they cover: these stay sorted and apart from each other."""
     for change in changes:

@@ -6,15 +6,14 @@ key. Memory follows the log at append; an answer waits until the log has committ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.shard import Shard, ShardHost
 from ottla_broker.coordinator.share import state_shard
-from ottla_broker.coordinator.share.in_flight import Batch
-from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareKey, ShareState
+from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareKey, ShareState, StateChange
 from ottla_broker.coordinator.share.state_shard import PartitionState, Row, StateShard
 from ottla_broker.metadata.internal_topics import SHARE_STATE_TOPIC
 from ottla_broker.store.keys import encode_uuid
@@ -175,10 +174,8 @@ class ShareStateCoordinator:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, _UNKNOWN)
             _check_leader(state, leader_epoch)
             if leader_epoch > state.leader_epoch:
-                row = state_shard.update(
-                    key, _led_by(state, leader_epoch), UNINITIALIZED, state.completed, []
-                )
-                shard.end = shard.shard.write([row])
+                led = StateChange(state.epoch, leader_epoch, UNINITIALIZED, state.completed)
+                shard.end = shard.shard.write([state_shard.update(key, state, led)])
                 state.leader_epoch = leader_epoch
                 state.updates += 1
             # A later coordinator might not have what isn't committed yet.
@@ -191,25 +188,16 @@ class ShareStateCoordinator:
         except KafkaError as error:
             read(_as_answered(error))
 
-    def write(
-        self,
-        key: ShareKey,
-        epoch: int,
-        leader_epoch: int,
-        start: int,
-        completed: int,
-        changes: Sequence[Batch],
-        settled: Settled,
-    ) -> None:
+    def write(self, key: ShareKey, change: StateChange, settled: Settled) -> None:
         """WriteShareGroupState, by the leader of the partition."""
         try:
             shard, state = self._find(key)
             if state is None:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, _UNKNOWN)
-            _check_leader(state, leader_epoch)
-            if state.epoch > epoch:
+            _check_leader(state, change.leader_epoch)
+            if state.epoch > change.epoch:
                 raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
-            if any(each.first > each.last for each in changes):
+            if any(each.first > each.last for each in change.batches):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "a batch's first offset is after its last")
             if state.updates + 1 >= self._settings.updates_per_snapshot:
                 after = PartitionState(state.epoch, state.start, state.created_ms)
@@ -217,12 +205,11 @@ class ShareStateCoordinator:
                 after.snapshot_epoch = state.snapshot_epoch + 1
                 after.leader_epoch = state.leader_epoch
                 after.heard_since = state.heard_since
-                after.change(leader_epoch, start, completed, list(changes))
+                after.apply(change)
                 self._append_snapshot(shard, key, after, settled)
             else:
-                row = state_shard.update(key, _led_by(state, leader_epoch), start, completed, list(changes))
-                shard.end = shard.shard.write([row])
-                state.change(leader_epoch, start, completed, list(changes))
+                shard.end = shard.shard.write([state_shard.update(key, state, change)])
+                state.apply(change)
                 state.updates += 1
                 self._wait(shard, settled)
         except KafkaError as error:
@@ -302,23 +289,10 @@ class ShareStateCoordinator:
             for position, state in enumerate(behind):
                 state.offset = end - len(rows) + position
                 state.updates = 0
-        oldest = _oldest(shard.states.values())
-        if oldest is None:
-            return
+        # Without any state, all that is left are tombstones and what they have deleted.
+        oldest = min((state.offset for state in shard.states.values()), default=shard.end)
         self._delete_records(index, oldest)
         shard.pruned_at = oldest + 1
-
-
-def _oldest(states: Iterable[PartitionState]) -> int | None:
-    return min((state.offset for state in states), default=None)
-
-
-def _led_by(state: PartitionState, leader_epoch: int) -> PartitionState:
-    """The state as its next update names it."""
-    named = PartitionState(state.epoch, state.start, state.created_ms)
-    named.snapshot_epoch = state.snapshot_epoch
-    named.leader_epoch = max(state.leader_epoch, leader_epoch)
-    return named
 
 
 def _check_leader(state: PartitionState, leader_epoch: int) -> None:

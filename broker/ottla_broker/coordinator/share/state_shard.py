@@ -14,6 +14,7 @@ from ottla_broker.coordinator.share.in_flight import Batch
 from ottla_broker.coordinator.share.state_batches import (
     ShareKey,
     ShareState,
+    StateChange,
     from_wire,
     merged,
     overlay,
@@ -74,13 +75,12 @@ class PartitionState:
     def shown(self) -> ShareState:
         return ShareState(self.epoch, self.leader_epoch, self.start, merged(self.batches), self.completed)
 
-    def change(self, leader_epoch: int, start: int, completed: int, changes: list[Batch]) -> None:
-        """Apply an update; a ``start`` of -1 stays as it was."""
-        self.leader_epoch = max(self.leader_epoch, leader_epoch)
-        if start >= 0:
-            self.start = start
-        self.completed = completed
-        overlay(self.batches, changes)
+    def apply(self, change: StateChange) -> None:
+        self.leader_epoch = max(self.leader_epoch, change.leader_epoch)
+        if change.start >= 0:
+            self.start = change.start
+        self.completed = change.completed
+        overlay(self.batches, change.batches)
         trim(self.batches, self.start)
 
 
@@ -131,11 +131,14 @@ class StateShard:
     def _replay_update(state: PartitionState, value: ShareUpdateValue) -> None:
         if value.snapshot_epoch < state.snapshot_epoch:
             return
-        state.change(
-            value.leader_epoch,
-            value.start_offset,
-            value.delivery_complete_count,
-            _batches(value.state_batches),
+        state.apply(
+            StateChange(
+                state.epoch,
+                value.leader_epoch,
+                value.start_offset,
+                value.delivery_complete_count,
+                _batches(value.state_batches),
+            )
         )
         state.updates += 1
 
@@ -163,13 +166,13 @@ def snapshot(key: ShareKey, state: PartitionState, now_ms: int) -> Row:
     return encode_versioned(_key(ShareSnapshotKey, key), SNAPSHOT), encode_versioned(value, 0)
 
 
-def update(key: ShareKey, state: PartitionState, start: int, completed: int, changes: list[Batch]) -> Row:
+def update(key: ShareKey, state: PartitionState, change: StateChange) -> Row:
     value = ShareUpdateValue(
         snapshot_epoch=state.snapshot_epoch,
-        leader_epoch=state.leader_epoch,
-        start_offset=start,
-        delivery_complete_count=completed,
-        state_batches=to_wire(changes, StateBatch),
+        leader_epoch=max(state.leader_epoch, change.leader_epoch),
+        start_offset=change.start,
+        delivery_complete_count=change.completed,
+        state_batches=to_wire(change.batches, StateBatch),
     )
     return encode_versioned(_key(ShareUpdateKey, key), UPDATE), encode_versioned(value, 0)
 
