@@ -27,6 +27,7 @@ from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.modern.settings import GroupTimes
 from ottla_broker.coordinator.group.modern.topics import CachedTopics
 from ottla_broker.coordinator.group.settings import GroupSettings
+from ottla_broker.coordinator.group.share.deleted_topics import DeletedTopics
 from ottla_broker.coordinator.group.share.groups import ShareGroups
 from ottla_broker.coordinator.group.share.offsets import ShareOffsets
 from ottla_broker.coordinator.held_groups import HeldGroups
@@ -401,7 +402,7 @@ class Broker:
         on_broker_configs: list[Callable[[], None]],
     ) -> None:
         """Start the group coordinator. The lists take callbacks for deleted topics and changed broker configs."""
-        shares = self._share_groups()
+        shares = self._share_groups(on_topic_deleted)
         settings = GroupSettings.from_config(self.config)
         partitions = partial(self._partitions_of, OFFSETS_TOPIC, settings.topic_partitions)
         self.groups = GroupCoordinator(
@@ -433,7 +434,9 @@ class Broker:
         session, heartbeat = group_times(self.config, settings)
         return GroupTimes(session, heartbeat, not sets_heartbeat_interval(self.config, settings))
 
-    def _share_groups(self) -> ShareGroups | None:
+    def _share_groups(
+        self, on_topic_deleted: list[Callable[[str, Sequence[int]], None]]
+    ) -> ShareGroups | None:
         """Start the share coordinator, and what leaders and the group coordinator need for share groups."""
         config, clock, metadata = self.config, self.clock, self.metadata
         if not config.group_share_enable:
@@ -471,6 +474,17 @@ class Broker:
         groups = ShareGroups(
             persister, times_of, CachedTopics(metadata), lambda: config.group_share_max_size, clock
         )
+        deleted = DeletedTopics(
+            groups,
+            persister,
+            CachedTopics(metadata),
+            self._knows_cluster,
+            clock,
+            settings.prune_interval_ms,
+        )
+        on_topic_deleted.append(deleted.on_partitions_deleted)
+        deleted.start()
+        self._stopping.append(deleted.close)
         self.shares = ShareServices(
             partitions,
             ShareSessions(lambda: config.group_share_max_share_sessions),
@@ -536,8 +550,11 @@ class Broker:
         known = self.metadata.client_topic(topic)
         if known is not None and index in known.leaders:
             return known.leaders[index]
-        knows_cluster = self.member is None or self.member.controller_requests.joined.is_set()
-        return None if knows_cluster else NO_LEADER
+        return None if self._knows_cluster() else NO_LEADER
+
+    def _knows_cluster(self) -> bool:
+        """Whether the controller has sent this broker all there is."""
+        return self.member is None or self.member.controller_requests.joined.is_set()
 
     def _start_maintenance(self, on_broker_configs: list[Callable[[], None]]) -> None:
         """Start the log's background tasks, checkpoints of high watermarks, and compaction."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tests.support.cluster import Cluster
-from tests.support.share import Member, configure
+from tests.support.share import Member, configure, kept_states
 from tests.support.traffic import create
 from tests.support.waiting import wait_for
 from tests.support.wire import Wire
@@ -14,6 +14,7 @@ from ottla_broker.coordinator.share.state_batches import ShareKey
 from ottla_broker.coordinator.share.state_coordinator import coordinator_key
 from ottla_client.sync import Producer
 from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla_protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -62,13 +63,13 @@ def order_by_key(cluster: Cluster, group: str) -> None:
             wait_for(known, "the group's configs")
 
 
-def join(cluster: Cluster, group: str) -> None:
+def join(cluster: Cluster, group: str, topic: str = TOPIC) -> None:
     """Have the group's coordinator give the member its partition, as soon as it can."""
     number = coordinator(cluster, GROUP, group)
-    with Member(cluster.brokers[number].port, group, TOPIC) as member:
+    with Member(cluster.brokers[number].port, group, topic) as member:
 
         def joined() -> bool:
-            answer = member.heartbeat(0, [TOPIC])
+            answer = member.heartbeat(0, [topic])
             return answer.error_code == 0 and bool(answer.assignment and answer.assignment.topic_partitions)
 
         wait_for(joined, "the member to have its partition")
@@ -114,6 +115,7 @@ def test_what_is_acknowledged_stays_so_when_brokers_die(new_cluster: Callable[..
         },
     )
     create(cluster, TOPIC, 1, 3)
+    create(cluster, "leftover", 6, 1)
     with Wire(cluster.brokers[1].port) as wire:
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
         topic_id = bytes(wire.call(asked, 12).topics[0].topic_id)
@@ -126,6 +128,13 @@ def test_what_is_acknowledged_stays_so_when_brokers_die(new_cluster: Callable[..
         if coordinator(cluster, SHARE, found := coordinator_key(ShareKey(name, topic_id, 0))) != leader
     )
     order_by_key(cluster, group)
+    # With a topic, all that its groups have of it is deleted, by the coordinators of its partitions.
+    join(cluster, "of leftover", "leftover")
+    assert kept_states(cluster.bootstrap, "of leftover") == dict.fromkeys(range(6), True)
+    with Wire(cluster.brokers[1].port) as wire:
+        wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="leftover")], timeout_ms=60_000), 6)
+    gone = dict.fromkeys(range(6), False)
+    wait_for(lambda: kept_states(cluster.bootstrap, "of leftover") == gone, "the states to be deleted")
     join(cluster, group)
     with Producer(bootstrap_servers=cluster.bootstrap, acks="all") as producer:
         for number in range(12):

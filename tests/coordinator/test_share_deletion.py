@@ -1,16 +1,20 @@
-"""The deletion of a share group whose state is deleted only in part, or that gets a member meanwhile."""
+"""The deletion of a share group whose state is deleted only in part, or that gets a member meanwhile; of its topics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.coordinator.share_cluster import StateReplica
 from tests.support.clock import FakeClock
 
+from ottla_broker.coordinator.group.share.deleted_topics import DeletedTopics
 from ottla_broker.coordinator.group.share.group import InitializedTopic, ShareGroup, ShareMember
 from ottla_broker.coordinator.group.share.groups import ShareGroups
-from ottla_broker.coordinator.share.state_batches import ShareKey
+from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareKey, StateChange
+from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator, StateSettings
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 TOPIC = bytes(16)
@@ -53,3 +57,98 @@ def test_members_of_a_group_that_was_not_deleted_need_new_state(joins: bool) -> 
     left = {} if joins else {TOPIC: InitializedTopic("t", frozenset({1}))}
     assert group.initialized == left
     assert log.rows == 1
+
+
+class Topics:
+    """A cluster with these topics, by id; and two groups that have state of two, ``t`` and ``u``."""
+
+    def __init__(self) -> None:
+        self.clock, self.keeper = FakeClock(), Keeper()
+        self.names = {TOPIC: "t", b"u" * 16: "u"}
+        self.is_known = True
+        view = cast(Any, SimpleNamespace(name_of=self.names.get))
+        groups = ShareGroups(self.keeper, cast(Any, None), view, lambda: 10, self.clock)
+        self.deleted = DeletedTopics(groups, self.keeper, view, lambda: self.is_known, self.clock, 60_000)
+        self.deleted.start()
+        self.groups: list[ShareGroup] = []
+        for name in "gh":
+            group = ShareGroup(name, cast(Any, Log()))
+            group.initialized = {
+                topic_id: InitializedTopic(topic, frozenset({0, 1})) for topic_id, topic in self.names.items()
+            }
+            groups.groups[name] = group
+            self.groups.append(group)
+
+    def asked(self, answer: KafkaError | None = None) -> list[tuple[str, bytes, int]]:
+        """The states that are to be deleted until nothing is left to do."""
+        found = []
+        self.clock.settle()
+        while self.keeper.deleted:
+            key, settled = self.keeper.deleted.pop(0)
+            found.append((key.group_id, key.topic_id, key.partition))
+            settled(answer)
+            self.clock.settle()
+        return found
+
+
+OF_T = [("g", TOPIC, 0), ("g", TOPIC, 1), ("h", TOPIC, 0), ("h", TOPIC, 1)]
+
+
+def test_the_state_of_a_deleted_topic_is_deleted() -> None:
+    world = Topics()
+    # One of the name was made again meanwhile.
+    del world.names[TOPIC]
+    world.names[b"n" * 16] = "t"
+    world.deleted.on_partitions_deleted("t", [0, 1])
+    world.clock.settle()
+    # One group after the other.
+    assert {key.group_id for key, _ in world.keeper.deleted} == {"g"}
+    assert world.asked() == OF_T
+    assert all(set(group.initialized) == {b"u" * 16} for group in world.groups)
+    assert [cast(Any, group.shard).rows for group in world.groups] == [1, 1]
+    world.clock.advance(300)
+    assert not world.asked()
+    world.deleted.close()
+    assert not world.clock.pending
+
+
+def test_a_deletion_that_was_missed_is_found_by_the_second_look() -> None:
+    world = Topics()
+    del world.names[TOPIC]
+    world.is_known = False
+    world.clock.advance(180)
+    assert not world.asked()
+    world.is_known = True
+    world.clock.advance(60)
+    assert not world.asked()
+    # It hadn't heard of this one yet.
+    hidden = world.names.pop(b"u" * 16)
+    world.clock.advance(60)
+    assert world.asked(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)) == OF_T
+    world.names[b"u" * 16] = hidden
+    assert all(len(group.initialized) == 2 for group in world.groups)
+    world.groups[1].is_dead = True
+    world.clock.advance(60)
+    assert world.asked() == OF_T[:2]
+    assert list(world.groups[0].initialized) == [b"u" * 16]
+    world.deleted.close()
+
+
+def test_a_log_that_has_only_tombstones_is_cut_at_its_end() -> None:
+    clock, cuts = FakeClock(), list[tuple[int, int]]()
+    settings = StateSettings(topic_partitions=1, prune_interval_ms=1_000)
+    coordinator = ShareStateCoordinator(settings, clock, lambda: 1, lambda *cut: cuts.append(cut))
+    coordinator.start()
+    coordinator.on_leader(cast(Any, StateReplica(0)))
+    clock.settle()
+    key, answers = ShareKey("g", TOPIC, 0), list[KafkaError | None]()
+    coordinator.initialize(key, 1, UNINITIALIZED, answers.append)
+    coordinator.write(key, StateChange(1, 0, 5, 0), answers.append)
+    clock.advance(1)
+    coordinator.delete(key, answers.append)
+    clock.advance(1)
+    clock.settle()
+    assert answers == [None, None, None]
+    # First before the snapshot, then behind the tombstone.
+    assert cuts == [(0, 0), (0, 3)]
+    coordinator.stop()

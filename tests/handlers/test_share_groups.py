@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.support.processes import BrokerProcess
-from tests.support.share import Member, configure
+from tests.support.share import Member, configure, kept_states
 from tests.support.waiting import wait_for
 from tests.support.wire import Wire
 
@@ -25,6 +25,7 @@ from ottla_protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
 )
+from ottla_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla_protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -39,8 +40,11 @@ from ottla_protocol.messages.share_fetch import (
     ShareFetchRequest,
 )
 from ottla_protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from ottla_protocol.messages.share_group_heartbeat import Assignment
 
 pytestmark = pytest.mark.ottla_only
+
+NOTHING = Assignment()
 
 _numbers = itertools.count()
 
@@ -300,3 +304,27 @@ def test_the_offsets_of_a_group_are_shown_and_changed(
         assert offsets_of(wire, group, topic, 0) == [(-1, -1, 0)]
         with member(group, topic).join() as one:
             assert one.acquire() == [(0, 9, 1)]
+
+
+def test_the_state_of_a_deleted_topic_is_deleted(
+    broker: BrokerProcess, member: Callable[..., Member]
+) -> None:
+    group, topic = new_topic(broker)
+    with member(group, topic).join() as one, Wire(broker.port) as wire:
+        assert one.acquire() == [(0, 9, 1)]
+        assert kept_states(broker.bootstrap, group) == {0: True}
+        deleted = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=30000)
+        assert wire.call(deleted, 6).responses[0].error_code == 0
+        wait_for(lambda: kept_states(broker.bootstrap, group) == {0: False}, "the state to be deleted")
+        assert offsets_of(wire, group, None) == []
+        # One of the same name is another topic.
+        wanted = CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
+        wire.call(CreateTopicsRequest(topics=[wanted], timeout_ms=30000), 7)
+    produce(broker, topic, 3)
+    with member(group, topic, "m2") as one:
+
+        def assigned() -> bool:
+            return bool((one.heartbeat(0, [topic]).assignment or NOTHING).topic_partitions)
+
+        wait_for(assigned, "the member to have the new topic")
+        assert one.acquire() == [(0, 2, 1)]

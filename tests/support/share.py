@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from tests.support.waiting import wait_for
 from tests.support.wire import Wire
 
+from ottla_client import TopicPartition
+from ottla_client.simple_consumer import Fetched
+from ottla_client.sync import SimpleConsumer
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla_protocol.messages.incremental_alter_configs import (
@@ -35,6 +38,8 @@ from ottla_protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
+from ottla_protocol.messages.share_state_records import ShareSnapshotKey
+from ottla_protocol.versioned import decode_versioned, peek_version
 
 _GROUP_RESOURCE = 32
 
@@ -183,3 +188,26 @@ def configure(wire: Wire, group: str, **settings: str) -> None:
     )
     answer = wire.call(IncrementalAlterConfigsRequest(resources=[resource]), 1)
     assert answer.responses[0].error_code == 0, answer.responses[0].error_message
+
+
+def kept_states(bootstrap: str, group: str) -> dict[int, bool]:
+    """The partitions of which the log of share groups' state has a snapshot; False where a tombstone follows it."""
+    found: dict[int, bool] = {}
+    with Wire(int(bootstrap.partition(",")[0].rpartition(":")[2])) as wire:
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name="__share_group_state")])
+        count = len(wire.call(asked, 12).topics[0].partitions)
+    with SimpleConsumer(bootstrap) as consumer:
+        offsets = {TopicPartition("__share_group_state", index): 0 for index in range(count)}
+        while offsets:
+            for partition, outcome in consumer.fetch_many(offsets, max_wait_ms=0).items():
+                assert isinstance(outcome, Fetched), outcome
+                for record in outcome.records:
+                    if peek_version(record.key) == 0:
+                        key = decode_versioned(ShareSnapshotKey, record.key)
+                        if key.group_id == group:
+                            found[key.partition] = record.value is not None
+                if outcome.next_offset == offsets[partition]:
+                    del offsets[partition]
+                else:
+                    offsets[partition] = outcome.next_offset
+    return found

@@ -80,7 +80,9 @@ class ShareKeys:
         between(0, 4),
     )
     share_coordinator_state_topic_prune_interval_ms = integer(
-        300000, "Time between two deletions of records that no state needs.", at_least(1)
+        300000,
+        "Time between two deletions of what isn't needed: records, and state of deleted topics.",
+        at_least(1),
     )
     share_coordinator_snapshot_update_records_per_snapshot = integer(
         500, "Updates of a share partition's state between two snapshots.", between(0, 500)
