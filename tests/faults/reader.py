@@ -2,6 +2,7 @@
 
 ``python reader.py GENERATION NAME GROUP TOPIC PARTITIONS BOOTSTRAP ZOOKEEPER COORDINATORS FILE`` appends each value
 that it reads to FILE, a line each, before the consumer counts the record as processed. It goes on after errors.
+Members of share groups append the value, the key, the offset, and when they got it, in ns of the machine's clock.
 """
 
 from __future__ import annotations
@@ -9,13 +10,24 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from typing import Any
 
-from ottla_client import Consumer, CoordinatedConsumer, SimpleConsumer, TopicPartition, ZookeeperConsumer
+from ottla_client import (
+    Consumer,
+    CoordinatedConsumer,
+    ShareConsumer,
+    SimpleConsumer,
+    TopicPartition,
+    ZookeeperConsumer,
+)
 from ottla_client.errors import ClientError
 from ottla_client.simple_consumer import Fetched
 
-GENERATIONS = ("simple", "zookeeper", "coordinated", "classic", "consumer")
+ORDERED = "keyshare"
+"""A share group that is ordered by key."""
+SHARES = ("share", ORDERED)
+GENERATIONS = ("simple", "zookeeper", "coordinated", "classic", "consumer", *SHARES)
 SESSION_MS = 6_000
 
 
@@ -35,7 +47,12 @@ class Reader:
     async def run(self) -> None:
         while True:
             try:
-                await (self._fetch() if self.generation == "simple" else self._poll())
+                if self.generation == "simple":
+                    await self._fetch()
+                elif self.generation in SHARES:
+                    await self._share()
+                else:
+                    await self._poll()
             except (ClientError, OSError) as error:
                 print(f"{self.name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             await asyncio.sleep(0.5)
@@ -77,6 +94,20 @@ class Reader:
         async with self._consumer() as consumer:
             while True:
                 self.note([record.value for record in await consumer.poll(500)])
+
+    async def _share(self) -> None:
+        """Its group's configs say where it begins, and whether keys are in order."""
+        async with ShareConsumer(
+            self.topic,
+            bootstrap_servers=self.bootstrap,
+            group_id=self.group,
+            max_poll_records=50,
+            share_acquire_mode="record_limit",
+        ) as consumer:
+            while True:
+                got = await consumer.poll(500)
+                now = time.monotonic_ns()
+                self.note([b"%b %b %d %d" % (each.value, each.key, each.offset, now) for each in got])
 
     async def _fetch(self) -> None:
         """By hand, with offsets under a group's name."""

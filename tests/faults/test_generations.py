@@ -1,7 +1,8 @@
 """Consumers of all generations read one topic while members, brokers and coordinators are killed or freeze.
 
 Each generation is a group of its own: two members each, and a simple consumer. No group may miss a record that was
-acknowledged. ``make faults`` runs it; ``OTTLA_FAULT_SEED`` decides on the faults.
+acknowledged, and in the share group that is ordered by key no record may come before an earlier one of its key.
+``make faults`` runs it; ``OTTLA_FAULT_SEED`` decides on the faults.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from pathlib import Path
 import pytest
 from harness.ports import free_port
 from tests.faults.conftest import Plan
-from tests.faults.reader import GENERATIONS, SESSION_MS
+from tests.faults.reader import GENERATIONS, ORDERED, SESSION_MS, SHARES
 from tests.support.cluster import Cluster
 from tests.support.traffic import Stream, create
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import ZooKeeperProcess
 
-TOPIC, PARTITIONS = "shared", 6
+from ottla_client.admin import AlterConfig, ConfigResource, ResourceType
+from ottla_client.sync import Admin
+
+TOPIC, PARTITIONS, KEYS = "shared", 6, 60
 PROGRAM = Path(__file__).with_name("reader.py")
 REPLICATED = {
     "default.replication.factor": 3,
@@ -33,6 +37,12 @@ REPLICATED = {
     "offsets.topic.replication.factor": 3,
     "offsets.commit.required.acks": -1,
     "auto.create.topics.enable": "false",
+    "group.share.heartbeat.interval.ms": 1_000,
+    "group.share.min.heartbeat.interval.ms": 1_000,
+    "group.share.session.timeout.ms": SESSION_MS,
+    "group.share.min.session.timeout.ms": SESSION_MS,
+    "group.share.record.lock.duration.ms": 15_000,
+    "share.coordinator.state.topic.num.partitions": 5,
 }
 LONG_ENOUGH = SESSION_MS / 1000 + 4
 """Seconds of a freeze after which sessions have ended."""
@@ -196,9 +206,20 @@ def test_no_generation_misses_a_record(zookeeper: ZooKeeperProcess, tmp_path: Pa
     try:
         cluster.start()
         create(cluster, TOPIC, PARTITIONS)
+        with Admin(cluster.bootstrap) as admin:
+            admin.alter_configs(
+                {
+                    ConfigResource(ResourceType.GROUP, f"group-{each}"): [
+                        AlterConfig("share.auto.offset.reset", "earliest"),
+                        AlterConfig("share.delivery.count.limit", "10"),
+                        AlterConfig("share.key.ordered", str(each == ORDERED).lower()),
+                    ]
+                    for each in SHARES
+                }
+            )
         for member in members:
             member.start()
-        stream = Stream(cluster, TOPIC)
+        stream = Stream(cluster, TOPIC, keys=KEYS)
         until = time.monotonic() + plan.seconds
         while time.monotonic() < until:
             faults.next()
@@ -220,6 +241,10 @@ def test_no_generation_misses_a_record(zookeeper: ZooKeeperProcess, tmp_path: Pa
             seen = _read(members, generation)
             print(f"  {generation}: read again after faults: {len(seen) - len(set(seen))}")
         print("  " + ", ".join(f"{kind}: {count}" for kind, count in sorted(faults.done.items())), flush=True)
+        inversions = out_of_order(
+            [line for each in members if each.generation == ORDERED for line in each.read()]
+        )
+        assert not inversions, f"{len(inversions)} out of order: {inversions[:3]}; logs: {tmp_path}"
         assert not cluster.complaints()
     finally:
         for member in members:
@@ -229,4 +254,22 @@ def test_no_generation_misses_a_record(zookeeper: ZooKeeperProcess, tmp_path: Pa
 
 
 def _read(members: list[Member], generation: str) -> list[str]:
-    return [value for each in members if each.generation == generation for value in each.read()]
+    lines = [line for each in members if each.generation == generation for line in each.read()]
+    return [line.split()[0] for line in lines] if generation in SHARES else lines
+
+
+def out_of_order(lines: list[str]) -> list[str]:
+    """Records that came before an earlier one of their key, which is in one partition, had come at all."""
+    read = sorted((int(at), key, int(offset)) for _, key, offset, at in (line.split() for line in lines))
+    positions: dict[str, dict[int, int]] = {}
+    for key, offset in sorted({(key, offset) for _, key, offset in read}):
+        of_key = positions.setdefault(key, {})
+        of_key[offset] = len(of_key)
+    seen: dict[str, int] = {}
+    found = []
+    for at, key, offset in read:
+        position = positions[key][offset]
+        if position > seen.get(key, 0):
+            found.append(f"key {key}, offset {offset} at {at}")
+        seen[key] = max(seen.get(key, 0), position + 1)
+    return found

@@ -72,11 +72,13 @@ def consume(
 class Stream:
     """A producer that never stops, its acknowledged values, and its longest wait between two."""
 
-    def __init__(self, cluster: Cluster, topic: str, **settings: object) -> None:
+    def __init__(self, cluster: Cluster, topic: str, keys: int = 0, **settings: object) -> None:
+        """``keys``: how many keys the records have in turns; 0: none."""
         self.topic = topic
         self.acked: list[str] = []
         self.gap = 0.0
         self._last = time.monotonic()
+        self._keys = keys
         self._producer = Producer(
             {
                 "bootstrap.servers": cluster.bootstrap,
@@ -96,7 +98,8 @@ class Stream:
     def _run(self) -> None:
         number = 0
         while not self._stop.is_set():
-            self._producer.produce(self.topic, str(number), on_delivery=self._delivered)
+            key = f"k{number % self._keys}" if self._keys else None
+            self._producer.produce(self.topic, str(number), key, on_delivery=self._delivered)
             number += 1
             self._producer.poll(0)
             time.sleep(0.005)
