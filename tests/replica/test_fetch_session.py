@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.clock import FakeClock
 
-from ottla_broker.replica.fetch_session import FetchSessions
+from ottla_broker.replica.fetch_session import FetchContext, FetchSessions
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.fetch import FetchPartition as WirePartition
 from ottla_protocol.messages.fetch import FetchRequest, FetchTopic, ForgottenTopic
@@ -199,3 +199,23 @@ def test_a_session_holds_what_its_requests_add_up_to(
             assert (context.session_id, found) == (0, offsets)
             return
         assert found == model
+
+
+def test_the_partitions_of_fetches_that_wait_are_bounded() -> None:
+    clock = FakeClock()
+    cache = FetchSessions(10, clock, random.Random(1), most_partitions=10)
+
+    def ask(count: int, epoch: int = -1, of_follower: bool = False) -> FetchContext:
+        return cache.context(request(0, epoch, many(count)), uses_ids=False, of_follower=of_follower)
+
+    first, second, third = ask(15), ask(15), ask(15)
+    assert cache.may_wait(first)
+    assert cache.may_wait(second)
+    assert not cache.may_wait(third)
+    # Those of sessions are counted there, and other brokers wait in any case.
+    assert cache.may_wait(ask(1, epoch=0))
+    follower = ask(15, of_follower=True)
+    assert cache.may_wait(follower)
+    cache.has_waited(follower)
+    cache.has_waited(first)
+    assert cache.may_wait(third)

@@ -30,7 +30,7 @@ from ottla_protocol.messages.fetch import (
 )
 
 MANY: Final = 1_000
-"""With more partitions a consumer's fetch takes turns with everything else."""
+"""With more partitions a fetch takes turns with everything else."""
 
 _FORMAT_2_SINCE = 4
 """The first version whose clients read format 2, and all before it."""
@@ -61,10 +61,19 @@ def handle(
         fetch: Fetch = FollowerFetch(ctx, request, context, replica_id)
     else:
         fetch = consumers(ctx, request, context)
-    if len(context.partitions) > MANY and replica_id < 0:
+    if _takes_turns(request, context, replica_id):
         return _read_many(ctx, request, fetch, context)
     size = fetch.read()
     return _answer_or_wait(ctx, request, fetch, context, size)
+
+
+def _takes_turns(request: FetchRequest, context: FetchContext, replica_id: int) -> bool:
+    """Whether very many partitions are read. A follower that names few has nothing new of the others."""
+    if len(context.partitions) <= MANY:
+        return False
+    if replica_id < 0 or not context.incremental:
+        return True
+    return sum(len(topic.partitions) for topic in request.topics) > MANY
 
 
 def _read_many(
@@ -77,19 +86,30 @@ def _read_many(
         size = yield from fetch.read_in_steps()
         if fetch.has_grown():
             return fetch.response()
-    return _answer_or_wait(ctx, request, fetch, context, size)
+    in_turns = fetch.__class__ in (Fetch, FollowerFetch)
+    return _answer_or_wait(ctx, request, fetch, context, size, in_turns)
 
 
 def _answer_or_wait(
-    ctx: RequestContext, request: FetchRequest, fetch: Fetch, context: FetchContext, size: int
+    ctx: RequestContext,
+    request: FetchRequest,
+    fetch: Fetch,
+    context: FetchContext,
+    size: int,
+    in_turns: bool = False,
 ) -> FetchResponse | PendingResponse:
     if fetch.immediate or size >= fetch.min_bytes or request.max_wait_ms <= 0 or not context.partitions:
+        return fetch.response()
+    sessions = ctx.services.fetch_sessions
+    if not sessions.may_wait(context):
+        # As if its time were up: those that wait have as many partitions as are allowed.
         return fetch.response()
     pending = PendingResponse()
     fetch.drop()
 
     def run() -> None:
-        if len(context.partitions) > MANY and fetch.__class__ is Fetch:
+        sessions.has_waited(context)
+        if in_turns:
             pending.complete(_read_again(fetch))
             return
         answer: FetchResponse | Exception
@@ -101,8 +121,12 @@ def _answer_or_wait(
             answer = error
         pending.complete(answer)
 
+    def abandon() -> None:
+        sessions.has_waited(context)
+        waiting.abandon()
+
     waiting = DelayedFetch(fetch.places(), fetch.min_bytes - size, ctx.services.clock, run)
-    pending.abandon = waiting.abandon
+    pending.abandon = abandon
     waiting.start(request.max_wait_ms)
     return pending
 

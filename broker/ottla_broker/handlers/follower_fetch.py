@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from ottla_broker.handlers.fetch_request import Fetch
 from ottla_broker.replica.replication_quota import UNLIMITED
-from ottla_protocol.errors import ErrorCode
+from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla_broker.handlers.context import RequestContext
+    from ottla_broker.handlers.turns import Steps
     from ottla_broker.log.files import FileSlice
     from ottla_broker.replica.delayed_fetch import DelayedFetch
     from ottla_broker.replica.fetch_session import FetchContext, FetchPartition
@@ -48,6 +49,30 @@ class FollowerFetch(Fetch):
         found = super().read()
         self._recorded = True
         return found
+
+    def read_in_steps(self) -> Steps[int]:
+        self._held_up.clear()
+        found = yield from super().read_in_steps()
+        self._recorded = True
+        return found
+
+    def has_grown(self) -> bool:
+        """Whether a partition at whose end the follower was has more for it, or has gone."""
+        for spec, answer in self._answers:
+            partition = spec.settled
+            if partition is None:
+                continue  # the answer has records of it, or an error, or it is held up
+            try:
+                found = self._ctx.find_partition(spec.name or "", spec.partition)
+                if (
+                    found is not partition
+                    or partition.log.log_end_offset != spec.fetch_offset
+                    or partition.high_watermark != answer.high_watermark
+                ):
+                    return True
+            except KafkaError:
+                return True
+        return False
 
     def _has_nothing_new(self, spec: FetchPartition, partition: Partition) -> bool:
         """True for most partitions of most fetches, so that thousands of idle ones cost almost nothing."""

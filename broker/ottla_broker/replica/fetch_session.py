@@ -31,6 +31,8 @@ FINAL_EPOCH = -1
 _MAX_INT32 = 2**31 - 1
 MOST_PARTITIONS = 250_000
 """The most partitions in all sessions of consumers together; each takes about 400 bytes."""
+_WAITING = 4
+"""Fetches that wait may have this many times as many partitions: they don't last."""
 _NAME_CHARACTERS = 256
 """Legal names are shorter. A longer name counts as another partition for every so many characters."""
 
@@ -90,14 +92,19 @@ class FetchSession:
 class FetchContext:
     """The partitions that a request reads, and whether its response has only news."""
 
-    __slots__ = ("_epoch", "incremental", "partitions", "session")
+    __slots__ = ("_epoch", "incremental", "of_follower", "partitions", "session")
 
     def __init__(
-        self, partitions: OrderedDict[Key, FetchPartition], session: FetchSession | None, incremental: bool
+        self,
+        partitions: OrderedDict[Key, FetchPartition],
+        session: FetchSession | None,
+        incremental: bool,
+        of_follower: bool = False,
     ) -> None:
         self.partitions = partitions
         self.session = session
         self.incremental = incremental
+        self.of_follower = of_follower
         self._epoch = 0 if session is None else session.epoch
 
     @property
@@ -126,10 +133,29 @@ class FetchSessions:
         self._slots = slots
         self._most_partitions = most_partitions
         self._counted = 0
+        # Partitions of fetches without a session that wait.
+        self._waiting = 0
         self._clock = clock
         self._rng = rng
         # By id, least recently used first.
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def may_wait(self, context: FetchContext) -> bool:
+        """Whether a fetch may wait for data; then :meth:`has_waited` is to be called afterwards.
+
+        A client may send many fetches without a session that wait. Other brokers' always may.
+        """
+        if context.session is not None or context.of_follower:
+            return True
+        if self._waiting + len(context.partitions) > _WAITING * self._most_partitions:
+            return False
+        self._waiting += len(context.partitions)
+        return True
+
+    def has_waited(self, context: FetchContext) -> None:
+        """A fetch waits no longer."""
+        if context.session is None and not context.of_follower:
+            self._waiting -= len(context.partitions)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -148,7 +174,7 @@ class FetchSessions:
             session = None
             if epoch == INITIAL_EPOCH:
                 session = self._open(partitions, uses_ids, of_follower, 0 if of_follower else size)
-            return FetchContext(partitions, session, incremental=False)
+            return FetchContext(partitions, session, incremental=False, of_follower=of_follower)
 
         session = self._sessions.get(session_id)
         if session is None:
@@ -175,11 +201,11 @@ class FetchSessions:
             self._close(session_id)
             named: OrderedDict[Key, FetchPartition] = OrderedDict()
             _update(named, request, uses_ids)
-            return FetchContext(named, None, incremental=False)
+            return FetchContext(named, None, incremental=False, of_follower=of_follower)
         if growth > 0 and not self._make_room(0):
             # The client learns from the response that its session is closed, and names everything next.
             self._close(session_id)
-            return FetchContext(session.partitions, None, incremental=False)
+            return FetchContext(session.partitions, None, incremental=False, of_follower=of_follower)
         return FetchContext(session.partitions, session, incremental=True)
 
     def _close(self, session_id: int) -> None:

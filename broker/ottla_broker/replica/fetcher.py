@@ -65,6 +65,10 @@ _LATEST: Final = -1
 
 # Bytes appended before other tasks get their turn on the event loop.
 _SLICE_BYTES: Final = 1 << 20
+_ANSWER_BYTES: Final = 2048
+"""What a partition's answer counts for besides its records."""
+_SLICE_NEW: Final = 50
+"""New partitions, whose logs are opened, before other tasks get their turn."""
 
 _FIRST_PAUSE_SECONDS: Final = 0.01
 """Leader and followers hear from the controller at about the same time, so the first pause is short."""
@@ -204,6 +208,7 @@ class Fetcher:
     async def _run(self) -> None:
         while True:
             self._changed.clear()
+            self._added = False
             now = self._clock.monotonic()
             ready = {key: each for key, each in self._followed.items() if each.paused_until <= now}
             if not ready:
@@ -254,20 +259,28 @@ class Fetcher:
             version = min(version, _BY_ID_SINCE - 1)
         positions: dict[Key, _Position] = {}
         quota = self._quota if self._quota is not None and self._quota.exceeded else None
+        new = 0
         for key, each in ready.items():
             if quota is not None and not each.in_sync and quota.is_throttled(*key):
                 continue
+            is_new = each.position is None
             try:
                 positions[key] = self._position_of(each)
             except KafkaError as error:
                 self._disk_error(each.partition, error)
+            if is_new:
+                new += 1
+                if new % _SLICE_NEW == 0:
+                    await asyncio.sleep(0)
+        if self._added:
+            return  # partitions were added meanwhile: they are fetched together
         if not positions:
             if quota is not None:
                 await self._wait(self._settings.backoff_ms / 1000)
             return
         session = self._session.request(positions, by_id=by_id)
         request = self._request(session, version, self._wait_ms(ready))
-        self._is_fetching, self._added = True, False
+        self._is_fetching = True
         try:
             answer: FetchResponse = await connection.submit(
                 request, timeout=self._settings.socket_timeout_ms / 1000, version=version
@@ -296,7 +309,7 @@ class Fetcher:
             flushed = await self._apply(connection, followed, data)
             if flushed is not None:
                 flushes.append((followed, flushed))
-            appended += len(data.records or b"")
+            appended += _ANSWER_BYTES + len(data.records or b"")
             if appended >= _SLICE_BYTES:
                 appended = 0
                 await asyncio.sleep(0)

@@ -124,14 +124,16 @@ class _Draft:
         self._undo.append((path, path in self.nodes, self.nodes.get(path)))
         self.nodes[path] = node
 
-    def changes(self) -> list[journal.Change]:
-        """The changes to make durable: all but those of ephemeral nodes."""
+    def changes(self) -> Generator[None, None, list[journal.Change]]:
+        """The changes to make durable: all but those of ephemeral nodes. Yields after every ``_PORTION`` of them."""
         found = []
-        for path, node in self.nodes.items():
+        for done, (path, node) in enumerate(self.nodes.items(), 1):
             if node is not None and not node.ephemeral:
                 found.append(journal.Change(path, node.data, node.version, node.sequence))
             elif path in self._base and not self._base[path].ephemeral:
                 found.append(journal.Change(path, None))
+            if done % _PORTION == 0:
+                yield
         return found
 
     def _apply(self, operation: Operation) -> Result:
@@ -333,7 +335,7 @@ class EmbeddedStore:
                 ready.append((transaction.done, results))
             except StoreError as error:
                 _fail(transaction.done, error)
-        changes = draft.changes()
+        changes, _ = await in_pauses(draft.changes())
         if changes:
             encoded = []
             for at in range(0, len(changes), _PORTION):
@@ -437,9 +439,8 @@ class EmbeddedStore:
         return Watch(remove)
 
     def _notify(self, events: Sequence[StoreEvent]) -> None:
-        if not self._watches:
-            return
-        for event in dict.fromkeys(events):
+        watched = self._watches
+        for event in dict.fromkeys(each for each in events if each.path in watched):
             for callback in list(self._watches.get(event.path, ())):
                 try:
                     callback(event)
