@@ -17,12 +17,13 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla_broker.events import get_logger
 from ottla_broker.log.files import FileSlice
+from ottla_broker.network.answer_memory import SMALL_ANSWERS
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.network.request_memory import SHORTAGE_SECONDS
 from ottla_broker.network.service import ANONYMOUS, Parts, Principal
@@ -70,6 +71,11 @@ _unpack_size = _SIZE.unpack_from
 def _buffer_bytes(received: int, size: int) -> int:
     """The buffer for a frame of ``size`` bytes: the announced size is only a promise."""
     return min(size, max(min(8 * received, QUICK_GROWTH), 2 * received))
+
+
+def _memory_of(parts: Iterable[object]) -> int:
+    """The bytes of parts that are in memory."""
+    return sum(len(part) for part in parts if not isinstance(part, _UNBUFFERED))  # type: ignore[misc, arg-type]
 
 
 def _other_protocol(size: int) -> str:
@@ -129,6 +135,7 @@ class Connection:
     """Owned by its processor, on the loop thread."""
 
     __slots__ = (
+        "_counted",
         "_credited",
         "_deadline",
         "_filled",
@@ -140,9 +147,11 @@ class Connection:
         "_keeps_memory",
         "_long",
         "_out",
+        "_owed",
         "_pending",
         "_reading",
         "_row_bytes",
+        "_row_held",
         "_stopping",
         "_throttled",
         "_throttled_until",
@@ -163,6 +172,7 @@ class Connection:
         "processor",
         "session",
         "sock",
+        "taken",
     )
 
     def __init__(
@@ -184,7 +194,12 @@ class Connection:
         self.connected_at = self.last_active = processor.clock.monotonic()
         self._pending: deque[PendingResponse] = deque()
         self._row_bytes = 0
+        # Of these bytes, those in memory; whether all that is held is counted.
+        self._row_held = 0
+        self._counted = False
         self._out: deque[object] = deque()
+        # Bytes sent in several parts so far, and what they are when nothing in memory waits in ``_out``.
+        self.taken = self._owed = 0
         # Received but not served: the start of a frame, or whole frames while reading is paused.
         self._held = b""
         # A frame that is being received into its own buffer.
@@ -521,8 +536,11 @@ class Connection:
             finished = PendingResponse()
             finished.parts, finished.ready = reply, True
             finished.size = sum(map(len, reply))  # type: ignore[arg-type]
+            finished.held = _memory_of(reply)
             self._row_bytes += finished.size
+            self._row_held += finished.held
             self._pending.append(finished)
+            self._count_answers()
         else:
             self._send(reply)
 
@@ -531,17 +549,32 @@ class Connection:
         pending = self._pending
         if pending and pending[0].ready:
             self.last_active = self.processor.clock.monotonic()
+        elif pending:
+            self._hold_row()
         while pending and pending[0].ready and not self.closed:
             response = pending.popleft()
             self._row_bytes -= response.size
+            self._row_held -= response.held
             if response.parts is not None:
                 self._send(response.parts)
+        if self._counted:
+            self._count_answers()
         if not self._reading:
             self._resume_reading()
+
+    def _hold_row(self) -> None:
+        """Count the answers that are ready before those that go out first."""
+        for response in self._pending:
+            if response.ready and response.parts is not None and not response.held:
+                response.held = _memory_of(response.parts)
+                self._row_held += response.held
+        self._count_answers()
 
     def _send(self, parts: Parts) -> None:
         if self._out:
             self._out.extend(parts)
+            self._owed += _memory_of(parts)
+            self._count_answers()
             return
         if len(parts) == 1:
             head = parts[0]
@@ -556,11 +589,25 @@ class Connection:
             if n == len(head):  # type: ignore[arg-type]
                 return
             self._out.append(memoryview(head)[n:])  # type: ignore[arg-type]
+            self._owed = self.taken + len(head) - n  # type: ignore[arg-type]
         else:
             self._out.extend(parts)
             self._drain()
+            if self._out:
+                self._owed = self.taken + _memory_of(self._out)
         if self._out and not self.closed:
+            self._count_answers()
             self._start_writing()
+
+    def _count_answers(self) -> None:
+        """Have the bytes of answers counted that the client doesn't take yet."""
+        held = self._row_held + (self._owed - self.taken if self._out else 0)
+        if held > SMALL_ANSWERS:
+            self._counted = True
+            self.processor.memory.answers.hold(self, held)
+        elif self._counted:
+            self._counted = False
+            self.processor.memory.answers.hold(self, 0)
 
     def _start_writing(self) -> None:
         if not self._writing:
@@ -572,6 +619,8 @@ class Connection:
     def _on_writable(self) -> None:
         self.last_active = self.processor.clock.monotonic()
         self._drain()
+        if self._counted and not self.closed:
+            self._count_answers()
         if not self._out and not self.closed:
             self._writing = False
             self.processor.loop.remove_writer(self.fd)
@@ -594,6 +643,8 @@ class Connection:
                     budget -= n
                     self.processor.sent_bytes += n
                     self.processor.sendfile_bytes += n
+                    self.taken += n
+                    self._owed += n
                     if n == head.size:
                         out.popleft()
                     else:
@@ -617,6 +668,7 @@ class Connection:
                     n = self.sock.sendmsg(batch, [], more)  # type: ignore[arg-type]
                     budget -= n
                     self.processor.sent_bytes += n
+                    self.taken += n
                     while n:
                         size = len(out[0])  # type: ignore[arg-type]
                         if n < size:
@@ -647,6 +699,7 @@ class Connection:
                 self._writing = False
                 self.processor.loop.remove_writer(self.fd)
             return False
+        self._owed += len(piece)
         if len(part):
             self._out.appendleft(piece)
         else:
@@ -700,6 +753,9 @@ class Connection:
             if isinstance(part, StreamedPart):
                 part.close()
         self._out.clear()
+        if self._counted:
+            self._counted = False
+            self.processor.memory.answers.hold(self, 0)
         self._held = b""
         if self._waiting_for_memory:
             self.processor.memory.forget(self)

@@ -28,10 +28,10 @@ class PendingResponse:
         abandon: called if the client leaves before the response.
         encode: turns the response into parts, set by the dispatcher; without it the response is already parts.
         parts: the bytes to send; None for a request that gets no response.
-        size: bytes of a finished response that waits behind others.
+        size: bytes of a finished response that waits behind others; ``held``: those of them in memory.
     """
 
-    __slots__ = ("abandon", "done", "encode", "parts", "queue", "ready", "response", "size")
+    __slots__ = ("abandon", "done", "encode", "held", "parts", "queue", "ready", "response", "size")
 
     def __init__(self, abandon: Callable[[], None] | None = None) -> None:
         self.abandon = abandon
@@ -41,7 +41,7 @@ class PendingResponse:
         self.response: Any = None
         self.ready = False
         self.parts: list[object] | None = None
-        self.size = 0
+        self.size = self.held = 0
 
     def complete(self, response: Any) -> None:
         """Give the response, or the exception that replaces it. A second call is a defect."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from ottla_broker.network.answer_memory import AnswerMemory
+
 if TYPE_CHECKING:
     from ottla_broker.clock import Clock
 
@@ -52,10 +54,14 @@ class RequestMemory:
     A buffer grows as its request arrives. When the bound is reached, one request may still grow, or none would ever be
     complete; small requests are always received. While the bound is reached, the slowest requests are closed: clients
     that begin requests and don't finish them must not keep the memory from the others.
+
+    Attributes:
+        answers: the bytes of answers that clients don't take, with the same bound.
     """
 
     def __init__(self, limit: int, clock: Clock) -> None:
         self.limit = limit
+        self.answers = AnswerMemory(limit, clock)
         self.used = 0
         self._clock = clock
         self._sizes: dict[Receiver, int] = {}
