@@ -53,6 +53,7 @@ from ottla_broker.listeners import Listeners
 from ottla_broker.log.folder import LogDirError
 from ottla_broker.log.maintenance import Intervals
 from ottla_broker.log.manager import LogManager
+from ottla_broker.log.producer_limit import ProducerLimit
 from ottla_broker.metadata.cache import NO_LEADER, MetadataCache
 from ottla_broker.metadata.client_quotas import ClientQuotas, Windows
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
@@ -133,6 +134,9 @@ class Broker:
             intervals=_intervals(config),
         )
         self.logs.environment.max_producers = config.max_producers_per_partition
+        self.logs.environment.producer_limit = ProducerLimit(
+            config.max_producers, self.logs.producer_states, clock.monotonic
+        )
         self._login_secret = b""
         # Undo the steps of the start, last first.
         self._stopping: list[Callable[[], Awaitable[None] | None]] = []
@@ -276,6 +280,7 @@ class Broker:
             self.random,
             notifies=member is not None,
             removes=(lambda: True) if member is None else member.is_controller,
+            most=config.max_delegation_tokens,
         )
         await self.tokens.load()
         self.tokens.start()

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 from tests.badinput.hostile import Attack, attacks
-from tests.badinput.hostile_check import check, measure, name_of
+from tests.badinput.hostile_check import SHARE, check, measure, name_of
 from tests.badinput.requests import records
 from tests.support.topics import create_topic
 from tests.support.watched import WatchedBroker
 from tests.support.wire import request_bytes
 
 from ottla_broker.handlers import SERVED
+from ottla_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 pytestmark = pytest.mark.ottla_only
@@ -48,3 +50,14 @@ def test_thousands_of_valid_batches_do_not_hold_the_loop(watched: WatchedBroker,
             acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name=topic, partition_data=parts)]
         )
         measure(watched, f"produce of {count} batches", request_bytes(request, 9)[4:])
+
+
+def test_many_partitions_do_not_hold_the_loop(watched: WatchedBroker) -> None:
+    count = 10_000 * SHARE // 100
+    create_topic(watched, "few")
+    many = CreateTopicsRequest(
+        topics=[CreatableTopic(name="many", num_partitions=count, replication_factor=1)], timeout_ms=60_000
+    )
+    gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="many")], timeout_ms=60_000)
+    measure(watched, f"creation of {count} partitions", request_bytes(many, 7)[4:], made=count * 4_000)
+    measure(watched, f"deletion of {count} partitions", request_bytes(gone, 6)[4:])

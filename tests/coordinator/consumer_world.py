@@ -67,6 +67,7 @@ class ConsumerWorld(World):
         clock: FakeClock | None = None,
         times: dict[str, GroupTimes] | None = None,
         group_max_size: int = 2**31 - 1,
+        max_metadata_bytes: int = 256 * 1024 * 1024,
         **settings: Any,
     ) -> None:
         self.topics = topics
@@ -80,6 +81,7 @@ class ConsumerWorld(World):
             GroupSettings(
                 initial_rebalance_delay_ms=0,
                 max_size=group_max_size,
+                max_metadata_bytes=max_metadata_bytes,
                 consumer=ConsumerGroupSettings(**settings),
             ),
             self.clock,
@@ -106,7 +108,7 @@ class ConsumerWorld(World):
         return found
 
     def kind(self, group: str = "g") -> str:
-        return next(each.group_type for each in self.coordinator.list([], [])[1] if each.group_id == group)
+        return next(each.group_type for each in self.listed([], [])[1] if each.group_id == group)
 
     def failover(self) -> ConsumerWorld:
         """Another broker takes over with the same log."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
 from tests.support.clock import FakeClock
 
-from ottla_broker.coordinator.group.coordinator import GroupCoordinator
+from ottla_broker.coordinator.group.coordinator import GroupCoordinator, GroupListing
 from ottla_broker.coordinator.group.membership import JoinRequest, LeaveRequest
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.coordinator.group.settings import GroupSettings
@@ -326,6 +326,11 @@ class World:
 
     def state(self, group: str = "g") -> str:
         return self.coordinator.describe(group).state
+
+    def listed(self, states: Sequence[str], types: Sequence[str]) -> tuple[int, list[GroupListing]]:
+        """The error code, and the groups that are listed."""
+        error, found = self.coordinator.list(states, types)
+        return error, [each for each in found if each is not None]
 
     def stable(self, members: int = 1, **options: Any) -> tuple[list[str], int]:
         """A stable group: its members' ids, the leader first, and its generation."""

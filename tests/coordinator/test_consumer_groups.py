@@ -288,19 +288,19 @@ def test_offsets_are_fenced_by_epoch(world: ConsumerWorld) -> None:
     assert state(world) == "Empty"
     world.coordinator.delete(["g"], answers.update)
     assert answers == {"g": ErrorCode.NONE}
-    assert world.coordinator.list([], [])[1] == []
-    assert world.failover().coordinator.list([], [])[1] == []
+    assert world.listed([], [])[1] == []
+    assert world.failover().listed([], [])[1] == []
 
 
 def test_listing_and_describing(world: ConsumerWorld) -> None:
     client = Client(world, "a", assignor="range")
     client.heartbeat()
     for types, found in (([], 1), (["consumer"], 1), (["classic"], 0)):
-        assert len(world.coordinator.list([], types)[1]) == found
-    assert world.coordinator.list(["stable"], [])[1][0].group_type == "consumer"
+        assert len(world.listed([], types)[1]) == found
+    assert world.listed(["stable"], [])[1][0].group_type == "consumer"
     described = world.coordinator.describe_consumer_group("g")
     assert (described.epoch, described.assignment_epoch, described.assignor) == (1, 1, "range")
-    assert described.members[0].assigned == [(T, "t", list(range(6)))]
+    assert next(iter(described.members)).assigned == [(T, "t", list(range(6)))]
     assert world.coordinator.describe("g").state == "Dead"
 
 

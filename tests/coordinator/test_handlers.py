@@ -16,7 +16,7 @@ from tests.support.handlers import request_context, services, when_answered
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.settings import GroupSettings
-from ottla_broker.handlers import SERVED
+from ottla_broker.handlers import SERVED, describe_groups
 from ottla_broker.log.config import LogConfig
 from ottla_broker.metadata.cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
 from ottla_broker.network.pending_response import PendingResponse
@@ -301,13 +301,13 @@ def test_a_commit_for_unknown_partitions_makes_no_group(broker: FakeBroker) -> N
     del request.topics[1]
     answer = broker.ask(ApiKey.OFFSET_COMMIT, 9, request)
     assert answer.topics[0].partitions[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
-    assert broker.groups.list([], []) == (0, [])
+    assert list(broker.groups.list([], [])[1]) == []
 
 
 def test_a_retention_time_becomes_an_expiry(broker: FakeBroker) -> None:
     broker.ask(ApiKey.OFFSET_COMMIT, 2, commit_request(retention_time_ms=60_000))
     broker.clock.advance(700)
-    assert broker.groups.list([], []) == (0, [])
+    assert list(broker.groups.list([], [])[1]) == []
 
 
 @versions(ApiKey.OFFSET_FETCH, first=1)  # version 0 goes to ZooKeeper
@@ -361,6 +361,18 @@ def test_describe(broker: FakeBroker, version: int) -> None:
     request.include_authorized_operations = False
     found, _ = broker.ask(ApiKey.DESCRIBE_GROUPS, version, request).groups
     assert found.authorized_operations == -(2**31)
+
+
+def test_a_description_that_fills_the_answer_is_its_last(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describe_groups, "MOST_ANSWER", 100)
+    member(broker)
+    asked = DescribeGroupsRequest(groups=["nothing", "g", "later"])
+    nothing, found, later = broker.ask(ApiKey.DESCRIBE_GROUPS, 5, asked).groups
+    assert (nothing.error_code, found.error_code, len(found.members)) == (0, 0, 1)
+    # Clients ask for it again, without the others.
+    assert later.error_code == Code.COORDINATOR_LOAD_IN_PROGRESS
 
 
 @versions(ApiKey.LIST_GROUPS)

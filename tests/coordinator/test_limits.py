@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
+from tests.coordinator.consumer_world import Client, ConsumerWorld, FakeTopics, settle
 from tests.coordinator.harness import DELAY_MS, World
 from tests.coordinator.transactions import TransactionWorld
 
 from ottla_broker.coordinator.deadlines import Deadline, Deadlines
+from ottla_broker.coordinator.group.coordinator import GroupCoordinator
+from ottla_broker.coordinator.group.modern import heartbeats, patterns, rebalance
 from ottla_protocol.errors import ErrorCode as Code
+from ottla_protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+    encode_assignment,
+    encode_subscription,
+)
 
 
 def test_a_group_too_many_is_refused_and_those_that_exist_are_served() -> None:
@@ -48,6 +59,123 @@ def test_metadata_of_all_members_is_limited() -> None:
     assert world.join(group="c", protocols=large).code is Code.MEMBER_ID_REQUIRED
 
 
+def test_small_members_have_room_of_their_own_that_ends_as_well() -> None:
+    world = World(max_metadata_bytes=40_000)
+    world.stable(group="a", protocols=(("range", bytes(18_000)),), session_ms=600_000)
+    small = (("range", bytes(12_000)),)
+    for group in "bcde":
+        world.stable(group=group, protocols=small, session_ms=600_000)
+    assert world.join(group="f", protocols=small, version=3).code is Code.GROUP_MAX_SIZE_REACHED
+    assert world.join(group="f", version=3).answer is None
+
+
+def test_a_group_has_half_of_the_room() -> None:
+    world = World(max_metadata_bytes=100_000)
+    large = (("range", bytes(40_000)),)
+    world.stable(group="a", protocols=large)
+    assert world.join(group="a", protocols=large).code is Code.GROUP_MAX_SIZE_REACHED
+    assert world.join(group="b", protocols=large).code is Code.MEMBER_ID_REQUIRED
+
+
+def test_what_members_of_the_consumer_protocol_state_is_limited() -> None:
+    world = ConsumerWorld(FakeTopics(t=2), max_metadata_bytes=100_000)
+    many = tuple(f"{number:0200}" for number in range(100))
+    first, second = Client(world, "a", topics=("t", *many)), Client(world, "b", topics=("t",))
+    first.heartbeat()
+    second.heartbeat()
+    assert _counted(world.coordinator)
+    second.topics = many
+    refused = second.heartbeat(expect=Code.GROUP_MAX_SIZE_REACHED)
+    assert refused.error is not None
+    assert "max.group.metadata.bytes" in str(refused.error)
+    Client(world, "c", topics=many).heartbeat(expect=Code.GROUP_MAX_SIZE_REACHED)
+    # Those with little, and those that are there, go on.
+    second.topics = ("t",)
+    second.heartbeat()
+    first.heartbeat()
+    Client(world, "d").heartbeat()
+    first.leave()
+    second.topics = many
+    second.heartbeat()
+    assert _counted(world.coordinator)
+    after = world.failover()
+    assert _counted(after.coordinator) == _counted(world.coordinator)
+
+
+def test_the_sum_of_what_is_stated_follows_groups_that_change_their_protocol() -> None:
+    world = ConsumerWorld(FakeTopics(t=2))
+    subscription = ConsumerProtocolSubscription(topics=["t"], user_data=bytes(3000))
+    join = world.new(protocols=(("range", encode_subscription(subscription, 1)),))
+    world.clock.advance(DELAY_MS / 1000)
+    member = join.joined.member_id
+    everything = ConsumerProtocolAssignment(
+        assigned_partitions=[TopicPartition(topic="t", partitions=[0, 1])]
+    )
+    world.sync(member, join.joined.generation_id, {member: encode_assignment(everything, 1)})
+    world.clock.settle()
+    classic = _counted(world.coordinator)
+    modern = Client(world, "modern")
+    modern.heartbeat()
+    assert world.kind() == "consumer"
+    assert _counted(world.coordinator) > classic
+    modern.leave()
+    assert world.kind() == "classic"
+    assert _counted(world.coordinator) == classic
+    world.leave(member)
+    world.coordinator.delete(["g"], lambda _: None)
+    assert world.coordinator._room.used == 0
+
+
+def test_a_group_has_few_regular_expressions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeats, "MOST_REGEXES", 2)
+    world = ConsumerWorld(FakeTopics(t=1, u=1))
+    for name in ("a", "b"):
+        Client(world, name, topics=None, regex=f"t|{name}").heartbeat()
+    third = Client(world, "c", topics=None, regex="u")
+    third.heartbeat(expect=Code.GROUP_MAX_SIZE_REACHED)
+    third.regex = "t|a"
+    third.heartbeat()
+
+
+def test_very_many_regular_expressions_are_matched_by_several_heartbeats(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rebalance, "_MOST_MATCHES", 4)
+    topics = FakeTopics(t=1, u=1)
+    world = ConsumerWorld(topics)
+    clients = [Client(world, name, topics=None, regex=f"[tuv]|{name}") for name in "abcdef"]
+    settle(clients)
+    assert {topic for client in clients for topic, _ in client.partitions} == {
+        topics.find(name).topic_id for name in "tu"
+    }
+    new = topics.put("v", 1)
+    clients[0].heartbeat()
+    matched = [each for each in world.group().membership.regexes.values() if "v" in each.topics]
+    assert len(matched) < len(clients)
+    settle(clients)
+    assert all("v" in each.topics for each in world.group().membership.regexes.values())
+    assert world.group().metadata_version == topics.version
+    assert {new} <= {topic for client in clients for topic, _ in client.partitions}
+
+
+def test_few_compiled_expressions_are_kept() -> None:
+    import re2
+
+    used = patterns.compile_pattern("used.*")
+    for number in range(3 * patterns.MAX_CACHED):
+        assert patterns.compile_pattern(f"({number})x*")(f"{number}xx")
+        assert patterns.compile_pattern("used.*") is used
+    assert len(patterns._cache) == patterns.MAX_CACHED
+    assert re2._Regexp._make.cache_info().currsize == 0
+
+
+def _counted(coordinator: GroupCoordinator) -> int:
+    """What all groups have stated: what the sum says is what they say."""
+    stated = sum(each.stated.bytes for each in coordinator._groups.values())
+    assert coordinator._room.used == stated
+    return stated
+
+
 def test_a_transactional_id_too_many_is_refused() -> None:
     world = TransactionWorld(max_ids=2)
     first = world.producer("a")
@@ -56,6 +184,14 @@ def test_a_transactional_id_too_many_is_refused() -> None:
     assert refused.error == Code.POLICY_VIOLATION
     again = world.producer("a")
     assert (again.id, again.epoch) == (first.id, first.epoch + 1)
+
+
+def test_a_long_transactional_id_counts_as_several() -> None:
+    world = TransactionWorld(max_ids=4)
+    world.producer("a")
+    [refused] = world.init("x" * 1024)
+    assert refused.error == Code.POLICY_VIOLATION
+    world.producer("y" * 400)
 
 
 def test_deadlines_that_are_removed_leave_nothing_behind() -> None:

@@ -91,14 +91,14 @@ def test_requests_while_loading() -> None:
     assert world.commit() == [Code.COORDINATOR_LOAD_IN_PROGRESS]
     assert world.coordinator.fetch("g", None, False)[0] == Code.COORDINATOR_LOAD_IN_PROGRESS
     assert world.coordinator.describe("g").error == Code.COORDINATOR_LOAD_IN_PROGRESS
-    assert world.coordinator.list([], [])[0] == Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert world.listed([], [])[0] == Code.COORDINATOR_LOAD_IN_PROGRESS
     assert world.leave("m")[0] is Code.COORDINATOR_LOAD_IN_PROGRESS
     # These two are what Kafka says instead.
     assert world.heartbeat("m", 1) is Code.NONE
     assert world.sync("m", 1).code is Code.REBALANCE_IN_PROGRESS
     world.clock.settle()
     assert world.join().code is Code.MEMBER_ID_REQUIRED
-    assert world.coordinator.list([], [])[0] == Code.NONE
+    assert world.listed([], [])[0] == Code.NONE
 
 
 def test_waiting_members_are_answered_when_the_partition_moves() -> None:
@@ -114,7 +114,7 @@ def test_waiting_members_are_answered_when_the_partition_moves() -> None:
     assert joining.code is Code.NOT_COORDINATOR
     assert world.heartbeat(leader, 1) is Code.NOT_COORDINATOR
     assert world.commit() == [Code.NOT_COORDINATOR]
-    assert world.coordinator.list([], []) == (0, [])
+    assert world.listed([], []) == (0, [])
     world.clock.advance(1000)
 
 
@@ -180,7 +180,7 @@ def test_stopping_answers_all_members_and_leaves_no_timer() -> None:
     world.coordinator.stop()
     assert joining.code is Code.NOT_COORDINATOR
     assert world.commit() == [Code.COORDINATOR_NOT_AVAILABLE]
-    assert world.coordinator.list([], [])[0] == Code.COORDINATOR_NOT_AVAILABLE
+    assert world.listed([], [])[0] == Code.COORDINATOR_NOT_AVAILABLE
     assert world.clock.pending == 0
 
 

@@ -90,9 +90,9 @@ def test_protocols_must_agree(world: World) -> None:
 def test_a_refused_join_makes_an_empty_group(world: World) -> None:
     """As in Kafka, unless it names a member."""
     world.join(protocols=())
-    assert [(each.group_id, each.state) for each in world.coordinator.list([], [])[1]] == [("g", "Empty")]
+    assert [(each.group_id, each.state) for each in world.listed([], [])[1]] == [("g", "Empty")]
     assert world.join(member_id="unknown", group="other").code is Code.UNKNOWN_MEMBER_ID
-    assert [each.group_id for each in world.coordinator.list([], [])[1]] == ["g"]
+    assert [each.group_id for each in world.listed([], [])[1]] == ["g"]
 
 
 def test_the_protocol_with_most_votes_among_those_all_support_is_chosen(world: World) -> None:

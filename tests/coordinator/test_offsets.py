@@ -197,7 +197,7 @@ def test_a_simple_consumers_offsets_expire_after_the_commit(world: World) -> Non
     assert world.offset() == 42
     world.clock.advance(2 * HOUR)
     assert world.offset() == -1
-    assert world.coordinator.list([], []) == (0, [])
+    assert world.listed([], []) == (0, [])
     # Its tombstone is in the log; a group that was never more than offsets needs none itself.
     assert tombstones(world) == 1
     assert world.restart().offset() == -1
@@ -267,7 +267,7 @@ def test_an_empty_group_without_offsets_is_removed(world: World) -> None:
     assert world.state() == "Empty"
     expire(world)
     assert world.state() == "Dead"
-    assert world.restart().coordinator.list([], []) == (0, [])
+    assert world.restart().listed([], []) == (0, [])
 
 
 def test_a_group_with_a_pending_member_stays(world: World) -> None:
@@ -300,7 +300,7 @@ def test_deleting_groups(world: World) -> None:
     assert delete(world, "g", "g") == {"g": Code.NONE}
     assert world.state() == "Dead"
     again = world.restart()
-    assert again.coordinator.list([], []) == (0, [])
+    assert again.listed([], []) == (0, [])
     assert again.offset() == again.offset(group="simple") == -1
 
 
@@ -333,7 +333,7 @@ def test_a_group_with_very_many_offsets_is_deleted_in_several_batches(world: Wor
     before = len(world.partition.batches)
     assert delete(world, "g") == {"g": Code.NONE}
     assert len(world.partition.batches) - before == 3
-    assert world.restart().coordinator.list([], []) == (0, [])
+    assert world.restart().listed([], []) == (0, [])
 
 
 def delete_offsets(world: World, *keys: tuple[str, int]) -> tuple[Code, dict[tuple[str, int], Code]]:
@@ -393,7 +393,7 @@ def test_deleting_a_topic_removes_its_offsets(world: World) -> None:
     assert world.offset(topic="gone", partition=1, group="other") == -1
     assert world.offset(topic="stays", group="other") == 42
     again = world.restart()
-    assert again.coordinator.list([], [])[1] == [("other", "", "Empty", "classic")]
+    assert again.listed([], [])[1] == [("other", "", "Empty", "classic")]
 
 
 # Administration
@@ -402,13 +402,13 @@ def test_deleting_a_topic_removes_its_offsets(world: World) -> None:
 def test_listing_and_describing(world: World) -> None:
     ids, _ = world.stable(2, protocols=SUBSCRIBED_TO_T)
     world.commit(group="simple")
-    assert sorted(world.coordinator.list([], [])[1]) == [
+    assert sorted(world.listed([], [])[1]) == [
         ("g", "consumer", "Stable", "classic"),
         ("simple", "", "Empty", "classic"),
     ]
-    assert [g.group_id for g in world.coordinator.list(["EMPTY"], [])[1]] == ["simple"]
-    assert [g.group_id for g in world.coordinator.list(["stable", "dead"], ["Classic"])[1]] == ["g"]
-    assert world.coordinator.list([], ["consumer"])[1] == []
+    assert [g.group_id for g in world.listed(["EMPTY"], [])[1]] == ["simple"]
+    assert [g.group_id for g in world.listed(["stable", "dead"], ["Classic"])[1]] == ["g"]
+    assert world.listed([], ["consumer"])[1] == []
     found = world.coordinator.describe("g")
     assert (found.error, found.state, found.protocol_type, found.protocol) == (
         0,

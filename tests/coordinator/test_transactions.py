@@ -498,7 +498,7 @@ def test_many_ids_expire_in_several_batches() -> None:
     written = len(world.partition.batches)
     world.clock.advance(8 * 24 * 3600)
     assert len(world.partition.batches) == written + 3
-    assert world.coordinator.list([], [], -1) == (0, [], [])
+    assert world.listed([], [], -1) == (0, [], [])
 
 
 # Markers
@@ -662,7 +662,7 @@ def test_requests_while_loading() -> None:
     assert again.add(producer) == [Code.COORDINATOR_LOAD_IN_PROGRESS]
     assert again.init()[0].error == Code.COORDINATOR_LOAD_IN_PROGRESS
     assert again.state() == "COORDINATOR_LOAD_IN_PROGRESS"
-    assert again.coordinator.list([], [], -1)[0] == Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert again.listed([], [], -1)[0] == Code.COORDINATOR_LOAD_IN_PROGRESS
     again.clock.settle()
     assert again.add(producer) == [Code.NONE]
 
@@ -709,7 +709,7 @@ def test_before_the_start_and_after_the_stop() -> None:
     producer = world.producer()
     world.coordinator.stop()
     assert world.add(producer) == [Code.COORDINATOR_NOT_AVAILABLE]
-    assert world.coordinator.list([], [], -1)[0] == Code.COORDINATOR_NOT_AVAILABLE
+    assert world.listed([], [], -1)[0] == Code.COORDINATOR_NOT_AVAILABLE
     assert world.clock.pending == 0
 
 
@@ -772,14 +772,14 @@ def test_list_and_describe() -> None:
     world.clock.advance(10)
     world.add(a, (2, 1), "a")
     world.clock.advance(5)
-    every = world.coordinator.list([], [], -1)
+    every = world.listed([], [], -1)
     assert every == (0, [], [("a", a.id, "Ongoing"), ("b", b.id, "Empty")])
-    assert world.coordinator.list(["Ongoing", "Lost"], [], -1) == (0, ["Lost"], [("a", a.id, "Ongoing")])
-    assert world.coordinator.list(["Lost"], [], -1) == (0, ["Lost"], [])
-    assert world.coordinator.list([], [b.id], -1)[2] == [("b", b.id, "Empty")]
+    assert world.listed(["Ongoing", "Lost"], [], -1) == (0, ["Lost"], [("a", a.id, "Ongoing")])
+    assert world.listed(["Lost"], [], -1) == (0, ["Lost"], [])
+    assert world.listed([], [b.id], -1)[2] == [("b", b.id, "Empty")]
     # Kafka counts from the epoch for an id without a transaction.
-    assert len(world.coordinator.list([], [], 4999)[2]) == 2
-    assert world.coordinator.list([], [], 5000)[2] == [("b", b.id, "Empty")]
+    assert len(world.listed([], [], 4999)[2]) == 2
+    assert world.listed([], [], 5000)[2] == [("b", b.id, "Empty")]
     found = world.coordinator.describe("a")
     assert found.partitions == [("t", 1), ("t", 2)]
     assert found.metadata is not None

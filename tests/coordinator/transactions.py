@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tests.coordinator.harness import FakePartition
 from tests.support.clock import FakeClock
 
-from ottla_broker.coordinator.transaction.coordinator import InitResult, TransactionCoordinator
+from ottla_broker.coordinator.transaction.coordinator import InitResult, Listed, TransactionCoordinator
 from ottla_broker.coordinator.transaction.metadata import Producer, TopicPartition, TransactionMetadata
 from ottla_broker.coordinator.transaction.records import read_key, read_value
 from ottla_broker.coordinator.transaction.settings import TransactionSettings
@@ -128,6 +128,13 @@ class TransactionWorld:
         self.coordinator.on_leader(self.partition)
         if load:
             self.clock.settle()
+
+    def listed(
+        self, states: Sequence[str], producer_ids: Collection[int], duration_ms: int
+    ) -> tuple[int, list[str], list[Listed]]:
+        """The error code, the names that are no state, and the ids that are listed."""
+        error, unknown, found = self.coordinator.list(states, producer_ids, duration_ms)
+        return error, unknown, [each for each in found if each is not None]
 
     def _draw(self, drawn: Callable[[int, int], None]) -> None:
         if self.hold_draws:

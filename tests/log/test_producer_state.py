@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from heapq import nsmallest
 from pathlib import Path
 from struct import pack
+from unittest.mock import Mock
 
 import pytest
 from crc32c import crc32c
 
+from ottla_broker.log import producer_state
 from ottla_broker.log.files import CorruptFileError
 from ottla_broker.log.log import Log
-from ottla_broker.log.producer_state import decode_snapshot
+from ottla_broker.log.producer_limit import ProducerLimit
+from ottla_broker.log.producer_state import ProducerEntry, ProducerStates, decode_snapshot
 from ottla_broker.log.validator import AppendInfo
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import read_header
@@ -358,3 +362,39 @@ def test_a_producer_with_an_open_transaction_is_not_forgotten(open_log: OpenLog)
         send(log, 0, producer_id=producer_id)
     assert 0 in log.producers.producers
     assert len(log.producers.producers) <= 100
+
+
+def test_producers_that_cannot_be_forgotten_are_looked_at_once_for_many(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = Mock()
+    monkeypatch.setattr(producer_state, "_log", events)
+    log = open_log()
+    log.environment.max_producers = 100
+    looks: list[int] = []
+
+    def find_oldest(count: int, idle: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        looks.append(count)
+        return nsmallest(count, idle)
+
+    monkeypatch.setattr(producer_state, "nsmallest", find_oldest)
+    for producer_id in range(125):
+        log.append_as_follower(
+            batch(1, producer_id=producer_id, epoch=0, sequence=0, attributes=0x10, base_offset=producer_id)
+        )
+    assert looks == [10, 10, 10]
+    assert not events.warning.called
+
+
+def test_the_producers_of_all_partitions_are_limited(open_log: OpenLog) -> None:
+    log = open_log()
+    small = ProducerStates(log.environment, str(log.path), "other-0")
+    small.producers[1] = ProducerEntry(1)
+    limit = log.environment.producer_limit = ProducerLimit(100, lambda: [small, log.producers], lambda: 0.0)
+    for producer_id in range(400):
+        send(log, 0, producer_id=producer_id)
+        assert len(log.producers.producers) <= 200
+    limit.enforce()
+    assert len(log.producers.producers) + 1 <= 100
+    assert 399 in log.producers.producers
+    assert list(small.producers) == [1]

@@ -232,6 +232,9 @@ def test_odd_requests(broker: TokenBroker) -> None:
             renewers = [CreatableRenewers(principal_type=kind, principal_name=name)]
             answer = wire.call(CreateDelegationTokenRequest(renewers=renewers, max_lifetime_ms=-1), 3)
             assert answer.error_code == ErrorCode.INVALID_PRINCIPAL_TYPE
+        renewers = [CreatableRenewers(principal_type="User", principal_name="x" * 9_000)]
+        answer = wire.call(CreateDelegationTokenRequest(renewers=renewers, max_lifetime_ms=-1), 3)
+        assert answer.error_code == ErrorCode.POLICY_VIOLATION
         huge = wire.call(CreateDelegationTokenRequest(max_lifetime_ms=2**63 - 1), 3)
         assert huge.max_timestamp_ms - huge.issue_timestamp_ms == 7 * _DAY
         renewed = wire.call(RenewDelegationTokenRequest(hmac=huge.hmac, renew_period_ms=2**63 - 1), 2)

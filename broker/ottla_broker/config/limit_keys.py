@@ -27,8 +27,9 @@ class LimitKeys:
     )
     max_group_metadata_bytes = long(
         256 * 1024 * 1024,
-        "The most bytes of metadata that the members of all classic groups of a broker may state. A member that would"
-        " exceed it with more than 16 KiB of its own gets GROUP_MAX_SIZE_REACHED.",
+        "The most bytes that the members of all groups of a broker may state: metadata, subscriptions, names, and 1 KiB"
+        " for each. Members with up to 16 KiB have as much again for themselves. One group may have half. A member for"
+        " whom there is no room gets GROUP_MAX_SIZE_REACHED.",
         at_least(1),
         note=_OWN,
     )
@@ -44,5 +45,19 @@ class LimitKeys:
         "The most idempotent producers that a partition remembers. For a further one it forgets the tenth of them that"
         " wrote longest ago and have no open transaction: a batch that one of those sends again may be appended twice.",
         at_least(100),
+        note=_OWN,
+    )
+    max_producers = integer(
+        1_000_000,
+        "The most idempotent producers that all partitions of a broker remember. For further ones, those with the most"
+        " forget half of theirs, the ones that wrote longest ago and have no open transaction.",
+        at_least(1_000),
+        note=_OWN,
+    )
+    max_delegation_tokens = integer(
+        50_000,
+        "The most delegation tokens of a cluster. A client that would create a further one gets POLICY_VIOLATION, until"
+        " tokens expire: `delegation.token.max.lifetime.ms`.",
+        at_least(1),
         note=_OWN,
     )

@@ -12,6 +12,7 @@ import hmac
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.controller.bootstrap import ensure_paths
@@ -32,6 +33,10 @@ _log = get_logger()
 
 _DIGEST: Final = "sha512"
 _SLICE: Final = 256
+_MOST_RENEWERS: Final = 8192
+"""Characters of the names of a token's renewers."""
+_SECONDS: Final = 60.0
+"""The least time between two lines about refused tokens."""
 
 
 class Lifetimes(NamedTuple):
@@ -55,8 +60,12 @@ class DelegationTokens:
         *,
         notifies: bool,
         removes: Callable[[], bool],
+        most: int = 50_000,
     ) -> None:
-        """``notifies``: there are other brokers. ``removes``: whether this one removes expired tokens now."""
+        """``notifies``: there are other brokers. ``removes``: whether this one removes expired tokens now.
+
+        ``most``: the tokens that there may be (``max.delegation.tokens``).
+        """
         self._store = store
         self._secret = secret.encode()
         self._lifetimes = lifetimes
@@ -64,6 +73,8 @@ class DelegationTokens:
         self._random = random
         self._notifies = notifies
         self._removes = removes
+        self._most = most
+        self._refused_at = -inf
         self._tokens: dict[str, TokenInfo] = {}
         self._ids_by_hmac: dict[bytes, str] = {}
         # Made at a token's first login, because hashing takes milliseconds.
@@ -133,7 +144,14 @@ class DelegationTokens:
     async def create(
         self, owner: str, requester: str, renewers: Sequence[str], max_lifetime_ms: int
     ) -> TokenInfo:
-        """A new token, once it is durable. Raises StoreError."""
+        """A new token, once it is durable. Raises StoreError; KafkaError: POLICY_VIOLATION if there are too many."""
+        if sum(map(len, renewers)) > _MOST_RENEWERS:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"renewers with more than {_MOST_RENEWERS} characters"
+            )
+        if len(self._tokens) >= self._most:
+            self._log_refusal()
+            raise KafkaError(ErrorCode.POLICY_VIOLATION)
         token_id = urlsafe_b64encode(self._random.getrandbits(128).to_bytes(16, "big")).decode().rstrip("=")
         now, limits = self._clock.now_ms(), self._lifetimes
         end = now + (limits.longest if max_lifetime_ms <= 0 else min(max_lifetime_ms, limits.longest))
@@ -143,6 +161,15 @@ class DelegationTokens:
             await self._write(token)
         _log.info("delegation token created", token=token_id, owner=owner, requester=requester)
         return token
+
+    def _log_refusal(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._refused_at >= _SECONDS:
+            self._refused_at = now
+            _log.warning(
+                "delegation token refused: there are as many as max.delegation.tokens allows",
+                limit=self._most,
+            )
 
     async def renew(self, principal: str, secret: bytes, period_ms: int) -> int:
         """Give a token more time; returns its end. Raises KafkaError, StoreError."""

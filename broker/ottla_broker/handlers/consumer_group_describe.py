@@ -6,8 +6,10 @@ that says which protocol holds it.
 
 from __future__ import annotations
 
+from ottla_broker.coordinator.group.metadata_room import MEMBER, topics_bytes
 from ottla_broker.coordinator.group.modern.describe import MemberDescription, NamedPartitions
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
+from ottla_broker.handlers.limits import MOST_ANSWER
 from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
@@ -21,21 +23,36 @@ from ottla_protocol.messages.consumer_group_describe import (
 )
 
 _CLASSIC, _CONSUMER = 0, 1
+_PORTION = 100
+_TOPIC = 64
+"""What a topic of an assignment has besides its partitions, in bytes."""
 
 
 def steps(ctx: RequestContext, request: ConsumerGroupDescribeRequest) -> Steps[ConsumerGroupDescribeResponse]:
     groups = []
+    size = 0
     for group_id in dict.fromkeys(request.group_ids):
-        described = _describe(ctx, group_id, request.include_authorized_operations)
+        if size > MOST_ANSWER:
+            groups.append(
+                DescribedGroup(
+                    error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                    error_message="The groups before it fill the response; ask for it again.",
+                    group_id=group_id,
+                )
+            )
+            yield 1
+            continue
+        described = yield from _describe(ctx, group_id, request.include_authorized_operations)
         groups.append(described)
-        yield 5 + 5 * len(described.members)
+        size += sum(map(_size, described.members))
+        yield 5
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
 handle = whole(steps)
 
 
-def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> DescribedGroup:
+def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Steps[DescribedGroup]:
     if not ctx.authorize(AclResource.GROUP, group_id):
         return DescribedGroup(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
     found = ctx.services.groups.describe_consumer_group(group_id)
@@ -43,21 +60,39 @@ def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Desc
         return DescribedGroup(
             error_code=found.error.code, error_message=found.error.message, group_id=group_id
         )
-    names = {name for each in found.members for _, name, _ in (*each.assigned, *each.target)}
-    if not all(ctx.shows(AclResource.TOPIC, name) for name in names):
-        return DescribedGroup(
-            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            error_message="The group has described topic(s) that the client is not authorized to describe.",
-            group_id=group_id,
-        )
+    members = []
+    names: set[str] = set()
+    for each in found.members:
+        members.append(_member(each))
+        names.update(name for _, name, _ in (*each.assigned, *each.target))
+        yield 5 + len(each.assigned) + len(each.target)
+    for done, name in enumerate(names, 1):
+        if not ctx.shows(AclResource.TOPIC, name):
+            return DescribedGroup(
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                error_message="The group has described topic(s) that the client is not authorized to describe.",
+                group_id=group_id,
+            )
+        if done % _PORTION == 0:
+            yield _PORTION
     return DescribedGroup(
         group_id=group_id,
         group_state=found.state,
         group_epoch=found.epoch,
         assignment_epoch=found.assignment_epoch,
         assignor_name=found.assignor,
-        members=[_member(each) for each in found.members],
+        members=members,
         authorized_operations=ctx.operations(AclResource.GROUP, group_id) if with_operations else NOT_ASKED,
+    )
+
+
+def _size(member: Member) -> int:
+    """About how many bytes a member has in the response."""
+    topics = (*member.assignment.topic_partitions, *member.target_assignment.topic_partitions)
+    return (
+        MEMBER
+        + topics_bytes(member.subscribed_topic_names)
+        + sum(_TOPIC + 4 * len(each.partitions) for each in topics)
     )
 
 

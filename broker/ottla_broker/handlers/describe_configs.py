@@ -19,6 +19,7 @@ from ottla_broker.controller.api import ResourceType
 from ottla_broker.controller.config_admin import check_own_id
 from ottla_broker.controller.validation import check_topic_name
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.limits import MOST_ANSWER
 from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -34,6 +35,7 @@ from ottla_protocol.messages.describe_configs import (
 
 def steps(ctx: RequestContext, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
     results = []
+    size = 0
     # A resource that is named twice is described once: each has hundreds of configs.
     resources = {(each.resource_type, each.resource_name): each for each in reversed(request.resources)}
     for resource in reversed(resources.values()):
@@ -41,9 +43,15 @@ def steps(ctx: RequestContext, request: DescribeConfigsRequest) -> Steps[Describ
             error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
+            if size > MOST_ANSWER:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    "The configs of the resources before it fill the response; ask for fewer at a time.",
+                )
             entries = _describe(ctx, resource)
             yield len(entries)
             result.configs = [_entry(ctx, request, entry) for entry in entries]
+            size += sum(map(_size, result.configs))
             yield len(entries)
         except KafkaError as error:
             result.error_code = error.code
@@ -54,6 +62,14 @@ def steps(ctx: RequestContext, request: DescribeConfigsRequest) -> Steps[Describ
 
 
 handle = whole(steps)
+
+
+def _size(entry: DescribeConfigsResourceResult) -> int:
+    """About how many bytes an entry has in the response."""
+    size = 16 + len(entry.name) + len(entry.value or "") + len(entry.documentation or "")
+    for synonym in entry.synonyms:
+        size += 8 + len(synonym.name) + len(synonym.value or "")
+    return size
 
 
 def _describe(ctx: RequestContext, resource: DescribeConfigsResource) -> list[ConfigEntry]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.token_requests import principal_of, tokens_of
+from ottla_broker.handlers.turns import Steps, whole
 from ottla_broker.store.token_nodes import TokenInfo
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import KafkaError
@@ -17,8 +18,13 @@ from ottla_protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenResponse,
 )
 
+_WORK = 3
+"""The work of a token, in elements of a handler."""
 
-def handle(ctx: RequestContext, request: DescribeDelegationTokenRequest) -> DescribeDelegationTokenResponse:
+
+def steps(
+    ctx: RequestContext, request: DescribeDelegationTokenRequest
+) -> Steps[DescribeDelegationTokenResponse]:
     try:
         tokens = tokens_of(ctx)
     except KafkaError as error:
@@ -37,11 +43,15 @@ def handle(ctx: RequestContext, request: DescribeDelegationTokenRequest) -> Desc
             or ctx.may(AclOperation.DESCRIBE_TOKENS, AclResource.USER, token.owner)
         )
 
-    return DescribeDelegationTokenResponse(
-        tokens=[
-            _described(token, tokens.hmac_of(token.token_id)) for token in tokens.tokens() if is_shown(token)
-        ]
-    )
+    shown = []
+    for token in list(tokens.tokens()):
+        if is_shown(token):
+            shown.append(_described(token, tokens.hmac_of(token.token_id)))
+        yield _WORK
+    return DescribeDelegationTokenResponse(tokens=shown)
+
+
+handle = whole(steps)
 
 
 def _described(token: TokenInfo, secret: bytes) -> DescribedDelegationToken:

@@ -7,7 +7,9 @@ broker their ids hash to.
 
 from __future__ import annotations
 
+from ottla_broker.coordinator.group.metadata_room import MEMBER
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
+from ottla_broker.handlers.limits import MOST_ANSWER
 from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
@@ -19,12 +21,16 @@ from ottla_protocol.messages.describe_groups import (
 )
 
 _NONE = int(ErrorCode.NONE)
+_LISTED = 5
+"""Members that are listed in the time in which one is described."""
+_PORTION = 100
 
 
 def steps(ctx: RequestContext, request: DescribeGroupsRequest) -> Steps[DescribeGroupsResponse]:
     asked = request.include_authorized_operations
     groups = []
     coordinated = ctx.services.coordinated()
+    described = 0
     # A group that is named twice is described once: its members may be many.
     for group_id in dict.fromkeys(request.groups):
         yield 1
@@ -32,8 +38,29 @@ def steps(ctx: RequestContext, request: DescribeGroupsRequest) -> Steps[Describe
             code = ErrorCode.GROUP_AUTHORIZATION_FAILED
             groups.append(DescribedGroup(error_code=code, group_id=group_id))
             continue
+        if described > MOST_ANSWER:
+            # Clients ask again for the groups with this error.
+            groups.append(
+                DescribedGroup(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, group_id=group_id)
+            )
+            continue
         found = (coordinated and coordinated.describe(group_id)) or ctx.services.groups.describe(group_id)
-        yield len(found.members)
+        yield len(found.members) // _LISTED
+        members = []
+        for done, (member, metadata, assignment) in enumerate(found.members, 1):
+            members.append(
+                DescribedGroupMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    member_metadata=metadata,
+                    member_assignment=assignment,
+                )
+            )
+            described += MEMBER + len(metadata) + len(assignment)
+            if done % _PORTION == 0:
+                yield _PORTION
         groups.append(
             DescribedGroup(
                 error_code=found.error,
@@ -41,17 +68,7 @@ def steps(ctx: RequestContext, request: DescribeGroupsRequest) -> Steps[Describe
                 group_state=found.state,
                 protocol_type=found.protocol_type,
                 protocol_data=found.protocol,
-                members=[
-                    DescribedGroupMember(
-                        member_id=member.member_id,
-                        group_instance_id=member.instance_id,
-                        client_id=member.client_id,
-                        client_host=member.client_host,
-                        member_metadata=metadata,
-                        member_assignment=assignment,
-                    )
-                    for member, metadata, assignment in found.members
-                ],
+                members=members,
                 authorized_operations=(
                     ctx.operations(AclResource.GROUP, group_id)
                     if asked and found.error == _NONE

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from struct import Struct
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla_broker.counters import Timings
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.api_versions import unsupported
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.limits import element_memory, most_memory
+from ottla_broker.handlers.limits import answer_memory, element_memory, most_memory
 from ottla_broker.handlers.long_request import LongRequest
 from ottla_broker.handlers.route import Handle, Route
 from ottla_broker.handlers.turns import at_once
@@ -59,6 +59,8 @@ _OF_BROKERS = _BETWEEN_BROKERS | {
     int(ApiKey.ADD_PARTITIONS_TO_TXN),
 }
 """Requests that brokers send as large as their share of the cluster."""
+LONG_BYTES_OF_BROKERS: Final = 32 * 1024
+"""Larger ones take turns with everything else; smaller ones, of which replication sends many, are served at once."""
 
 LARGEST_PLAIN_REQUEST = 8 * 1024 * 1024
 """The largest request, in bytes, of an API without records or assignments. Its many small values take tens of times
@@ -145,7 +147,7 @@ class Dispatcher:
             if not self._is_brokers(route, connection):
                 memory = element_memory(api_key)
                 return self._take_turns(route, header, connection, bytes(frame), position, memory)
-            if api_key in _BETWEEN_BROKERS:
+            if api_key in _BETWEEN_BROKERS or len(frame) > LONG_BYTES_OF_BROKERS:
                 return self._take_turns(route, header, connection, bytes(frame), position, None)
         try:
             if api_key == _PRODUCE and len(frame) > route.quick_bytes:
@@ -175,7 +177,8 @@ class Dispatcher:
                 finished, answer = at_once(steps)
                 if not finished:
                     long = LongRequest(self, route, context, len(frame), since, timings)
-                    return long.start(long.handled(steps))
+                    reserved = answer_memory(api_key)
+                    return long.start(long.handled(steps), reserved.memory, reserved.room)
                 if hasattr(answer, "__await__"):
                     # It may be answered with very many elements.
                     long = LongRequest(self, route, context, len(frame), since, timings)
@@ -229,7 +232,9 @@ class Dispatcher:
         long = LongRequest(self, route, context, len(frame), self._services.clock.monotonic())
         if memory is None:
             return long.start(long.serve(frame, position, _UNLIMITED))
-        return long.start(long.serve(frame, position, memory), most_memory(memory, len(frame)))
+        reserved = answer_memory(route.api_key)
+        taken = max(most_memory(memory, len(frame)), reserved.memory)
+        return long.start(long.serve(frame, position, memory), taken, reserved.room)
 
     def timings(self) -> Iterator[tuple[int, int, Timings | None, Timings | None]]:
         """API, version, and how long its requests took; apart, how long followers' fetches took."""

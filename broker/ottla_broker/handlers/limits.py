@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from ottla_broker.handlers.turns import Reserved, Room
 from ottla_protocol.api_keys import ApiKey
 
 MiB: Final = 1024 * 1024
@@ -58,6 +59,34 @@ _OTHERS: Final[Mapping[int, int]] = {
 }
 """APIs with another limit than ``ELEMENT_MEMORY``."""
 
+MOST_ANSWER: Final = 32 * MiB
+"""About how many bytes of descriptions an answer has; what is named after that is for the next request."""
+_ANSWERS: Final[Mapping[int, Reserved]] = {
+    **dict.fromkeys(
+        (
+            ApiKey.DESCRIBE_GROUPS,
+            ApiKey.CONSUMER_GROUP_DESCRIBE,
+            ApiKey.SHARE_GROUP_DESCRIBE,
+            ApiKey.DESCRIBE_CONFIGS,
+        ),
+        Reserved(Room.DESCRIPTIONS, MOST_ANSWER),
+    ),
+    # A short request asks for all topics, groups, ids or offsets.
+    **dict.fromkeys(
+        (
+            ApiKey.METADATA,
+            ApiKey.LIST_GROUPS,
+            ApiKey.LIST_TRANSACTIONS,
+            ApiKey.DESCRIBE_PRODUCERS,
+            ApiKey.DESCRIBE_TRANSACTIONS,
+            ApiKey.DESCRIBE_DELEGATION_TOKEN,
+            ApiKey.OFFSET_FETCH,
+        ),
+        Reserved(Room.ANSWERS, 16 * MiB),
+    ),
+}
+_NOTHING: Final = Reserved(Room.REQUESTS, 0)
+
 QUICK_BYTES: Final = 4 * 1024
 """A request of at most this many bytes is decoded at once, whatever it holds."""
 QUICK_PRODUCE_BYTES: Final = 16 * 1024
@@ -78,3 +107,8 @@ def quick_bytes(api_key: int) -> int:
 def most_memory(memory: int, size: int) -> int:
     """The bytes that the elements of a request of ``size`` bytes take at most, if they may take ``memory``."""
     return min(memory, _MEMORY_OF_A_BYTE * size)
+
+
+def answer_memory(api_key: int) -> Reserved:
+    """What is reserved while an answer is made in turns; nothing where it is in proportion to its request."""
+    return _ANSWERS.get(api_key, _NOTHING)

@@ -6,6 +6,7 @@ Version 1 selects by the time since a transaction began (KIP-994).
 from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.acls import AclResource
 from ottla_protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -13,21 +14,28 @@ from ottla_protocol.messages.list_transactions import (
     TransactionState,
 )
 
+_PORTION = 100
 
-def handle(ctx: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+
+def steps(ctx: RequestContext, request: ListTransactionsRequest) -> Steps[ListTransactionsResponse]:
     error, unknown, found = ctx.services.transactions.list(
         request.state_filters, frozenset(request.producer_id_filters), request.duration_filter
     )
-    return ListTransactionsResponse(
-        error_code=error,
-        unknown_state_filters=unknown,
-        transaction_states=[
-            TransactionState(
-                transactional_id=each.transactional_id,
-                producer_id=each.producer_id,
-                transaction_state=each.state,
+    states = []
+    for done, each in enumerate(found, 1):
+        if each is not None and ctx.shows(AclResource.TRANSACTIONAL_ID, each.transactional_id):
+            states.append(
+                TransactionState(
+                    transactional_id=each.transactional_id,
+                    producer_id=each.producer_id,
+                    transaction_state=each.state,
+                )
             )
-            for each in found
-            if ctx.shows(AclResource.TRANSACTIONAL_ID, each.transactional_id)
-        ],
+        if done % _PORTION == 0:
+            yield _PORTION // 2
+    return ListTransactionsResponse(
+        error_code=error, unknown_state_filters=unknown, transaction_states=states
     )
+
+
+handle = whole(steps)

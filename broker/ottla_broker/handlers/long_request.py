@@ -6,7 +6,7 @@ from collections.abc import Generator
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from ottla_broker.handlers.turns import CODED, TURN, Job
+from ottla_broker.handlers.turns import CODED, TURN, Job, Room
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ProtocolError
@@ -85,13 +85,13 @@ class LongRequest:
         self._pending = PendingResponse(self._abandon)
         self._pending.encode = _parts
 
-    def start(self, work: Job, memory: int = 0) -> PendingResponse:
+    def start(self, work: Job, memory: int = 0, kind: Room = Room.REQUESTS) -> PendingResponse:
         """Begin with ``work``, which :meth:`serve`, :meth:`handled` or :meth:`answered` has made.
 
-        ``memory``: the bytes that the elements it decodes may take.
+        ``memory``: the bytes that it may take for what ``kind`` says.
         """
         self._context.connection.begin_long()
-        self._owner.turns.start(self._guarded(work), memory)
+        self._owner.turns.start(self._guarded(work), memory, kind)
         return self._pending
 
     def serve(self, frame: bytes, position: int, memory: int) -> Job:

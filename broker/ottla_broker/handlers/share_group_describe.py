@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ottla_broker.coordinator.group.metadata_room import MEMBER, topics_bytes
 from ottla_broker.coordinator.group.modern.topics import TopicsView
 from ottla_broker.coordinator.group.share.assignor import ASSIGNOR
 from ottla_broker.coordinator.group.share.group import ShareMember
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
+from ottla_broker.handlers.limits import MOST_ANSWER
 from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -18,20 +20,34 @@ from ottla_protocol.messages.share_group_describe import (
     TopicPartitions,
 )
 
+_PORTION = 100
+
 
 def steps(ctx: RequestContext, request: ShareGroupDescribeRequest) -> Steps[ShareGroupDescribeResponse]:
     groups = []
+    size = 0
     for group_id in dict.fromkeys(request.group_ids):
-        described = _describe(ctx, group_id, request.include_authorized_operations)
+        if size > MOST_ANSWER:
+            groups.append(
+                DescribedGroup(
+                    error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                    error_message="The groups before it fill the response; ask for it again.",
+                    group_id=group_id,
+                )
+            )
+            yield 1
+            continue
+        described = yield from _describe(ctx, group_id, request.include_authorized_operations)
         groups.append(described)
-        yield 5 + 5 * len(described.members)
+        size += sum(MEMBER + topics_bytes(member.subscribed_topic_names) for member in described.members)
+        yield 5
     return ShareGroupDescribeResponse(groups=groups)
 
 
 handle = whole(steps)
 
 
-def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> DescribedGroup:
+def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Steps[DescribedGroup]:
     if not ctx.authorize(AclResource.GROUP, group_id):
         return DescribedGroup(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
     groups = ctx.services.groups
@@ -41,19 +57,28 @@ def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Desc
         return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
     assert groups.shares is not None
     topics = groups.shares.topics
-    members = [_member(each, topics) for each in group.members.values()]
-    names = {each.topic_name for member in members for each in member.assignment.topic_partitions}
-    if not all(ctx.shows(AclResource.TOPIC, name) for name in names):
-        return DescribedGroup(
-            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            error_message="The group has described topic(s) that the client is not authorized to describe.",
-            group_id=group_id,
-        )
+    members = []
+    names: set[str] = set()
+    state, epoch, assignment_epoch = group.state, group.epoch, group.assignment_epoch
+    for each in list(group.members.values()):
+        member = _member(each, topics)
+        members.append(member)
+        names.update(one.topic_name for one in member.assignment.topic_partitions)
+        yield 5 + len(each.assigned)
+    for done, name in enumerate(names, 1):
+        if not ctx.shows(AclResource.TOPIC, name):
+            return DescribedGroup(
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                error_message="The group has described topic(s) that the client is not authorized to describe.",
+                group_id=group_id,
+            )
+        if done % _PORTION == 0:
+            yield _PORTION
     return DescribedGroup(
         group_id=group_id,
-        group_state=group.state,
-        group_epoch=group.epoch,
-        assignment_epoch=group.assignment_epoch,
+        group_state=state,
+        group_epoch=epoch,
+        assignment_epoch=assignment_epoch,
         assignor_name=ASSIGNOR,
         members=members,
         authorized_operations=ctx.operations(AclResource.GROUP, group_id) if with_operations else NOT_ASKED,

@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Generator
+from enum import Enum
 from functools import wraps
-from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from ottla_broker.network.pending_response import CloseConnection
 
@@ -38,10 +39,26 @@ CODED: Final = 100
 """The work of one slice of a sliced reader or writer, in elements of a handler."""
 
 AT_ONCE_MEMORY: Final = 64 * 1024 * 1024
-"""Bytes that the elements of requests under way may take, estimated: of large requests, and of small ones again.
+"""Bytes that jobs under way may take, estimated, for each :class:`Room`: large requests, small ones, and answers.
 Further requests wait until others are done, in the order in which they came."""
 SMALL_MEMORY: Final = 2 * 1024 * 1024
 """A request whose elements take at most this many bytes is small: it never waits for large ones."""
+
+
+class Room(Enum):
+    """What jobs take memory for: each kind has ``AT_ONCE_MEMORY``, so that none waits for another kind."""
+
+    SMALL_REQUESTS = "small requests"
+    REQUESTS = "requests"
+    ANSWERS = "answers"
+    DESCRIPTIONS = "descriptions"
+
+
+class Reserved(NamedTuple):
+    """The memory that a job may take, in bytes, and what for."""
+
+    room: Room
+    memory: int
 
 
 class _Room:
@@ -84,13 +101,18 @@ class Turns:
     def __init__(self, call_soon: Callable[[Callable[[], None]], object] = _in_the_next_turn) -> None:
         self._call_soon = call_soon
         self._jobs: deque[_Running] = deque()
-        self._small, self._large = _Room(), _Room()
+        self._rooms = {kind: _Room() for kind in Room}
         self._scheduled = False
         self.longest = 0
 
-    def start(self, job: Job, memory: int = 0) -> None:
-        """Work off ``job``, which raises nothing, in turns with the others. ``memory``: the bytes it may take."""
-        room = self._small if memory <= SMALL_MEMORY else self._large
+    def start(self, job: Job, memory: int = 0, kind: Room = Room.REQUESTS) -> None:
+        """Work off ``job``, which raises nothing, in turns with the others.
+
+        ``memory``: the bytes that it may take for what ``kind`` says; a request's that takes few is a small one.
+        """
+        if kind is Room.REQUESTS and memory <= SMALL_MEMORY:
+            kind = Room.SMALL_REQUESTS
+        room = self._rooms[kind]
         running = _Running(job, memory, room)
         if memory and (room.waiting or not room.has_room(memory)):
             room.waiting.append(running)
@@ -116,7 +138,7 @@ class Turns:
 
     def close(self) -> None:
         """End all jobs."""
-        rooms = (self._small, self._large)
+        rooms = self._rooms.values()
         for running in [*self._jobs, *(each for room in rooms for each in room.waiting)]:
             running.job.close()
         self._jobs.clear()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from asyncio import Future
 
     from ottla_broker.log.flush import Flushable, Flusher
+    from ottla_broker.log.producer_limit import ProducerLimit
 
 _DAY_MS = 24 * 60 * 60 * 1000
 
@@ -35,6 +36,7 @@ class LogEnvironment:
         monotonic: the time by which connections are dated; see :mod:`.producer_state`.
         later: ``later(delay_ms, function)`` runs a function on a thread after a delay; it may touch only files.
         max_producers: ``max.producers.per.partition``.
+        producer_limit: of all partitions together.
         verifies_transactions: ``transaction.partition.verification.enable``: a producer's first batch in a transaction
             needs the coordinator's word.
         on_removal: calls a function on a thread for a log whose end was removed, and then, where the last argument is
@@ -47,6 +49,7 @@ class LogEnvironment:
     random: Random
     producer_id_expiration_ms: int = _DAY_MS
     max_producers: int = 20_000
+    producer_limit: ProducerLimit | None = None
     verifies_transactions: bool = False
     flusher: Flusher | None = None
     monotonic: Callable[[], float] = no_time

@@ -22,6 +22,7 @@ from ottla_protocol.records.batch import CorruptRecordError
 if TYPE_CHECKING:
     from ottla_broker.background import Background
     from ottla_broker.clock import Clock
+    from ottla_broker.log.environment import LogEnvironment
     from ottla_broker.log.files import Files
     from ottla_broker.log.folder import DataFolder
     from ottla_broker.log.log import Log
@@ -59,6 +60,7 @@ class Logs(Protocol):
 
     clock: Clock
     background: Background
+    environment: LogEnvironment
     files: Files
     flusher: Flusher
     folders: list[DataFolder]
@@ -264,6 +266,10 @@ class LogMaintenance:
                     if clock.monotonic() - began > _SLICE_SECONDS:
                         await clock.sleep(_PAUSE_SECONDS)
                         began = clock.monotonic()
+        limit = self._logs.environment.producer_limit
+        if limit is not None:
+            # Also those that followers have copied, and that were found at the start.
+            limit.enforce()
 
 
 def _complain(log: Log, error: Exception) -> None:

@@ -30,6 +30,7 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla_broker.background import Background
     from ottla_broker.clock import Clock, TimerHandle
+    from ottla_broker.log.producer_state import ProducerStates
     from ottla_broker.log.user_retention import UserRetention
 
 _UNIQUE_BITS: Final = 128
@@ -276,6 +277,10 @@ class LogManager:
         """All logs, and the copies of those that move."""
         yield from self.logs()
         yield from self.future.logs()
+
+    def producer_states(self) -> Iterator[ProducerStates]:
+        """The producers of all open logs."""
+        return (log.producers for log in self.stored_logs() if log.is_open)
 
     def has_stored(self, log: Log) -> bool:
         """Whether the log, or the copy of one that moves, is still in use."""

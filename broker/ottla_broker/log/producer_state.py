@@ -185,6 +185,7 @@ class ProducerStates:
         "_environment",
         "_files",
         "_folder",
+        "_full_until",
         "_name",
         "end_offset",
         "last_snapshot",
@@ -207,6 +208,8 @@ class ProducerStates:
         self.last_snapshot = 0
         self.snapshots: list[int] = []
         self.monotonic: Callable[[], float] = no_time
+        # With this number of producers, forgetting some is tried again.
+        self._full_until = 0
 
     def hear(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
         """A producer writes on a connection accepted at ``connected_at``: False if its request is late.
@@ -274,6 +277,8 @@ class ProducerStates:
         entry = self.producers.get(header.producer_id)
         epoch, sequence = header.producer_epoch, header.base_sequence
         if entry is None:
+            if self._environment.producer_limit is not None:
+                self._environment.producer_limit.came()
             if guard is not None and header.is_transactional:
                 self._check_guard(header, guard)
             if from_client and self.verifications:
@@ -380,22 +385,31 @@ class ProducerStates:
     def _make_room(self) -> None:
         """Forget the producers that wrote longest ago if there are too many: each takes some 600 bytes."""
         most = self._environment.max_producers
-        if len(self.producers) < most:
+        if len(self.producers) < max(most, self._full_until):
             return
+        tenth = most // 10
+        forgotten = self.forget_oldest(tenth)
+        # The others have open transactions: the next look comes when there are many more.
+        self._full_until = len(self.producers) + tenth if forgotten < tenth else 0
+        if forgotten:
+            _log.warning(
+                "more producers than max.producers.per.partition: the oldest are forgotten",
+                partition=self._name,
+                forgotten=forgotten,
+                left=len(self.producers),
+            )
+
+    def forget_oldest(self, count: int) -> int:
+        """Forget up to ``count`` producers without open transactions, those that wrote longest ago; how many it did."""
         idle = [
             (entry.batches[-1].last_offset if entry.batches else -1, producer_id)
             for producer_id, entry in self.producers.items()
             if entry.txn_first_offset < 0
         ]
-        oldest = nsmallest(most // 10, idle)
+        oldest = nsmallest(count, idle)
         for _, producer_id in oldest:
             del self.producers[producer_id]
-        _log.warning(
-            "more producers than max.producers.per.partition: the oldest are forgotten",
-            partition=self._name,
-            forgotten=len(oldest),
-            left=len(self.producers),
-        )
+        return len(oldest)
 
     def replay(
         self, header: BatchHeader, batch: memoryview, marker: ControlRecord | None = None

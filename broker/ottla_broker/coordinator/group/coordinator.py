@@ -7,7 +7,7 @@ about one that is being loaded, get an error that says so. A group is of one kin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,6 +19,7 @@ from ottla_broker.coordinator.group.group_shard import AnyGroup, GroupLife, Grou
 from ottla_broker.coordinator.group.member import DescribedMember, JoinReply, SyncReply
 from ottla_broker.coordinator.group.member_ids import random_uuid
 from ottla_broker.coordinator.group.membership import JoinRequest, LeaveRequest, Membership
+from ottla_broker.coordinator.group.metadata_room import MEMBER, MetadataRoom, names_bytes
 from ottla_broker.coordinator.group.modern.consumer_group import CONSUMER_TYPE, ConsumerGroup
 from ottla_broker.coordinator.group.modern.consumer_groups import ConsumerGroups
 from ottla_broker.coordinator.group.modern.describe import ConsumerGroupDescription, describe_group
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
 _log = get_logger()
 
 
-_SMALL_METADATA = 16 * 1024
-"""Bytes of metadata of a member that are never refused: real consumers state less than a kilobyte."""
 CLASSIC_TYPE: Final = "classic"
 """The type of classic groups in ListGroups (KIP-848)."""
 
@@ -110,6 +109,10 @@ class GroupCoordinator:
         self._random = random
         self._groups: dict[str, AnyGroup] = {}
         self._shards: dict[int, GroupShard] = {}
+        self._refusals = Refusals(clock)
+        self._room = MetadataRoom(settings.max_metadata_bytes, self._refusals)
+        if shares is not None:
+            shares.room = self._room
         self._rebalancer = Rebalancer(settings, clock, self._groups)
         self._membership = Membership(settings, self._rebalancer, random)
         consumer = settings.consumer
@@ -124,6 +127,7 @@ class GroupCoordinator:
             self._rebalancer,
             self._groups,
             self._adopt,
+            self._room,
         )
         self._life = GroupLife(self._resume, self._retire)
         self._commits = Commits(settings, self._rebalancer, self._forget)
@@ -136,7 +140,6 @@ class GroupCoordinator:
         self._active = False
         self._expiry_timer: TimerHandle | None = None
         self._sweeps = Sweeps(clock, "sweep over committed offsets failed")
-        self._refusals = Refusals(clock)
 
     # Life
 
@@ -179,7 +182,7 @@ class GroupCoordinator:
     def _make_shard(self, shard: Shard) -> GroupShard:
         shares = None if self.shares is None else ShareGroupLoader(shard, self.shares)
         made = self._shards[shard.index] = GroupShard(
-            shard, self._groups, self._clock.now_ms, self._life, shares
+            shard, self._groups, self._clock.now_ms, self._life, self._room, shares
         )
         return made
 
@@ -283,38 +286,44 @@ class GroupCoordinator:
 
     def _refuses_group(self, group: AnyGroup | None) -> bool:
         """Whether a group that isn't there yet would be one too many; that is logged."""
+        if group is not None:
+            return False
         most = self._settings.max_groups
         count = len(self._groups) + (0 if self.shares is None else len(self.shares.groups))
-        if group is not None or count < most:
-            return False
-        self._refusals.log("group refused: there are as many as max.groups allows", most)
-        return True
+        if count >= most:
+            self._refusals.log("group refused: there are as many as max.groups allows", most)
+            return True
+        return self._room.is_full()
 
     def _check_room(self, group: AnyGroup | None) -> None:
         """Raise KafkaError if a group that isn't there yet would be one too many."""
         if self._refuses_group(group):
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"This broker has {self._settings.max_groups} groups, the most that max.groups allows.",
+                f"This broker has {self._settings.max_groups} groups, the most that max.groups allows, or as much of"
+                " their members' metadata as max.group.metadata.bytes allows.",
             )
 
     def _refuses_member(self, group: AnyGroup | None, request: JoinRequest) -> bool:
-        """Whether a member would make its group, or the metadata of all groups, exceed a limit; that is logged."""
-        if group is None and not request.member_id and self._refuses_group(group):
+        """Whether a classic member would make its group, or all groups, exceed a limit; that is logged."""
+        in_group = before = 0
+        if group is None:
+            if request.member_id:
+                return False  # it is in no group
+            if self._refuses_group(group):
+                return True
+        elif isinstance(group, Group):
+            known = group.members.get(request.member_id)
+            in_group = group.stated.bytes
+            before = 0 if known is None else known.counted - len(known.assignment)
+        elif not group.is_empty:
+            return False  # looked at when it is known what the member becomes
+        names = names_bytes(request.member_id, request.instance_id, request.client_id, request.client_host)
+        try:
+            self._room.check(in_group, before, MEMBER + names + metadata_bytes(request.protocols))
+        except KafkaError:
             return True
-        size = metadata_bytes(request.protocols)
-        if size <= _SMALL_METADATA:
-            return False
-        most = self._settings.max_metadata_bytes
-        classic = [each for each in self._groups.values() if isinstance(each, Group)]
-        known = group.members.get(request.member_id) if isinstance(group, Group) else None
-        before = 0 if known is None else metadata_bytes(known.protocols)
-        if sum(each.metadata_bytes for each in classic) - before + size <= most:
-            return False
-        self._refusals.log(
-            "member refused: groups have as much metadata as max.group.metadata.bytes allows", most
-        )
-        return True
+        return False
 
     def _join_consumer_group(
         self, group: ConsumerGroup, shard: GroupShard, request: JoinRequest, reply: JoinReply
@@ -617,20 +626,25 @@ class GroupCoordinator:
         kind = CLASSIC_TYPE if isinstance(group, Group) else CONSUMER_TYPE if share is None else SHARE_TYPE
         return members_of(len(group.members), kind)
 
-    def list(self, states: Sequence[str], types: Sequence[str]) -> tuple[int, list[GroupListing]]:
-        """ListGroups: the groups here, of the named states and types if any; case doesn't matter."""
+    def list(self, states: Sequence[str], types: Sequence[str]) -> tuple[int, Iterator[GroupListing | None]]:
+        """ListGroups: the groups here, of the named states and types if any; case doesn't matter.
+
+        For each that isn't selected there is a None, so that a caller can pause after a number of them.
+        """
         if not self._active:
-            return codes.COORDINATOR_NOT_AVAILABLE, []
+            return codes.COORDINATOR_NOT_AVAILABLE, iter(())
         error = codes.COORDINATOR_LOAD_IN_PROGRESS if self._host.loading else codes.NONE
         wanted = {name.lower() for name in states}
         kinds = {name.lower() for name in types}
         shares = () if self.shares is None else self.shares.groups.values()
-        listed = [*map(_listing, self._groups.values()), *map(_share_listing, shares)]
-        return error, [
-            group
-            for group in listed
-            if (not wanted or group.state.lower() in wanted) and (not kinds or group.group_type in kinds)
-        ]
+
+        def select(group: AnyGroup | ShareGroup) -> GroupListing | None:
+            found = _listing(group)
+            if (wanted and found.state.lower() not in wanted) or (kinds and found.group_type not in kinds):
+                return None
+            return found
+
+        return error, map(select, [*self._groups.values(), *shares])
 
     def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
         """ConsumerGroupDescribe for one group."""
@@ -714,11 +728,9 @@ def _refused(group_id: str, holder: str, client_id: str, client_host: str, proto
     )
 
 
-def _share_listing(group: ShareGroup) -> GroupListing:
-    return GroupListing(group.group_id, SHARE_TYPE, group.state, SHARE_TYPE)
-
-
-def _listing(group: AnyGroup) -> GroupListing:
+def _listing(group: AnyGroup | ShareGroup) -> GroupListing:
+    if isinstance(group, ShareGroup):
+        return GroupListing(group.group_id, SHARE_TYPE, group.state, SHARE_TYPE)
     if isinstance(group, ConsumerGroup):
         return GroupListing(group.group_id, PROTOCOL_TYPE, group.state.value, CONSUMER_TYPE)
     return GroupListing(group.group_id, group.protocol_type or "", group.state.value, CLASSIC_TYPE)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ottla_broker.clock import TimerHandle
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.member import JoinReply, Member, PendingMember, Protocols, SyncReply
+from ottla_broker.coordinator.group.metadata_room import MEMBER, StatedBytes, names_bytes
 from ottla_broker.coordinator.group.offsets import Committed, OffsetTable, TopicPartition
 from ottla_broker.coordinator.group.states import COMMIT, Event, GroupState, GroupStateMachine
 from ottla_broker.coordinator.shard import Shard
@@ -42,7 +43,7 @@ class Group(GroupStateMachine):
         shard: the partition of ``__consumer_offsets`` that the group is written to.
         static_members: member ids by group.instance.id (KIP-345).
         pending: member ids given out but not in use yet (KIP-394).
-        metadata_bytes: of all members, for all protocols that they support.
+        stated: what the members have stated, for all protocols that they support, in bytes.
         pending_sync: members of this generation whose SyncGroup has not come.
         subscribed: topics that the members consume; None where that is unknown.
         initial_delay: the first rebalance is prepared, which waits its time even when everyone has joined.
@@ -70,7 +71,7 @@ class Group(GroupStateMachine):
         self.pending_sync: set[str] = set()
         self.awaiting_join = 0
         self.supported: Counter[str] = Counter()
-        self.metadata_bytes = 0
+        self.stated = StatedBytes(group_id)
         self.subscribed: frozenset[str] | None = None
         self.last_added: float | None = None
         self.initial_delay = False
@@ -122,6 +123,7 @@ class Group(GroupStateMachine):
             self.leader_id = member.member_id
         self.members[member.member_id] = member
         self._count_protocols(member.protocols, 1)
+        self._weigh(member)
         self.pending.pop(member.member_id, None)
 
     def add_pending(self, member_id: str) -> PendingMember:
@@ -135,6 +137,7 @@ class Group(GroupStateMachine):
         if member is not None:
             replies = self.release_replies(member)
             self._count_protocols(member.protocols, -1)
+            self._count(member, 0)
             if member.instance_id is not None:
                 self.static_members.pop(member.instance_id, None)
         if self.leader_id == member_id:
@@ -164,6 +167,7 @@ class Group(GroupStateMachine):
         self._count_protocols(member.protocols, -1)
         member.protocols = protocols
         self._count_protocols(protocols, 1)
+        self._weigh(member)
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
@@ -217,11 +221,26 @@ class Group(GroupStateMachine):
 
     def _count_protocols(self, protocols: Protocols, by: int) -> None:
         supported = self.supported
-        self.metadata_bytes += by * metadata_bytes(protocols)
         for name, _ in protocols:
             supported[name] += by
             if not supported[name]:
                 del supported[name]
+
+    def _weigh(self, member: Member) -> None:
+        """Count what a member takes."""
+        stated = names_bytes(member.member_id, member.instance_id, member.client_id, member.client_host)
+        stated += metadata_bytes(member.protocols) + len(member.assignment)
+        self._count(member, MEMBER + stated)
+
+    def _count(self, member: Member, size: int) -> None:
+        self.stated.add(size - member.counted)
+        member.counted = size
+
+    def _put_assignment(self, member: Member, assignment: bytes) -> None:
+        growth = len(assignment) - len(member.assignment)
+        member.assignment = assignment
+        if growth:
+            self._count(member, member.counted + growth)
 
     def _compute_subscribed(self) -> frozenset[str] | None:
         """The union of the members' subscriptions, if they are consumers whose metadata can be read."""
@@ -336,7 +355,7 @@ class Group(GroupStateMachine):
         """Forget the members' assignments; returns who waited for one, for the caller to answer."""
         waiting = []
         for member in self.members.values():
-            member.assignment = b""
+            self._put_assignment(member, b"")
             if member.sync_reply is not None:
                 waiting.append((member, member.sync_reply))
                 member.sync_reply = None
@@ -347,7 +366,7 @@ class Group(GroupStateMachine):
         self.fire(Event.ASSIGNED, now_ms)
         members = list(self.members.values())
         for member in members:
-            member.assignment = shares.get(member.member_id, b"")
+            self._put_assignment(member, shares.get(member.member_id, b""))
         return members
 
     # Waiting requests

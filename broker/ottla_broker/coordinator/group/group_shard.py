@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group import records
 from ottla_broker.coordinator.group.group import Group, join_error, sync_error
+from ottla_broker.coordinator.group.metadata_room import MetadataRoom
 from ottla_broker.coordinator.group.modern import records as modern_records
 from ottla_broker.coordinator.group.modern.consumer_group import ConsumerGroup
 from ottla_broker.coordinator.group.modern.membership import Membership
@@ -35,7 +36,8 @@ class GroupShard:
     """Loads groups and offsets, and unloads them. Owned by the loop thread.
 
     ``all_groups`` is the coordinator's index of the groups of all its active shards. A group is in it exactly while it
-    is in ``groups`` here and the shard is active. ``shares`` loads share groups; None: they aren't served, and skipped.
+    is in ``groups`` here and the shard is active; so long what its members have stated is counted in ``room``.
+    ``shares`` loads share groups; None: they aren't served, and skipped.
     """
 
     __slots__ = (
@@ -47,6 +49,7 @@ class GroupShard:
         "_now_ms",
         "_offsets",
         "_producers",
+        "_room",
         "_shares",
         "groups",
         "shard",
@@ -58,6 +61,7 @@ class GroupShard:
         all_groups: dict[str, AnyGroup],
         now_ms: Callable[[], int],
         life: GroupLife,
+        room: MetadataRoom,
         shares: ShareGroupLoader | None = None,
     ) -> None:
         self.shard = shard
@@ -66,6 +70,7 @@ class GroupShard:
         self._all_groups = all_groups
         self._now_ms = now_ms
         self._life = life
+        self._room = room
         # What has been replayed so far, by group id; empty once it is published.
         self._metadata: dict[str, GroupMetadataValue] = {}
         self._modern: dict[str, Membership] = {}
@@ -81,9 +86,14 @@ class GroupShard:
 
     def adopt(self, group: AnyGroup) -> None:
         """Add a group to the index, perhaps in place of one of the other kind."""
+        before = self.groups.get(group.group_id)
+        if before is not None:
+            before.stated.count_out()
+        group.stated.count_in(self._room)
         self.groups[group.group_id] = self._all_groups[group.group_id] = group
 
     def forget(self, group: AnyGroup) -> None:
+        group.stated.count_out()
         del self.groups[group.group_id]
         del self._all_groups[group.group_id]
 
@@ -181,6 +191,7 @@ class GroupShard:
             self._shares.unload()
         groups, self.groups = list(self.groups.values()), {}
         for group in groups:
+            group.stated.count_out()
             del self._all_groups[group.group_id]
             self._life.retire(group)
         for group in groups:

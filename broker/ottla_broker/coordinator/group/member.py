@@ -47,6 +47,7 @@ class Member(Deadline):
     Attributes:
         is_new: the member waits in its first join. It has no id to send heartbeats with, so its deadline counts
             although it waits.
+        counted: the bytes that its group counts for it.
     """
 
     group_id: str
@@ -62,6 +63,7 @@ class Member(Deadline):
     is_new: bool = False
     join_reply: JoinReply | None = field(default=None, init=False)
     sync_reply: SyncReply | None = field(default=None, init=False)
+    counted: int = field(default=0, init=False)
 
     @property
     def is_waiting(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.coordinator import codes
@@ -36,6 +36,9 @@ from ottla_broker.events import get_logger
 from ottla_broker.metadata.internal_topics import TRANSACTION_TOPIC
 
 _log = get_logger()
+
+_NAME_CHARACTERS: Final = 256
+"""A transactional id counts as another one for every so many characters."""
 
 DrawProducerId = Callable[[Callable[[int, int], None]], None]
 """``draw(drawn)`` calls ``drawn(error_code, producer_id)`` once, now or later."""
@@ -168,10 +171,12 @@ class TransactionCoordinator:
         shard = self._shards[found.index]
         return codes.NONE, shard, shard.transactions.get(transactional_id)
 
-    @property
-    def _is_full(self) -> bool:
-        """Whether a further transactional id is refused, which is logged."""
-        most = self._settings.max_ids
+    def _is_full(self, transactional_id: str) -> bool:
+        """Whether a further transactional id is refused, which is logged.
+
+        A long id is refused earlier: it takes as much memory as several.
+        """
+        most = self._settings.max_ids // (1 + len(transactional_id) // _NAME_CHARACTERS)
         if sum(len(shard.transactions) for shard in self._shards.values()) < most:
             return False
         self._refusals.log(
@@ -247,7 +252,7 @@ class TransactionCoordinator:
 
         now_ms = self._clock.now_ms()
         if transaction is None:
-            if self._is_full:
+            if self._is_full(transactional_id):
                 reply(InitResult(codes.POLICY_VIOLATION))
                 return
             if new_id is None:
@@ -479,33 +484,34 @@ class TransactionCoordinator:
 
     def list(
         self, states: Sequence[str], producer_ids: Collection[int], duration_ms: int
-    ) -> tuple[int, list[str], list[Listed]]:
+    ) -> tuple[int, list[str], Iterator[Listed | None]]:
         """ListTransactions: the error code, the names that are no state, and the ids that the filters select.
 
         ``duration_ms`` selects by the time since a transaction began; below 0, and where the others are empty, all are
-        selected. As in Kafka, an id without a transaction has the duration of all time.
+        selected. As in Kafka, an id without a transaction has the duration of all time. For each that isn't selected
+        there is a None, so that a caller can pause after a number of them.
         """
         if not self._active:
-            return codes.COORDINATOR_NOT_AVAILABLE, [], []
+            return codes.COORDINATOR_NOT_AVAILABLE, [], iter(())
         if self._host.loading:
-            return codes.COORDINATOR_LOAD_IN_PROGRESS, [], []
+            return codes.COORDINATOR_LOAD_IN_PROGRESS, [], iter(())
         unknown = [name for name in states if name not in STATE_BY_NAME]
         wanted = {STATE_BY_NAME[name] for name in states if name in STATE_BY_NAME}
         now_ms = self._clock.now_ms()
-        found = []
-        for shard in self._shards.values():
-            for transaction in shard.transactions.values():
-                metadata = transaction.metadata
-                if (
-                    metadata.state is not DEAD
-                    and (not states or metadata.state in wanted)
-                    and (not producer_ids or metadata.producer_id in producer_ids)
-                    and (duration_ms < 0 or now_ms - metadata.start_ms > duration_ms)
-                ):
-                    found.append(
-                        Listed(transaction.transactional_id, metadata.producer_id, metadata.state.value)
-                    )
-        return codes.NONE, unknown, found
+
+        def select(transaction: Transaction) -> Listed | None:
+            metadata = transaction.metadata
+            if (
+                metadata.state is not DEAD
+                and (not states or metadata.state in wanted)
+                and (not producer_ids or metadata.producer_id in producer_ids)
+                and (duration_ms < 0 or now_ms - metadata.start_ms > duration_ms)
+            ):
+                return Listed(transaction.transactional_id, metadata.producer_id, metadata.state.value)
+            return None
+
+        every = [each for shard in self._shards.values() for each in shard.transactions.values()]
+        return codes.NONE, unknown, map(select, every)
 
 
 def _is_expired(transaction: Transaction, limit_ms: int) -> bool:

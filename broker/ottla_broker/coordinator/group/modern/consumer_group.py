@@ -8,6 +8,7 @@ from enum import Enum
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.deadlines import Deadline
+from ottla_broker.coordinator.group.metadata_room import StatedBytes
 from ottla_broker.coordinator.group.modern import records
 from ottla_broker.coordinator.group.modern.member import ConsumerMember
 from ottla_broker.coordinator.group.modern.membership import Membership
@@ -45,6 +46,7 @@ class ConsumerGroup:
 
     Attributes:
         metadata_version: of the topics when they were looked up last.
+        stated: what the members have stated, in bytes.
         end_offset: the end of the log after the group's last record: answers wait until it is committed.
         is_listed: it is in the coordinator's index; a group whose first record isn't written yet isn't.
     """
@@ -59,6 +61,8 @@ class ConsumerGroup:
         self.group_id = group_id
         self.shard = shard
         self.membership = Membership() if membership is None else membership
+        self.stated = StatedBytes(group_id)
+        self.stated.add(self.membership.stated_bytes)
         self.offsets = OffsetTable() if offsets is None else offsets
         self.metadata_version = UNKNOWN_VERSION
         self.end_offset = 0
@@ -79,6 +83,11 @@ class ConsumerGroup:
     def generation(self) -> int:
         """The group's epoch, which rises with each rebalance."""
         return self.membership.epoch
+
+    def put(self, membership: Membership) -> None:
+        """Replace the membership."""
+        self.stated.add(membership.stated_bytes - self.membership.stated_bytes)
+        self.membership = membership
 
     # Committed offsets: what both kinds of groups have
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator.group.group import Group
 from ottla_broker.coordinator.group.member_ids import random_uuid
+from ottla_broker.coordinator.group.metadata_room import MetadataRoom
 from ottla_broker.coordinator.group.modern.change import Change
 from ottla_broker.coordinator.group.modern.classic_members import ClassicMembers
 from ottla_broker.coordinator.group.modern.consumer_group import ConsumerGroup, MemberTimer, TimerKind
@@ -41,6 +42,8 @@ _log = get_logger()
 class ConsumerGroups:
     """Owned by the loop thread. ``groups`` is the coordinator's index; ``adopt`` adds a group of either kind to it.
 
+    ``room``: what members may state.
+
     Attributes:
         classic: serves the requests of classic members in these groups.
         migration: turns groups into the other kind.
@@ -57,11 +60,12 @@ class ConsumerGroups:
         rebalancer: Rebalancer,
         groups: Mapping[str, object],
         adopt: Callable[[Group | ConsumerGroup], None],
+        room: MetadataRoom,
     ) -> None:
         self._groups = groups
         self._random = random
         self._timers = MemberTimers(clock, self._missed)
-        self._parts = Parts(settings, times_of, topics, self._timers, clock.now_ms, adopt)
+        self._parts = Parts(settings, times_of, topics, self._timers, clock.now_ms, adopt, room)
         self.migration = Migration(self._parts, rebalancer, classic_max_size, adopt)
         self._fencing = Fencing(self._parts, self.migration, self._find)
         self._heartbeats = Heartbeats(self._fencing)

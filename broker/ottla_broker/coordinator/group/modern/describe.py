@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ottla_broker.coordinator.group.modern.consumer_group import ConsumerGroup
@@ -30,7 +30,8 @@ class ConsumerGroupDescription(NamedTuple):
     epoch: int = 0
     assignment_epoch: int = 0
     assignor: str = ""
-    members: Sequence[MemberDescription] = ()
+    members: Iterable[MemberDescription] = ()
+    """Made as they are asked for: one takes as long as it has partitions. What is shown is the group as it was."""
 
 
 def describe_group(
@@ -52,8 +53,8 @@ def describe_group(
         membership.epoch,
         membership.assignment_epoch,
         membership.preferred_assignor() or default_assignor,
-        [
+        (
             MemberDescription(member, named(member.assigned), named(membership.target.get(member_id, {})))
             for member_id, member in membership.members.items()
-        ],
+        ),
     )

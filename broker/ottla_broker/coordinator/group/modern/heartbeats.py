@@ -27,6 +27,8 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 _log = get_logger()
 
 _NOTHING: Final[frozenset[int]] = frozenset()
+MOST_REGEXES: Final = 256
+"""The most different regular expressions of a group's members."""
 
 
 class Heartbeat(NamedTuple):
@@ -132,6 +134,9 @@ class Heartbeats:
         else:
             member = self._static(group, change, request, member_id, request.instance_id)
         updated = self._updated(member, request)
+        if updated is not before:
+            parts.check_room(group, before, updated)
+            _check_regexes(change, updated)
         if self._is_settled(group, change, before, updated):
             interval = self._touch(group, member_id)
             assignment = updated.assigned if request.is_full else None
@@ -335,3 +340,13 @@ def _is_within(owned: Partitions | None, assigned: Partitions) -> bool:
     return owned is not None and all(
         indexes <= assigned.get(topic_id, _NOTHING) for topic_id, indexes in owned.items()
     )
+
+
+def _check_regexes(change: Change, member: ConsumerMember) -> None:
+    """Check that a group has not too many regular expressions: each is matched against all topics."""
+    used = change.after.used_regexes
+    if member.regex is not None and member.regex not in used and len(used) >= MOST_REGEXES:
+        raise KafkaError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The members of the group have {MOST_REGEXES} regular expressions, the most that are allowed.",
+        )

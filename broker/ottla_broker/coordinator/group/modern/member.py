@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from ottla_broker.coordinator.group.metadata_room import MEMBER, names_bytes, topics_bytes
 from ottla_broker.coordinator.group.modern.states import LEAVE_STATIC_EPOCH, MemberState
 
 Partitions = Mapping[bytes, frozenset[int]]
@@ -87,6 +88,16 @@ class ConsumerMember:
     @property
     def has_left_for_a_while(self) -> bool:
         return self.epoch == LEAVE_STATIC_EPOCH
+
+    @property
+    def stated_bytes(self) -> int:
+        """What the member takes with all that it has stated, in bytes."""
+        names = names_bytes(
+            self.member_id, self.instance_id, self.rack_id, self.client_id, self.client_host, self.regex
+        )
+        protocols = () if self.classic is None else self.classic.protocols
+        stated = sum(len(name) + len(metadata) for name, metadata in protocols)
+        return MEMBER + names + topics_bytes(self.topics) + stated
 
     def has_same_subscription(self, other: ConsumerMember) -> bool:
         return self.topics == other.topics and self.regex == other.regex

@@ -6,7 +6,7 @@ The log is made of the records in ``records.py``; this is their sum, and changes
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, KeysView
 from copy import copy
 from dataclasses import replace
 from typing import NamedTuple, cast
@@ -52,6 +52,7 @@ class Membership:
         target: by member id.
         topics: the topics it consumes, by name, as they were when the target was computed.
         owners: the member that has a partition, or was asked to give it up and hasn't confirmed.
+        stated_bytes: what all members take with what they have stated.
         classic_protocols: how many members of the classic protocol support each of its assignors.
     """
 
@@ -65,6 +66,7 @@ class Membership:
         self.topics: dict[str, SubscribedTopic] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self.owners: dict[tuple[bytes, int], str] = {}
+        self.stated_bytes = 0
         self.classic_members = 0
         self.classic_protocols: Counter[str] = Counter()
         self._names: Counter[str] = Counter()
@@ -98,7 +100,7 @@ class Membership:
         return None if member_id is None else self.members.get(member_id)
 
     @property
-    def used_regexes(self) -> Iterable[str]:
+    def used_regexes(self) -> KeysView[str]:
         return self._regex_users.keys()
 
     def subscribed_names(self) -> set[str]:
@@ -204,6 +206,7 @@ class Membership:
             self.members[after.member_id] = after
 
     def _count(self, member: ConsumerMember, by: int) -> None:
+        self.stated_bytes += by * member.stated_bytes
         for name in member.topics:
             _add(self._names, name, by)
         if member.regex is not None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ottla_broker.coordinator.group.metadata_room import MetadataRoom
 from ottla_broker.coordinator.group.modern.change import Change
 from ottla_broker.coordinator.group.modern.consumer_group import ConsumerGroup
+from ottla_broker.coordinator.group.modern.member import ConsumerMember
 from ottla_broker.coordinator.group.modern.settings import ConsumerGroupSettings, TimesOf
 from ottla_broker.coordinator.group.modern.timers import MemberTimers
 from ottla_broker.coordinator.group.modern.topics import TopicsView
@@ -15,7 +17,12 @@ from ottla_broker.coordinator.group.modern.writer import Adopt, write
 
 @dataclass(eq=False, slots=True)
 class Parts:
-    """Owned by the loop thread. ``adopt`` adds a group to the coordinator's index."""
+    """Owned by the loop thread.
+
+    Attributes:
+        adopt: adds a group to the coordinator's index.
+        room: what members may state.
+    """
 
     settings: ConsumerGroupSettings
     times_of: TimesOf
@@ -23,7 +30,13 @@ class Parts:
     timers: MemberTimers
     now_ms: Callable[[], int]
     adopt: Adopt
+    room: MetadataRoom
 
     def write(self, group: ConsumerGroup, change: Change) -> None:
         """Append a change and put it in force. Raises KafkaError; then nothing has changed."""
         write(self.adopt, group, change)
+
+    def check_room(self, group: ConsumerGroup, before: ConsumerMember | None, after: ConsumerMember) -> None:
+        """Check that what a member states has room. Raises KafkaError: GROUP_MAX_SIZE_REACHED."""
+        stated = 0 if before is None else before.stated_bytes
+        self.room.check(group.stated.bytes, stated, after.stated_bytes)

@@ -11,13 +11,15 @@ from typing import Final
 
 from ottla_protocol.errors import ErrorCode, KafkaError
 
-MAX_BYTES: Final = 1 << 20
+MAX_BYTES: Final = 256 * 1024
 """The most memory of one compiled expression."""
 MAX_LENGTH: Final = 4_096
 """The longest expression, in characters."""
-_MAX_CACHED: Final = 256
+MAX_CACHED: Final = 64
+"""Compiled expressions that are kept, those that were used last: 16 MiB at most."""
 
 Matches = Callable[[str], bool]
+# Those that were used last come last.
 _cache: dict[str, Matches] = {}
 
 
@@ -26,11 +28,12 @@ def compile_pattern(text: str) -> Matches:
 
     Raises KafkaError: INVALID_REGULAR_EXPRESSION, with what is wrong and where RE2's syntax is described.
     """
-    found = _cache.get(text)
+    found = _cache.pop(text, None)
     if found is None:
-        if len(_cache) >= _MAX_CACHED:
-            _cache.clear()
-        found = _cache[text] = _compile(text)
+        found = _compile(text)
+        if len(_cache) >= MAX_CACHED:
+            del _cache[next(iter(_cache))]
+    _cache[text] = found
     return found
 
 
@@ -46,12 +49,17 @@ def _compile(text: str) -> Matches:
     options = re2.Options()
     options.max_mem = MAX_BYTES
     options.log_errors = False
+    # Groups that capture would cost time for each name.
+    options.never_capture = True
     try:
         pattern = re2.compile(text, options)
     except re2.error as error:
         reason = error.args[0] if error.args else error
         why = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         raise _invalid(f"{why} (in '{text[:200]}')") from error
+    finally:
+        # The package would keep as many again.
+        re2.purge()
     return lambda name: pattern.fullmatch(name) is not None
 
 

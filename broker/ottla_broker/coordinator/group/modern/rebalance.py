@@ -6,6 +6,7 @@ Kafka: ``GroupMetadataManager.consumerGroupHeartbeat``, ``TargetAssignmentBuilde
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from ottla_broker.coordinator.group.modern import patterns, records
 from ottla_broker.coordinator.group.modern.assignors import ASSIGNORS, MemberSpec, TopicSpec
@@ -18,6 +19,9 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 
 _log = get_logger()
 
+_MOST_MATCHES: Final = 20_000
+"""Names that regular expressions are matched against for one request: each takes up to a microsecond."""
+
 
 def refresh_topics(
     change: Change, topics: TopicsView, now_ms: int, may_see: Callable[[str], bool] | None = None
@@ -25,11 +29,11 @@ def refresh_topics(
     """Look up the topics that the group consumes; returns whether they have changed.
 
     ``may_see`` says which topics the client that asks may know of. Without it, regular expressions keep what they
-    matched until a member's next heartbeat. Raises KafkaError: INVALID_REGULAR_EXPRESSION.
+    matched until a member's next heartbeat, as some of very many do. Raises KafkaError: INVALID_REGULAR_EXPRESSION.
     """
-    complete = may_see is not None or not any(change.after.used_regexes)
+    complete = not change.after.used_regexes
     if may_see is not None:
-        _resolve_regexes(change, topics, now_ms, may_see)
+        complete = _resolve_regexes(change, topics, now_ms, may_see)
     found: dict[str, SubscribedTopic] = {}
     for name in sorted(change.after.subscribed_names()):
         topic = topics.find(name)
@@ -43,19 +47,31 @@ def refresh_topics(
     return True
 
 
-def _resolve_regexes(change: Change, topics: TopicsView, now_ms: int, may_see: Callable[[str], bool]) -> None:
-    """Match the group's regular expressions against the topics there are, and forget those without a member."""
+def _resolve_regexes(change: Change, topics: TopicsView, now_ms: int, may_see: Callable[[str], bool]) -> bool:
+    """Match the group's regular expressions against the topics there are, and forget those without a member.
+
+    Returns whether all are matched: of very many, some are left for the next heartbeat.
+    """
     after = change.after
     used = set(after.used_regexes)
-    for text in sorted(used):
+    for text in [text for text in after.regexes if text not in used]:
+        change.add(records.without_regex(change.group_id, text))
+    names = list(topics.names())
+    looked_at = 0
+    # First those that have matched nothing yet: their members wait for partitions.
+    for text in sorted(used, key=lambda text: (text in after.regexes, text)):
         before = after.regexes.get(text)
         if before is not None and before.version == topics.version:
             continue
-        matched = tuple(name for name in patterns.resolve(text, topics.names()) if may_see(name))
+        if looked_at and looked_at + len(names) > _MOST_MATCHES:
+            return False
+        looked_at += len(names)
+        matched = tuple(name for name in patterns.resolve(text, names) if may_see(name))
         if before is None or before.topics != matched:
             change.add(records.regex(change.group_id, text, matched, topics.version, now_ms))
-    for text in [text for text in after.regexes if text not in used]:
-        change.add(records.without_regex(change.group_id, text))
+        else:
+            after.regexes[text] = before._replace(version=topics.version)
+    return True
 
 
 def update_target(change: Change, default_assignor: str) -> None:

@@ -28,7 +28,7 @@ def write(adopt: Adopt, group: ConsumerGroup, change: Change) -> None:
         if not group.is_listed:
             group.is_listed = True
             adopt(group)
-    group.membership = change.after
+    group.put(change.after)
     if change.metadata_version is not None:
         group.metadata_version = change.metadata_version
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla_broker.coordinator.deadlines import Deadline
+from ottla_broker.coordinator.group.metadata_room import MEMBER, StatedBytes, names_bytes, topics_bytes
 from ottla_broker.coordinator.shard import Shard
 
 SHARE_TYPE = "share"
@@ -31,6 +32,12 @@ class ShareMember:
     previous_epoch: int = 0
     assigned: Partitions = field(default_factory=dict)
 
+    @property
+    def stated_bytes(self) -> int:
+        """What the member takes with all that it has stated, in bytes."""
+        names = names_bytes(self.member_id, self.rack_id, self.client_id, self.client_host)
+        return MEMBER + names + topics_bytes(self.topics)
+
 
 @dataclass(eq=False, slots=True)
 class SessionTimer(Deadline):
@@ -54,6 +61,7 @@ class ShareGroup:
         members: by id, in the order of their joining.
         target: who should have which partitions; ``assignment_epoch`` is the group's epoch when it was computed.
         topics_hash: of the subscribed topics when the target was computed.
+        stated: what the members have stated, in bytes.
         initialized: topics with state, by id.
         end_offset: the end of the log after the group's last record: answers wait until it is committed.
         is_initializing: the share coordinator is making state for new partitions.
@@ -66,6 +74,7 @@ class ShareGroup:
         self.topics_hash = 0
         self.assignment_epoch = 0
         self.members: dict[str, ShareMember] = {}
+        self.stated = StatedBytes(group_id)
         self.target: dict[str, Partitions] = {}
         self.initialized: dict[bytes, InitializedTopic] = {}
         self.end_offset = 0

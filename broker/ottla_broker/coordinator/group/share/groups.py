@@ -17,6 +17,7 @@ from ottla_broker.clock import Clock
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.deadlines import Deadline, Deadlines
 from ottla_broker.coordinator.group.errors import store_error
+from ottla_broker.coordinator.group.metadata_room import MetadataRoom
 from ottla_broker.coordinator.group.modern.settings import GroupTimes, TimesOf
 from ottla_broker.coordinator.group.modern.topics import TopicsView
 from ottla_broker.coordinator.group.share import records
@@ -124,6 +125,8 @@ class ShareGroups:
         self._clock = clock
         self._timers = Deadlines(clock, self._missed)
         self._closed = False
+        # What members may state; the coordinator's.
+        self.room: MetadataRoom | None = None
 
     @property
     def topics(self) -> TopicsView:
@@ -136,9 +139,15 @@ class ShareGroups:
     # Loading
 
     def resume(self, group: ShareGroup) -> None:
-        self.groups[group.group_id] = group
+        group.stated.add(sum(member.stated_bytes for member in group.members.values()))
+        self._list(group)
         for member_id in group.members:
             self._touch(group, member_id)
+
+    def _list(self, group: ShareGroup) -> None:
+        self.groups[group.group_id] = group
+        if self.room is not None:
+            group.stated.count_in(self.room)
 
     def unload(self, shard: Shard) -> None:
         for group in [each for each in self.groups.values() if each.shard is shard]:
@@ -150,6 +159,7 @@ class ShareGroups:
             self._timers.clear(timer)
         group.timers.clear()
         self.groups.pop(group.group_id, None)
+        group.stated.count_out()
 
     # ShareGroupHeartbeat
 
@@ -214,6 +224,9 @@ class ShareGroups:
         )
         if updated == group.members.get(request.member_id):
             return
+        stated = known.stated_bytes if request.member_id in group.members else 0
+        if self.room is not None:
+            self.room.check(group.stated.bytes, stated, updated.stated_bytes)
         changes_topics = request.member_id not in group.members or updated.topics != known.topics
         epoch = group.epoch + 1 if changes_topics else group.epoch
         # Written now: another heartbeat may be served before state is initialized.
@@ -226,7 +239,9 @@ class ShareGroups:
         )
         group.epoch = epoch
         group.members[request.member_id] = updated
-        self.groups.setdefault(group.group_id, group)
+        group.stated.add(updated.stated_bytes - stated)
+        if group.group_id not in self.groups:
+            self._list(group)
         self._touch(group, request.member_id)
 
     def _assigned(self, group: ShareGroup, request: ShareHeartbeat) -> ShareHeartbeatAnswer:
@@ -418,7 +433,7 @@ class ShareGroups:
         rows.append(records.epoch(group.group_id, group.epoch + 1, group.topics_hash))
         self._write(group, rows)
         group.epoch += 1
-        del group.members[member_id]
+        group.stated.add(-group.members.pop(member_id).stated_bytes)
         group.target.pop(member_id, None)
         timer = group.timers.pop(member_id, None)
         if timer is not None:

@@ -1,0 +1,108 @@
+"""How much the members of groups may state: their metadata, subscriptions, regular expressions and names.
+
+Each group counts what its members have stated, and all groups that a coordinator has together have a running sum, so
+that a request pays for its own size only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla_broker.coordinator.refusals import Refusals
+
+SMALL: Final = 16 * 1024
+"""Bytes of a member that have room of their own: real consumers state less than a kilobyte."""
+MEMBER: Final = 1024
+"""What a member takes besides what it states, in bytes."""
+_TOPIC: Final = 64
+"""What a topic of a subscription takes besides its name, in bytes."""
+_KEY: Final = "max.group.metadata.bytes"
+
+
+class MetadataRoom:
+    """What all groups may state together (``max.group.metadata.bytes``). Owned by the loop thread.
+
+    Small members have as much again for themselves, so that large ones can't take the room from them. One group may
+    take half of each.
+
+    Attributes:
+        most: the limit in bytes.
+        used: what the members of all groups have stated.
+    """
+
+    __slots__ = ("_refusals", "most", "used")
+
+    def __init__(self, most: int, refusals: Refusals) -> None:
+        self.most = most
+        self.used = 0
+        self._refusals = refusals
+
+    def check(self, in_group: int, before: int, after: int) -> None:
+        """Check that a member of a group, which has stated ``in_group`` bytes, may grow from ``before`` to ``after``.
+
+        Raises KafkaError: GROUP_MAX_SIZE_REACHED; that is logged.
+        """
+        if after <= before:
+            return
+        most = self.most if after > SMALL else 2 * self.most
+        growth = after - before
+        if self.used + growth > most:
+            self._refuse(f"member refused: groups have as much metadata as {_KEY} allows", "All groups")
+        elif in_group + growth > most // 2:
+            self._refuse(
+                f"member refused: its group has half of the metadata that {_KEY} allows", "The group"
+            )
+
+    def is_full(self) -> bool:
+        """Whether there is room for nothing further; that is logged."""
+        if self.used < 2 * self.most:
+            return False
+        self._refusals.log(f"group refused: groups have as much metadata as {_KEY} allows", self.most)
+        return True
+
+    def _refuse(self, what: str, who: str) -> None:
+        self._refusals.log(what, self.most)
+        raise KafkaError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"{who} would have more metadata of members than {_KEY}, {self.most}, allows.",
+        )
+
+
+class StatedBytes:
+    """What one group's name and members take, in bytes; part of a room's sum between count_in and count_out."""
+
+    __slots__ = ("_room", "bytes")
+
+    def __init__(self, name: str) -> None:
+        self.bytes = len(name)
+        self._room: MetadataRoom | None = None
+
+    def add(self, change: int) -> None:
+        self.bytes += change
+        if self._room is not None:
+            self._room.used += change
+
+    def count_in(self, room: MetadataRoom) -> None:
+        self.count_out()
+        self._room = room
+        room.used += self.bytes
+
+    def count_out(self) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.used -= self.bytes
+
+
+def names_bytes(*names: str | None) -> int:
+    """What names take, in bytes; missing ones take none."""
+    return sum(len(name) for name in names if name is not None)
+
+
+def topics_bytes(topics: Sequence[str]) -> int:
+    """What a subscription by topics takes, in bytes."""
+    return sum(map(len, topics)) + _TOPIC * len(topics)
