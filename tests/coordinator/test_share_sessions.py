@@ -9,7 +9,7 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 
 
 def test_a_session_has_a_limited_number_of_partitions() -> None:
-    session = ShareSession("g", "m", "c")
+    session = ShareSession("g", "m")
     every = [(bytes(16), index) for index in range(MOST_PLACES)]
     session.change(every, ())
     more = [(bytes(16), index) for index in range(MOST_PLACES, MOST_PLACES + 3)]

@@ -54,7 +54,7 @@ def handle(
             pending.complete(AlterShareGroupOffsetsResponse(responses=list(topics.values())))
 
     try:
-        group = ctx.services.groups.describe_share_group(request.group_id)
+        group = ctx.services.groups.share_group_or_new(request.group_id)
         services(ctx).offsets.alter(group, offsets, names, changed)
     except KafkaError as error:
         return AlterShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)

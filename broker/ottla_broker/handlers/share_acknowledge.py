@@ -40,7 +40,7 @@ def handle(
             raise KafkaError(
                 ErrorCode.INVALID_SHARE_SESSION_EPOCH, "A share session begins with a ShareFetch."
             )
-        session = services(ctx).sessions.find(group_id, member_id, epoch, ctx.connection.id)
+        session = services(ctx).sessions.find(group_id, member_id, epoch)
     except KafkaError as error:
         return ShareAcknowledgeResponse(error_code=error.code, error_message=error.message)
     wanted: dict[Place, list[Acknowledgement]] = {

@@ -79,7 +79,7 @@ def _session(
     epoch = request.share_session_epoch
     sessions = services(ctx).sessions
     if epoch != INITIAL:
-        session = sessions.find(group_id, member_id, epoch, ctx.connection.id)
+        session = sessions.find(group_id, member_id, epoch)
         if epoch != FINAL:
             forgotten = [
                 (bytes(topic.topic_id), index)
@@ -92,7 +92,7 @@ def _session(
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "The first ShareFetch of a session can't acknowledge records."
         )
-    session = sessions.begin(group_id, member_id, ctx.connection.id)
+    session = sessions.begin(group_id, member_id)
     own_session(ctx, session)
     session.change(places, ())
     return session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 from ottla_broker.coordinator.share.in_flight import Acknowledgement, check_acknowledgements
@@ -110,19 +111,14 @@ def acknowledge(
 def finish(ctx: RequestContext, session: ShareSession, epoch: int) -> None:
     """End the session if the request's epoch says so."""
     if epoch == FINAL:
-        ctx.connection.on_close.pop((session.group_id, session.member_id), None)
         services(ctx).sessions.end(session.group_id, session.member_id)
 
 
 def own_session(ctx: RequestContext, session: ShareSession) -> None:
     """Have the session end with its connection."""
-    sessions = services(ctx).sessions
-
-    def closed() -> None:
-        sessions.disconnected(session.group_id, session.member_id, session.connection_id)
-
-    # By the member, so that a connection on which sessions begin again and again keeps one of each member.
-    ctx.connection.on_close[session.group_id, session.member_id] = closed
+    connection, key = ctx.connection, (session.group_id, session.member_id)
+    connection.on_close[key] = partial(services(ctx).sessions.disconnected, session)
+    session.disown = lambda: connection.on_close.pop(key, None)
 
 
 L = TypeVar("L")

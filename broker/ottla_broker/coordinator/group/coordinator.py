@@ -442,22 +442,28 @@ class GroupCoordinator:
         try:
             check(group_id, request)
             found = self.share_group(group_id)
-            if found is not None:
-                shard = found.shard
-            else:
-                error, group, group_shard = self._find(group_id)
-                if group_shard is None:
-                    raise KafkaError(ErrorCode(error))
-                if group is not None:
-                    raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
-                self._check_room(None)
-                shard = group_shard.shard
+            shard = self._shard_for_share_group(group_id) if found is None else found.shard
             if holder is not None:
                 raise _refused(group_id, holder, request.client_id, request.client_host, SHARE_TYPE)
         except KafkaError as refused:
             reply(ShareHeartbeatAnswer(request.member_id, request.epoch, error=refused))
         else:
             self.shares.heartbeat(group_id, shard, request, reply)
+
+    def _shard_for_share_group(self, group_id: str) -> Shard:
+        """The shard of a share group that isn't there yet. Raises KafkaError."""
+        error, group, group_shard = self._find(group_id)
+        if group_shard is None:
+            raise KafkaError(ErrorCode(error))
+        if group is not None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+        self._check_room(None)
+        return group_shard.shard
+
+    def share_group_or_new(self, group_id: str) -> ShareGroup:
+        """AlterShareGroupOffsets for one group, which it makes if there is none. Raises KafkaError."""
+        assert self.shares is not None
+        return self.share_group(group_id) or self.shares.make(group_id, self._shard_for_share_group(group_id))
 
     def describe_share_group(self, group_id: str) -> ShareGroup:
         """ShareGroupDescribe for one group. Raises KafkaError."""

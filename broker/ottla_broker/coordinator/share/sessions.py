@@ -1,6 +1,7 @@
 """Share sessions: which partitions a member fetches from this broker. Kafka: ``ShareSessionCache``, ``ShareSession``.
 
-A session belongs to a connection. When either ends, what the member has acquired is released. Epochs::
+A session ends with the connection on which it began; then what the member has acquired is released. Requests of
+the session may come by other connections too: franz-go's last acknowledgements do. Epochs::
 
     0               begins a session, in place of an earlier one of the member
     1, 2, ...       go up by one with each request; after the largest follows 1
@@ -32,14 +33,15 @@ class ShareSession:
         places: the partitions, in the order in which the next fetch tries them.
         shares: the share partitions that it uses.
         ended: a fetch that still waits for it gets nothing.
+        disown: called at its end, so that its connection forgets it.
     """
 
-    __slots__ = ("connection_id", "ended", "epoch", "group_id", "member_id", "places", "shares")
+    __slots__ = ("disown", "ended", "epoch", "group_id", "member_id", "places", "shares")
 
-    def __init__(self, group_id: str, member_id: str, connection_id: str) -> None:
+    def __init__(self, group_id: str, member_id: str) -> None:
         self.group_id = group_id
         self.member_id = member_id
-        self.connection_id = connection_id
+        self.disown: Callable[[], object] = lambda: None
         self.epoch = 1
         self.ended = False
         self.places: dict[Place, None] = {}
@@ -74,6 +76,7 @@ class ShareSession:
     def end(self) -> None:
         """Release what the member has."""
         self.ended = True
+        self.disown()
         shares, self.shares = self.shares, set()
         for share in shares:
             share.release(self.member_id)
@@ -90,7 +93,7 @@ class ShareSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, group_id: str, member_id: str, connection_id: str) -> ShareSession:
+    def begin(self, group_id: str, member_id: str) -> ShareSession:
         """Begin a session. Raises KafkaError: SHARE_SESSION_LIMIT_REACHED."""
         self.end(group_id, member_id)
         most = self._most()
@@ -99,16 +102,16 @@ class ShareSessions:
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED,
                 f"This broker has {most} share sessions, the most that group.share.max.share.sessions allows.",
             )
-        session = self._sessions[group_id, member_id] = ShareSession(group_id, member_id, connection_id)
+        session = self._sessions[group_id, member_id] = ShareSession(group_id, member_id)
         return session
 
-    def find(self, group_id: str, member_id: str, epoch: int, connection_id: str) -> ShareSession:
+    def find(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
         """The session, whose epoch goes up; ``epoch`` may be FINAL.
 
         Raises KafkaError: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.
         """
         session = self._sessions.get((group_id, member_id))
-        if session is None or session.connection_id != connection_id:
+        if session is None:
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
         if epoch == FINAL:
             return session
@@ -125,8 +128,7 @@ class ShareSessions:
         if session is not None:
             session.end()
 
-    def disconnected(self, group_id: str, member_id: str, connection_id: str) -> None:
-        """A connection has closed: its session ends, if it is still the member's."""
-        session = self._sessions.get((group_id, member_id))
-        if session is not None and session.connection_id == connection_id:
-            self.end(group_id, member_id)
+    def disconnected(self, session: ShareSession) -> None:
+        """The session's connection has closed: it ends, if it hasn't yet."""
+        if self._sessions.get((session.group_id, session.member_id)) is session:
+            self.end(session.group_id, session.member_id)

@@ -161,6 +161,15 @@ class ShareGroups:
         self.groups.pop(group.group_id, None)
         group.stated.count_out()
 
+    def make(self, group_id: str, shard: Shard) -> ShareGroup:
+        """A group without members, which only memory has until something of it is written."""
+        return self.groups.setdefault(group_id, ShareGroup(group_id, shard))
+
+    def discard_unwritten(self, group: ShareGroup) -> None:
+        """Forget a group that was made, if nothing of it has been written."""
+        if not (group.epoch or group.initialized or group.is_dead):
+            self._drop(group)
+
     # ShareGroupHeartbeat
 
     def heartbeat(self, group_id: str, shard: Shard, request: ShareHeartbeat, reply: Reply) -> None:
@@ -549,7 +558,7 @@ class ShareGroupLoader:
     def publish(self) -> Iterator[None]:
         found, self._found = self._found, {}
         for group in found.values():
-            if group.epoch:
+            if group.epoch or group.initialized:
                 self._groups.resume(group)
             yield
 

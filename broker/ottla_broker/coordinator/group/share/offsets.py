@@ -92,6 +92,7 @@ class ShareOffsets:
                     made.setdefault(topic_id, set()).add(index)
             if made and not group.is_dead:
                 self._groups.note_initialized(group, names, made)
+            self._groups.discard_unwritten(group)
             self._answer(group, offsets, results, reply)
 
         self._groups.for_each(group, _keys(group, offsets), begin, settled, finish)
