@@ -337,8 +337,8 @@ class Broker:
         if not self.config.metrics_listener:
             return
         # Imported here because most brokers, such as those in tests, serve no metrics.
-        from ottla_broker.config.metrics_keys import parse_address
         from ottla_broker.metrics.service import MetricsService
+        from ottla_protocol.prometheus import parse_address
 
         address = parse_address(self.config.metrics_listener)
         assert address is not None

@@ -64,8 +64,8 @@ class GroupCommitListener(StreamingQueryListener):
         if self._query is not None and event.progress.name != self._query:
             return
         for source in json.loads(event.progress.json)["sources"]:
-            offsets = _offsets(source.get("endOffset"))
-            if offsets and all(_reads(self._topics, partition) for partition in offsets):
+            offsets = offsets_of(source.get("endOffset"))
+            if offsets and all(reads(self._topics, partition) for partition in offsets):
                 self._commits.done(offsets)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
@@ -79,7 +79,7 @@ class GroupCommitListener(StreamingQueryListener):
             log.warning("the listener's connections could not be closed: %s", error)
 
 
-def _offsets(given: Any) -> Mapping[TopicPartition, int]:
+def offsets_of(given: Any) -> Mapping[TopicPartition, int]:
     """The end offsets of a source that reads topics; empty for any other source."""
     try:
         return Offsets.of_text(given).of if isinstance(given, str) else Offsets.of_json(given or {}).of
@@ -87,7 +87,8 @@ def _offsets(given: Any) -> Mapping[TopicPartition, int]:
         return {}
 
 
-def _reads(topics: Topics, partition: TopicPartition) -> bool:
+def reads(topics: Topics, partition: TopicPartition) -> bool:
+    """Whether a source with these options reads a partition."""
     if topics.pattern is not None:
         return re.search(topics.pattern, partition.topic) is not None
     return partition.topic in topics.names or partition in topics.assigned

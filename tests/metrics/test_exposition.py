@@ -10,8 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.metrics import parse
 
 from ottla_broker.counters import Timings, quantiles
-from ottla_broker.metrics.exposition import Exposition, labels
+from ottla_broker.metrics.exposition import Exposition
 from ottla_broker.metrics.windows import WINDOW_SECONDS, Windows
+from ottla_protocol.prometheus import labels
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 

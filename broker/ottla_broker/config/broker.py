@@ -20,7 +20,7 @@ from ottla_broker.config.listener_settings import full_name, listener_setting
 from ottla_broker.config.listener_settings import unknown as unknown_of_listener
 from ottla_broker.config.listeners import Endpoint, ListenerError, parse_endpoints
 from ottla_broker.config.log_keys import LogKeys, TopicDefaultKeys
-from ottla_broker.config.metrics_keys import MetricsKeys, parse_address
+from ottla_broker.config.metrics_keys import MetricsKeys
 from ottla_broker.config.model import (
     HIDDEN,
     IGNORED,
@@ -44,6 +44,7 @@ from ottla_broker.config.security_keys import SaslKeys, TlsKeys
 from ottla_broker.config.server_keys import NetworkKeys, ServerKeys
 from ottla_broker.config.share_keys import ShareKeys, check_share_times
 from ottla_broker.config.transaction_keys import TransactionKeys
+from ottla_protocol.prometheus import parse_address
 from ottla_protocol.sasl.mechanism import OAUTHBEARER
 
 if TYPE_CHECKING:

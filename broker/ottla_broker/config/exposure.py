@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from ottla_broker.config.listeners import Endpoint
-from ottla_broker.config.metrics_keys import parse_address
 from ottla_protocol.loopback import is_loopback
+from ottla_protocol.prometheus import parse_address
 
 KEY: Final = "allow.anonymous.network"
 METRICS: Final = "METRICS"

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from ottla_broker.config.model import Validator, at_least, between, boolean, integer, string
+from ottla_protocol.prometheus import parse_address
 
-# HOST:PORT, with an IPv6 address in brackets, or a port alone.
-_ADDRESS: Final = re.compile(r"(?:(?:\[([0-9a-fA-F:%.]+)\]|([0-9a-zA-Z\-._]+)):)?([0-9]{1,5})")
-_LOOPBACK: Final = "127.0.0.1"
-_HIGHEST_PORT: Final = 65535
 _OWN: Final = "Kafka has no such key."
-
-
-def parse_address(text: str) -> tuple[str, int] | None:
-    """Host and port of a listener; a port alone is one of 127.0.0.1. None: it is neither."""
-    match = _ADDRESS.fullmatch(text)
-    if match is None or int(match[3]) > _HIGHEST_PORT:
-        return None
-    return match[1] or match[2] or _LOOPBACK, int(match[3])
 
 
 def check_address(text: str) -> str | None:

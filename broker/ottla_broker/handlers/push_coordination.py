@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from ottla_broker.config.metrics_keys import parse_address
 from ottla_broker.coordinator.push.coordinator import PushCoordinator, PushSettings, Surroundings
 from ottla_broker.coordinator.push.directory import Directory
 from ottla_broker.coordinator.push.elector import Elector
@@ -18,6 +17,7 @@ from ottla_broker.network.push import MORE_CONNECTIONS, PushConnection, PushList
 from ottla_broker.tasks import Tasks
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.prometheus import parse_address
 from ottla_protocol.push import (
     Broker,
     ClusterMetadataResponse,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ottla_broker.metrics.exposition import Exposition, escape
+from ottla_broker.metrics.exposition import Exposition
+from ottla_protocol.prometheus import escape
 
 if TYPE_CHECKING:
     from ottla_broker.metrics.sources import Sources

@@ -1,11 +1,5 @@
 """Prometheus's text format, written in pieces.
 
-::
-
-    # HELP name what it means
-    # TYPE name counter | gauge | summary
-    name{label="value",…} 1.5
-
 All samples of a metric stand together. A scrape of a large broker has a hundred thousand of them, which must not hold
 the event loop: so collectors append lines to many families in turn, and :meth:`Exposition.chunks` has no large string
 to put together. prometheus-client's own writer works through its registry in one go; its parser checks this one in the
@@ -17,20 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+from ottla_protocol.prometheus import head
+
 _LINES_A_CHUNK: Final = 500
-
-_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-
-
-def escape(value: str) -> str:
-    """A label's value between its quotes."""
-    return value.translate(_ESCAPES)
-
-
-def labels(**values: object) -> str:
-    """Labels with their braces."""
-    return "{" + ",".join(f'{name}="{escape(str(value))}"' for name, value in values.items()) + "}"
 
 
 class Family:
@@ -46,8 +29,7 @@ class Family:
         self.name = name
         self.count = 0
         self.lines: list[str] = []
-        text = meaning.replace("\\", r"\\").replace("\n", r"\n")
-        self._head = f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+        self._head = head(name, kind, meaning)
         self._chunks: list[bytes] = []
 
     def add(self, value: float, at: str = "", suffix: str = "") -> None:

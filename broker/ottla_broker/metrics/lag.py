@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ottla_broker.metrics.exposition import Exposition, Family, escape, labels
+from ottla_broker.metrics.exposition import Exposition, Family
 from ottla_broker.metrics.lag_reader import LagReader
 from ottla_broker.metrics.trend import Trend, catch_up_seconds
 from ottla_protocol.group_lag import sample_of
+from ottla_protocol.prometheus import escape, labels
 
 if TYPE_CHECKING:
     from ottla_broker.metrics.sources import Sources

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla_broker.events import get_logger
 from ottla_broker.metrics.clients import ClientCollector
-from ottla_broker.metrics.exposition import CONTENT_TYPE, Exposition
+from ottla_broker.metrics.exposition import Exposition
 from ottla_broker.metrics.health import STARTING, STOPPING, Problem, problems
 from ottla_broker.metrics.lag import LagCollector
 from ottla_broker.metrics.lag_page import lag_page
@@ -25,6 +25,7 @@ from ottla_broker.metrics.windows import Windows
 from ottla_broker.network.acceptor import ListenError, open_listener
 from ottla_broker.network.http import HttpServer, Page, json_page, text_page
 from ottla_broker.tasks import Tasks
+from ottla_protocol.prometheus import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from ottla_broker.clock import Clock

@@ -15,10 +15,11 @@ from ottla_broker.coordinator.group.share.group import SHARE_TYPE
 from ottla_broker.coordinator.group.states import GroupState
 from ottla_broker.coordinator.transaction.states import ONGOING, TransactionState
 from ottla_broker.log import names
-from ottla_broker.metrics.exposition import Exposition, labels
+from ottla_broker.metrics.exposition import Exposition
 from ottla_broker.replica.partition import Role
 from ottla_broker.store.api import SessionState
 from ottla_broker.tasks import unhurried
+from ottla_protocol.prometheus import labels
 
 if TYPE_CHECKING:
     from ottla_broker.controller.cluster.context import Context

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker import events
 from ottla_broker.counters import Timings
-from ottla_broker.metrics.exposition import Exposition, escape, labels
+from ottla_broker.metrics.exposition import Exposition
 from ottla_broker.metrics.windows import Windows
 from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.prometheus import escape, labels
 
 if TYPE_CHECKING:
     from ottla_broker.log.files import Files

@@ -100,6 +100,12 @@ from .types import AVAILABLE_NOW, Choice, Size, Trigger
     help="Commit landed offsets to a consumer group, so that `ottla groups describe` shows the lag.",
 )
 @click.option(
+    "--metrics-listener",
+    metavar="[HOST:]PORT",
+    help="Serve metrics of the job for Prometheus at http://HOST:PORT/metrics while it runs. The default host is "
+    "127.0.0.1.",
+)
+@click.option(
     "--checkpoint",
     metavar="FOLDER",
     help="No effect: the table itself says where to go on.",

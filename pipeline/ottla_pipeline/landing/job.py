@@ -22,6 +22,7 @@ from ottla_pipeline.landing.dead_letter_sink import sink_of
 from ottla_pipeline.landing.errors import LandingError
 from ottla_pipeline.landing.evolution import NewColumns
 from ottla_pipeline.landing.failures import Crashed, JavaGone, spark_errors
+from ottla_pipeline.landing.job_metrics import JobMetrics, reporting
 from ottla_pipeline.landing.job_plan import JobPlan, columns, plan_job
 from ottla_pipeline.landing.parsing import formats
 from ottla_pipeline.landing.session import session
@@ -61,8 +62,8 @@ def land(
             landing.checkpoint,
         )
     try:
-        with ClusterQueries(landing.bootstrap_servers, landing.client) as cluster:
-            return _Job(landing, cluster, on_batch, stop or threading.Event()).run(spark)
+        with ClusterQueries(landing.bootstrap_servers, landing.client) as cluster, reporting(landing) as metrics:
+            return _Job(landing, cluster, metrics, on_batch, stop or threading.Event()).run(spark)
     except (SourceError, ClientError, ReadError) as error:
         raise LandingError(str(error)) from error
 
@@ -71,10 +72,16 @@ class _Job:
     """One run."""
 
     def __init__(
-        self, landing: Landing, cluster: ClusterQueries, on_batch: OnBatch | None, stop: threading.Event
+        self,
+        landing: Landing,
+        cluster: ClusterQueries,
+        metrics: JobMetrics,
+        on_batch: OnBatch | None,
+        stop: threading.Event,
     ) -> None:
         self._landing = landing
         self._cluster = cluster
+        self._metrics = metrics
         self._on_batch = on_batch
         self._stop = stop
         self._run_id = uuid.uuid4().hex
@@ -91,6 +98,7 @@ class _Job:
         loop = BatchLoop(landing, self._cluster, committer.batch, self._stop)
         try:
             committer.start()
+            self._metrics.at(plan.offsets)
             active = spark or session()
             use_this_python(active.sparkContext)
             while not self._stop.is_set():
@@ -104,6 +112,7 @@ class _Job:
                 # What a crash left undone is known from the table alone.
                 committer.start()
                 plan.offsets |= committer.offsets()
+                self._metrics.at(plan.offsets)
         finally:
             committer.close()
         return replace(self._landed, offsets=plan.table.offsets(), seconds=time.perf_counter() - began)
@@ -146,12 +155,14 @@ class _Job:
         self._crashes += 1
         if self._crashes > self._landing.restarts or isinstance(crash, JavaGone):
             raise LandingError(str(crash)) from crash
+        self._metrics.restarted()
         log.warning("%s; started again (%d of %d)", crash, self._crashes, self._landing.restarts)
         # Several crashes in a row mostly mean that the machine is too busy to start Spark's workers in time.
         self._stop.wait(min(2 ** (self._crashes - 1), _LONGEST_WAIT))
 
     def _done(self, done: BatchDone) -> None:
         self._crashes = 0
+        self._metrics.batch(done)
         landed = self._landed
         self._landed = replace(
             landed,

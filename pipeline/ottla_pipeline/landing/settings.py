@@ -12,6 +12,7 @@ from ottla_pipeline.landing.files import COMPRESSIONS
 from ottla_pipeline.landing.ledger import OffsetsByTopic
 from ottla_pipeline.landing.parsing import FORMATS as VALUES
 from ottla_pipeline.landing.tables import FORMATS, Names
+from ottla_pipeline.metrics.server import check_listener
 
 AVAILABLE_NOW = "available-now"
 _FLAGS = re.compile(r"\A\(\?[aiLmsux]+\)")
@@ -70,6 +71,8 @@ class Landing:
     """Whether Avro values begin with the five bytes of Confluent's framing."""
     restarts: int = 5
     """How often in a row a batch is tried again after Spark crashed."""
+    metrics_listener: str | None = None
+    """Where the job serves metrics while it runs: ``HOST:PORT``, or a port of 127.0.0.1."""
 
     def __post_init__(self) -> None:
         for name in ("topics", "partition_by"):
@@ -100,6 +103,8 @@ class Landing:
             raise BadSetting("on_corrupt is deadletter, and dead_letters does not say where they go")
         if self.starting_offsets == "group" and self.group is None:
             raise BadSetting("starting_offsets is group: set group as well")
+        if self.metrics_listener is not None and (why := check_listener(self.metrics_listener)):
+            raise BadSetting(why)
         if self.names.key is not None and self.names.key in {"value"}:
             raise BadSetting("the column of keys can't be called value")
 

@@ -16,7 +16,13 @@ from typing import Final, Self
 
 from ottla_client import TopicMetadata, TopicPartition
 from ottla_client.admin import OffsetSpec, PartialError
-from ottla_client.errors import BrokerError, ClientError, UnknownTopicError, UnsupportedApiError
+from ottla_client.errors import (
+    BrokerError,
+    ClientError,
+    CorruptBatchError,
+    UnknownTopicError,
+    UnsupportedApiError,
+)
 from ottla_client.lowlevel import near_names
 from ottla_client.sync import Admin
 from ottla_pipeline.reading.ranges import Isolation, SegmentPlace
@@ -177,6 +183,21 @@ class ClusterQueries:
         """The first offset whose record is at or after a time in milliseconds; None if no record is."""
         found = self._listed(dict(times))
         return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
+
+    def times_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """When the first records at or after these offsets were written, in milliseconds; None at the log's end.
+
+        Partitions whose record can't be read are left out.
+        """
+        if not offsets:
+            return {}
+        try:
+            found = self._ask().timestamps_of(offsets, timeout=self._timeout)
+        except PartialError as error:
+            found = error.results
+        except (BrokerError, CorruptBatchError):
+            return {}
+        return {each: None if first is None else first.timestamp for each, first in found.items()}
 
     def _listed(self, specs: Mapping[TopicPartition, OffsetSpec | int]) -> dict[TopicPartition, int]:
         if not specs:

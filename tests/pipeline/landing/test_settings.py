@@ -55,6 +55,7 @@ GOOD: dict[str, Any] = {
         ({"dead_letters": "topic:flights"}, "name another"),
         ({"dead_letters": "table:lake/flights"}, "name another"),
         ({"starting_offsets": "group"}, "set group as well"),
+        ({"metrics_listener": "lake:metrics"}, "metrics_listener is .lake:metrics.: HOST:PORT, or a port"),
         ({"names": Names(key="value")}, "can't be called value"),
     ],
 )

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from harness.ports import free_port
 from tests.clients.transactional import Confluent
 from tests.pipeline.landing.rounds import offsets, produce, rows
+from tests.support.metrics import Scraped, get
 from tests.support.processes import BrokerProcess
 from tests.support.topics import create_topic
 from tests.support.transactions import wait_until_settled
@@ -127,10 +129,15 @@ def test_new_fields_in_the_middle_of_a_stream(spark: SparkSession, landing: Land
 def test_batches_by_the_clock_until_it_is_told_to_stop(
     spark: SparkSession, landing: Landing, topic: str
 ) -> None:
-    job = replace(landing, trigger=0.1)
+    port = free_port()
+    job = replace(landing, trigger=0.1, metrics_listener=str(port))
     stop = threading.Event()
 
     def more(done: BatchDone) -> None:
+        found = Scraped(get(f"127.0.0.1:{port}", "/metrics")[1])
+        assert found("ottla_landing_rows_total", table=job.table) == done.end[topic][0]
+        at = {"table": job.table, "topic": topic, "partition": 0}
+        assert found("ottla_landing_lag_records", **at) == found("ottla_landing_lag_seconds", **at) == 0
         if done.end[topic][0] < 30:
             produce(job.bootstrap_servers, topic, [b"x"] * 10)
         else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.pipeline.source.conftest import Put
+from tests.support.metrics import Scraped
 from tests.support.spark import patiently
 from tests.support.waiting import wait_for
 
@@ -272,14 +273,16 @@ def test_a_listener_commits_at_once(
     admin: Admin,
     tmp_path: Path,
 ) -> None:
-    """The next batch is an hour away, and with it the reader's own commit."""
+    """The next batch is an hour away, and with it the reader's own commit. Its metrics are there at once, too."""
     from ottla_pipeline.listener import GroupCommitListener
+    from ottla_pipeline.query_metrics import QueryMetrics
 
     topic, group = new_topic(), new_name("group")
     put(topic, 4)
     given = options(subscribe=topic, startingOffsets="earliest", kafka__group__id=group)
-    listener = GroupCommitListener(given)
+    listener, metrics = GroupCommitListener(given), QueryMetrics(given, "0")
     spark.streams.addListener(listener)
+    spark.streams.addListener(metrics)
     stream = spark.readStream.format("ottla").options(**given).load()
     writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
 
@@ -294,8 +297,22 @@ def test_a_listener_commits_at_once(
     try:
         patiently(once)
         assert admin.list_group_offsets(group)[TopicPartition(topic, 0)].offset == 4
+
+        def ended() -> Scraped | None:
+            found = Scraped(metrics.render().decode())
+            return found if found.samples.get("ottla_query_active", {}).values() and not active(found) else None
+
+        def active(found: Scraped) -> bool:
+            return any(found.samples["ottla_query_active"].values())
+
+        found = wait_for(ended, "the end of the query in its metrics")
+        (rows,) = found.samples["ottla_query_rows_total"].values()
+        assert rows >= 4
+        assert list(found.samples["ottla_query_lag_records"].values()) == [0]
     finally:
         spark.streams.removeListener(listener)
+        spark.streams.removeListener(metrics)
+        metrics.close()
 
 
 def test_the_listener_reads_progress_of_any_query(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
