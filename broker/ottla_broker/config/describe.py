@@ -26,6 +26,7 @@ from ottla_broker.config.model import (
     READ_ONLY,
     SHORT,
     STRING,
+    Key,
     format_value,
 )
 from ottla_broker.config.topics import SYNONYMS, TOPIC_KEYS, effective
@@ -106,6 +107,18 @@ class ConfigEntry:
     synonyms: list[SynonymEntry] = field(default_factory=list)
 
 
+def _entry(name: str, key: Key[Any], value: str | None, synonyms: list[SynonymEntry]) -> ConfigEntry:
+    """A config whose source is that of its first synonym."""
+    return ConfigEntry(
+        name,
+        value,
+        synonyms[0].source if synonyms else DEFAULT_CONFIG,
+        type=_TYPES[key.kind],
+        documentation=key.documentation,
+        synonyms=synonyms,
+    )
+
+
 def describe_topic(
     config: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
@@ -121,16 +134,7 @@ def describe_topic(
             synonyms = _broker_sources(config, SYNONYMS[name][0].name)
         if name in overrides:
             synonyms.insert(0, SynonymEntry(name, value, TOPIC_CONFIG))
-        entries.append(
-            ConfigEntry(
-                name,
-                value,
-                synonyms[0].source if synonyms else DEFAULT_CONFIG,
-                type=_TYPES[key.kind],
-                documentation=key.documentation,
-                synonyms=synonyms,
-            )
-        )
+        entries.append(_entry(name, key, value, synonyms))
     return entries
 
 
@@ -144,16 +148,8 @@ def describe_group(
         synonyms = _broker_sources(config, f"group.{name}")
         if name in overrides:
             synonyms.insert(0, SynonymEntry(name, overrides[name], GROUP_CONFIG))
-        entries.append(
-            ConfigEntry(
-                name,
-                overrides.get(name, _group_default(config, name)),
-                synonyms[0].source if synonyms else DEFAULT_CONFIG,
-                type=_TYPES[GROUP_KEYS[name].kind],
-                documentation=GROUP_KEYS[name].documentation,
-                synonyms=synonyms,
-            )
-        )
+        value = overrides.get(name, _group_default(config, name))
+        entries.append(_entry(name, GROUP_KEYS[name], value, synonyms))
     return entries
 
 
@@ -172,16 +168,7 @@ def describe_client_metrics(
         synonyms = []
         if name in overrides:
             synonyms.append(SynonymEntry(name, overrides[name], CLIENT_METRICS_CONFIG))
-        entries.append(
-            ConfigEntry(
-                name,
-                overrides.get(name, default),
-                synonyms[0].source if synonyms else DEFAULT_CONFIG,
-                type=_TYPES[key.kind],
-                documentation=key.documentation,
-                synonyms=synonyms,
-            )
-        )
+        entries.append(_entry(name, key, overrides.get(name, default), synonyms))
     return entries
 
 

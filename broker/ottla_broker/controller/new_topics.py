@@ -9,7 +9,7 @@ from ottla_broker.controller.api import NewTopic
 from ottla_broker.controller.config_admin import check_topic
 from ottla_broker.controller.validation import check_topic_name
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
-from ottla_broker.store.keys import encode_uuid
+from ottla_broker.store.keys import encode_uuid, new_uuid
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.group_lag import LAG_TOPIC
 
@@ -24,12 +24,9 @@ PROHIBITED_TOPIC: Final = "__cluster_metadata"
 
 def new_topic_id(random: Random) -> bytes:
     """A random UUID (version 4) that doesn't begin with a dash in base64, as Kafka's ``Uuid.randomUuid``."""
-    while True:
-        raw = bytearray(random.getrandbits(128).to_bytes(16, "big"))
-        raw[6] = raw[6] & 0x0F | 0x40
-        raw[8] = raw[8] & 0x3F | 0x80
-        if not encode_uuid(bytes(raw)).startswith("-"):
-            return bytes(raw)
+    while encode_uuid(found := new_uuid(random)).startswith("-"):
+        pass
+    return found
 
 
 def new_topic_on_first_use(config: BrokerConfig, name: str) -> NewTopic:

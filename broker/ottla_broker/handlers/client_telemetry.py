@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
 from ottla_broker.config.client_metrics import (
+    CLIENT_METRICS_KEYS,
     DEFAULT_INTERVAL_MS,
     INTERVAL_MS,
     MATCH,
@@ -27,7 +28,7 @@ from ottla_broker.config.client_metrics import (
 )
 from ottla_broker.coordinator.group.modern.patterns import Matches, compile_pattern
 from ottla_broker.events import get_logger
-from ottla_broker.store.keys import encode_uuid
+from ottla_broker.store.keys import encode_uuid, new_uuid
 from ottla_protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla_protocol.otlp import Point, Pushed, read_metrics
 from ottla_protocol.records.batch import CorruptRecordError
@@ -177,12 +178,9 @@ class ClientTelemetry:
         return instance_id, instance
 
     def _new_id(self) -> bytes:
-        while True:
-            raw = bytearray(self._random.getrandbits(128).to_bytes(16, "big"))
-            raw[6] = raw[6] & 0x0F | 0x40
-            raw[8] = raw[8] & 0x3F | 0x80
-            if bytes(raw) not in self._instances and bytes(raw) not in _RESERVED:
-                return bytes(raw)
+        while (found := new_uuid(self._random)) in self._instances or found in _RESERVED:
+            pass
+        return found
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
@@ -351,16 +349,16 @@ class ClientTelemetry:
 
 def read_subscription(settings: Mapping[str, str]) -> Subscription:
     """A subscription from its settings. Raises ValueError, or KafkaError for a regular expression."""
-    match = read_match(_listed(settings.get(MATCH, "")))
+    values = {
+        name: key.parse(settings[name]) if name in settings else key.default
+        for name, key in CLIENT_METRICS_KEYS.items()
+    }
+    match = read_match(values[MATCH])
     return Subscription(
-        frozenset(_listed(settings.get(METRICS, ""))),
-        int(settings.get(INTERVAL_MS, DEFAULT_INTERVAL_MS)),
+        frozenset(values[METRICS]),
+        values[INTERVAL_MS],
         {name: compile_pattern(expression) for name, expression in match.items()},
     )
-
-
-def _listed(text: str) -> list[str]:
-    return [each.strip() for each in text.split(",")] if text else []
 
 
 def _matches(fact: str, matches: Matches) -> bool:

@@ -28,6 +28,13 @@ def _seconds(milliseconds: int | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
+def _add(at: str, *values: tuple[Family, float | None]) -> None:
+    """Add the values that are known, with the same labels."""
+    for family, value in values:
+        if value is not None:
+            family.add(value, at)
+
+
 class LagCollector:
     """See :data:`.sources.Collector`. Owned by the loop thread."""
 
@@ -98,13 +105,12 @@ class LagCollector:
             trend.add(now, behind)
             if out.room(4):
                 total.add(behind, f'{{consumergroup="{name}"}}')
-                at = f'{{group="{name}"}}'
-                since.add(max(0, now_ms - last_commit) / 1000, at)
-                if growth is not None:
-                    slope.add(growth, at)
-                seconds_left = catch_up_seconds(behind, growth)
-                if seconds_left is not None:
-                    left.add(seconds_left, at)
+                _add(
+                    f'{{group="{name}"}}',
+                    (since, max(0, now_ms - last_commit) / 1000),
+                    (slope, growth),
+                    (left, catch_up_seconds(behind, growth)),
+                )
         yield from self._others(out, total, slope, left, since)
         out.gauge(
             "ottla_group_lag_unknown_partitions",
@@ -143,16 +149,14 @@ class LagCollector:
             shown.add(name)
             if sample.records is None or not out.room(5):
                 continue
-            at = labels(group=name)
             total.add(sample.records, labels(consumergroup=name))
-            for family, value in (
+            _add(
+                labels(group=name),
                 (age, _seconds(sample.lag_ms)),
                 (slope, sample.slope),
                 (left, _seconds(sample.catch_up_ms)),
                 (since, _seconds(sample.commit_age_ms)),
-            ):
-                if value is not None:
-                    family.add(value, at)
+            )
 
     def _forget(self) -> None:
         """Forget groups that are gone."""

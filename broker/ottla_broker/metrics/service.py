@@ -1,4 +1,4 @@
-"""``metrics.listener``: ``/metrics``, ``/lag``, ``/health/live`` and ``/health/ready`` over HTTP.
+"""``metrics.listener``: ``/metrics``, ``/lag``, ``/health/live``, ``/health/ready`` and ``/health/process`` over HTTP.
 
 The listener opens before the logs are loaded, so that a long recovery can be watched. If its port is taken, the broker
 goes on without it and tries again: metrics must never keep a broker from starting.
@@ -19,6 +19,7 @@ from ottla_broker.metrics.health import STARTING, STOPPING, Problem, problems
 from ottla_broker.metrics.lag import LagCollector
 from ottla_broker.metrics.lag_page import lag_page
 from ottla_broker.metrics.loop_monitor import LoopMonitor
+from ottla_broker.metrics.process_page import process_page
 from ottla_broker.metrics.state import StateCollector
 from ottla_broker.metrics.traffic import TrafficCollector
 from ottla_broker.metrics.windows import Windows
@@ -61,7 +62,12 @@ class MetricsService:
         self._tasks = Tasks()
         self._http = HttpServer(
             clock,
-            {"/metrics": self._metrics, "/health/live": self._live, "/health/ready": self._ready},
+            {
+                "/metrics": self._metrics,
+                "/health/live": self._live,
+                "/health/ready": self._ready,
+                "/health/process": self._process,
+            },
             {"/lag": self._lag},
         )
 
@@ -150,14 +156,24 @@ class MetricsService:
             return [STOPPING]
         return [STARTING] if self._sources is None else problems(self._sources)
 
-    async def _lag(self, query: Mapping[str, str]) -> Page:
+    def _running(self) -> Sources | Page:
+        """What to show, or why there is nothing yet."""
         if self._sources is None or self._stopping:
             return text_page(503, "the broker is stopping" if self._stopping else "the broker is starting")
-        return await lag_page(self._sources, query)
+        return self._sources
+
+    async def _lag(self, query: Mapping[str, str]) -> Page:
+        sources = self._running()
+        return sources if isinstance(sources, Page) else await lag_page(sources, query)
+
+    async def _process(self) -> Page:
+        sources = self._running()
+        return sources if isinstance(sources, Page) else await process_page(sources)
 
     async def _metrics(self) -> Page:
-        if self._sources is None or self._stopping:
-            return text_page(503, "the broker is stopping" if self._stopping else "the broker is starting")
+        sources = self._running()
+        if isinstance(sources, Page):
+            return sources
         rendering = self._rendering
         if rendering is None:
             rendering = self._rendering = asyncio.ensure_future(self.render())

@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
+
+if TYPE_CHECKING:
+    from random import Random
 
 T = TypeVar("T")
 
@@ -53,6 +56,12 @@ def _read_number(path: str, data: bytes) -> int:
         return int(data)
     except ValueError as error:
         raise BadNodeError(f"{path}: is not a number") from error
+
+
+def new_uuid(random: Random) -> bytes:
+    """A random UUID (version 4)."""
+    bits = random.getrandbits(128) & ~(0xF << 76 | 3 << 62) | (4 << 76 | 2 << 62)
+    return bits.to_bytes(16, "big")
 
 
 def encode_uuid(value: bytes) -> str:
