@@ -1,7 +1,8 @@
 """The settings of topics, groups and brokers in ZooKeeper, kept up to date.
 
 A change writes the entity's node and then a notification, ``/config/changes/config_change_N``; every broker then reads
-the node again. Kafka: ``ZkConfigManager``, ``DynamicConfigManager``.
+the node again. Groups and client metrics subscriptions have notifications of their own (:class:`.ConfigChangeNode`).
+Kafka: ``ZkConfigManager``, ``DynamicConfigManager``.
 """
 
 from __future__ import annotations
@@ -56,17 +57,19 @@ class ClusterConfigs:
         self.decrypt: Decrypt | None = None
         self.credentials = ScramCredentials(store, notifies=True)
         self._topics: dict[str, Settings] = {}
-        self._notifications = Notifications(
-            store, ConfigChangeNode.PARENT, ConfigChangeNode.NAME, self._read_change
-        )
-        self._watch: Watch | None = None
-        self._rereading = Rereading(clock, self._notifications.read, "changes of configs can't be read")
+        self._notifications = [
+            Notifications(store, parent, ConfigChangeNode.NAME, self._read_change)
+            for parent in ConfigChangeNode.PARENTS
+        ]
+        self._watches: list[Watch] = []
+        self._rereading = Rereading(clock, self._read_changes, "changes of configs can't be read")
         self._task: asyncio.Task[None] | None = None
 
     async def load_topics(self) -> None:
         """Read the settings of all topics. Raises StoreError."""
         # Later notifications are about settings that may not be read here.
-        await self._notifications.skip()
+        for each in self._notifications:
+            await each.skip()
         await self.credentials.load()
         names = await self._store.children("/config/topics")
         await self._read_topics(names)
@@ -131,20 +134,26 @@ class ClusterConfigs:
                 break
             except (NoNodeError, NodeExistsError):
                 continue
-        await self._store.create(ConfigChangeNode.PREFIX, ConfigChangeNode.encode(kind, name), sequence=True)
+        await self._store.create(
+            ConfigChangeNode.prefix(kind), ConfigChangeNode.encode(kind, name), sequence=True
+        )
 
     def start(self) -> None:
-        self._watch = self._store.watch(ConfigChangeNode.PARENT, self._rereading.wake)
+        self._watches = [self._store.watch(each.parent, self._rereading.wake) for each in self._notifications]
         self._task = asyncio.get_running_loop().create_task(self._rereading.run())
         self._rereading.wake()
 
     async def close(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
+        for watch in self._watches:
+            watch.cancel()
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
+
+    async def _read_changes(self) -> None:
+        for each in self._notifications:
+            await each.read()
 
     async def _read_change(self, path: str, data: bytes) -> None:
         try:

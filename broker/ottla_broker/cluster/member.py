@@ -54,6 +54,7 @@ from ottla_broker.store.keys import (
     DEFAULT_ENTITY,
     PERSISTENT_PATHS,
     BrokerRegistration,
+    ConfigChangeNode,
     ConfigNode,
     ControllerEpochNode,
     encode_uuid,
@@ -128,7 +129,7 @@ class ClusterMember:
         """
         config = self._config
         session = await self._new_session()
-        await ensure_paths(session, PERSISTENT_PATHS)
+        await ensure_paths(session, (*PERSISTENT_PATHS, ConfigChangeNode.OWN_PARENT))
         self._metadata.cluster_id = await settle_cluster_id(
             session,
             cluster_id,

@@ -456,11 +456,24 @@ class ConfigNode:
 
 
 class ConfigChangeNode:
-    """``/config/changes/config_change_N``: notifies of changed settings of an entity. JSON version 2."""
+    """``/config/changes/config_change_N``: notifies of changed settings of an entity. JSON version 2.
+
+    A Kafka broker with ZooKeeper logs an error for a kind of entity that it doesn't know. So those that Kafka keeps with
+    KRaft alone are notified of in ``/ottla/config_changes``, where it doesn't look.
+    """
 
     PARENT: Final = "/config/changes"
+    OWN_PARENT: Final = "/ottla/config_changes"
+    PARENTS: Final = (PARENT, OWN_PARENT)
     NAME: Final = "config_change_"
     PREFIX: Final = f"{PARENT}/{NAME}"
+    OWN_KINDS: Final = (ConfigNode.GROUPS, ConfigNode.CLIENT_METRICS)
+
+    @staticmethod
+    def prefix(kind: str) -> str:
+        """The path before the number, for a kind of entity."""
+        own = kind in ConfigChangeNode.OWN_KINDS
+        return f"{ConfigChangeNode.OWN_PARENT if own else ConfigChangeNode.PARENT}/{ConfigChangeNode.NAME}"
 
     @staticmethod
     def encode(kind: str, name: str) -> bytes:

@@ -11,6 +11,7 @@ import click
 
 from ..errors import ClientError
 from ..types import OffsetSpec, TopicPartition
+from . import descriptors
 from .admin_common import admin_of, plural
 from .cluster_state import look
 from .console import Console, one_line, options
@@ -60,10 +61,10 @@ async def doctor(console: Console, interval: float, only_groups: tuple[str, ...]
     """Check brokers, partitions, disks, settings, groups, transactions, clocks and certificates, and say what to do.
 
     It finds partitions that are offline, below min.insync.replicas or under-replicated; leaders in the wrong
-    places; disks that fail or fill up; settings that contradict each other or differ between brokers; groups
-    that rebalance in circles, are stuck on a record, or have lost records; transactions that hang; dead letters
-    that grow; clocks that are wrong; certificates that expire; and in-sync replicas that come and go. It
-    changes nothing, and works with Apache Kafka too.
+    places; disks that fail or fill up; brokers that run out of file descriptors; settings that contradict each
+    other or differ between brokers; groups that rebalance in circles, are stuck on a record, or have lost records;
+    transactions that hang; dead letters that grow; clocks that are wrong; certificates that expire; and in-sync
+    replicas that come and go. It changes nothing, and works with Apache Kafka too.
 
     The exit code is 1 if there is a critical finding or a warning, otherwise 0.
 
@@ -111,8 +112,10 @@ async def gather(
 ) -> Gathered:
     """Find out everything that can be. What a user may not see, or a broker doesn't know, is noted as unchecked.
 
-    A ``state`` that is known already saves the brokers the question.
+    A ``state`` that is known already, of a page that is open, saves the brokers the questions about it: such a page
+    sees changes of in-sync replicas itself, and has no room for notes that stay.
     """
+    is_page = state is not None
     if state is None:
         state = await look(admin)
     seen = Gathered(state, now_ms(), unchecked=list(state.remarks))
@@ -120,14 +123,17 @@ async def gather(
     seen.topic_configs = await _try(seen, "settings of topics", _topic_configs(admin, names), {})
     running = [node.id for node in state.description.nodes]
     seen.broker_configs = await _try(seen, "settings of brokers", _broker_configs(admin, running), {})
+    await _gather_descriptors(seen, is_page)
     led = _led(state.topics)
     seen.latest = await _try(seen, "timestamps", _latest(admin, led), {})
     seen.hanging = await _try(seen, "hanging transactions", admin.find_hanging_transactions(led), [])
     letters = [partition for partition in led if DEAD_LETTERS.search(partition.topic)]
     seen.dead_letters = await _try(seen, "dead letters", _last_hour(admin, letters, seen.now_ms), {})
-    seen.certificates = await _try(seen, "certificates", _certificates(admin, seen, running), {})
+    seen.certificates = await _certificates(seen)
     await _gather_groups(admin, seen, interval, only_groups)
-    seen.later_topics = await _try(seen, "in-sync replicas", admin.list_topics(include_internal=True), {})
+    if not is_page:
+        again = admin.list_topics(include_internal=True)
+        seen.later_topics = await _try(seen, "in-sync replicas", again, {})
     return seen
 
 
@@ -158,8 +164,10 @@ async def _topic_configs(admin: Admin, names: Collection[str]) -> dict[str, dict
 
 async def _broker_configs(admin: Admin, numbers: Collection[int]) -> dict[str, dict[str, str]]:
     from ..admin import ConfigResource
+    from .security_checks import LISTENER_KEYS
 
-    return await _configs(admin, [ConfigResource.broker(number) for number in numbers], BROKER_KEYS)
+    keys = (*BROKER_KEYS, *LISTENER_KEYS, descriptors.LISTENER)
+    return await _configs(admin, [ConfigResource.broker(number) for number in numbers], keys)
 
 
 async def _configs(
@@ -174,13 +182,28 @@ async def _configs(
     }
 
 
-async def _certificates(admin: Admin, seen: Gathered, numbers: Collection[int]) -> dict[str, Validity]:
-    """When the certificates of listeners with TLS are valid, by handshakes with those that answer."""
-    from ..admin import ConfigResource
-    from .security_checks import LISTENER_KEYS, listeners_of
+async def _gather_descriptors(seen: Gathered, is_page: bool) -> None:
+    """How many file descriptors brokers have open, where they serve metrics."""
+    listeners = {
+        int(broker): its[descriptors.LISTENER]
+        for broker, its in seen.broker_configs.items()
+        if descriptors.LISTENER in its
+    }
+    description = seen.state.description
+    asked = await descriptors.ask(description.nodes, listeners, description.cluster_id)
+    seen.descriptors = asked.found
+    if is_page:
+        return
+    strangers = [int(each) for each in seen.broker_configs if int(each) not in listeners]
+    why = descriptors.why_not(asked.without, strangers)
+    seen.unchecked += asked.remarks if why is None else [*asked.remarks, why]
 
-    resources = [ConfigResource.broker(number) for number in numbers]
-    settings = await _configs(admin, resources, LISTENER_KEYS)
+
+async def _certificates(seen: Gathered) -> dict[str, Validity]:
+    """When the certificates of listeners with TLS are valid, by handshakes with those that answer."""
+    from .security_checks import listeners_of
+
+    settings = seen.broker_configs
     listeners = [each for broker, its in settings.items() for each in listeners_of(broker, its) if each.tls]
     if not listeners:
         return {}

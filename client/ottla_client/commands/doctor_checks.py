@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..admin import GroupDescription, HangingTransaction, PartitionLag
     from ..types import TopicMetadata
     from .certificate_dates import Validity
+    from .descriptors import Descriptors
 
 CRITICAL: Final = "critical"
 WARNING: Final = "warning"
@@ -53,6 +54,8 @@ _LOG_OVERHEAD: Final = 12
 """By so many bytes Kafka's default of max.message.bytes exceeds that of replica.fetch.max.bytes."""
 _FEW_PERCENT: Final = 0.05
 _SOME_PERCENT: Final = 0.10
+_MANY_DESCRIPTORS: Final = 0.8
+_ALL_DESCRIPTORS: Final = 0.95
 _STUCK_SECONDS: Final = 60.0
 _FUTURE_SECONDS: Final = 60.0
 _NEAR_RETENTION: Final = 0.8
@@ -92,6 +95,7 @@ class Gathered:
         latest: the largest timestamp in each partition.
         dead_letters: how many records such topics got in the last hour.
         certificates: when those of brokers' listeners with TLS are valid, by broker and listener.
+        descriptors: open file descriptors of brokers, and their limits.
         later_topics: the topics at the end, as ``state`` has them at the beginning.
         unchecked: what couldn't be found out, and why.
     """
@@ -108,6 +112,7 @@ class Gathered:
     latest: Mapping[TopicPartition, int] = field(default_factory=dict)
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     certificates: Mapping[str, Validity] = field(default_factory=dict)
+    descriptors: Mapping[int, Descriptors] = field(default_factory=dict)
     later_topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
 
@@ -261,6 +266,18 @@ def disks(seen: Gathered) -> Iterator[Finding]:
                         f" of {amount_of_bytes(folder.total_bytes)}.",
                         "Shorten retention, move partitions (ottla cluster reassign), or add space.",
                     )
+
+
+def file_descriptors(seen: Gathered) -> Iterator[Finding]:
+    for broker, found in sorted(seen.descriptors.items()):
+        if found.open > _MANY_DESCRIPTORS * found.most:
+            yield Finding(
+                CRITICAL if found.open > _ALL_DESCRIPTORS * found.most else WARNING,
+                "descriptors",
+                f"broker {broker}",
+                f"{found.open:,} of {found.most:,} file descriptors are open; at the limit, clients are turned away.",
+                "Raise the limit (LimitNOFILE= of the service, ulimit -n) and restart the broker, or lower max.connections.",
+            )
 
 
 def _number(configs: Mapping[str, str], key: str) -> int | None:
@@ -564,6 +581,7 @@ CHECKS: Final = (
     leaders,
     racks,
     disks,
+    file_descriptors,
     replication,
     topic_settings,
     broker_settings,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..commands.cluster_state import ClusterState, log_dirs, minimums_of, moves_of
@@ -175,23 +175,7 @@ class Watch:
                 list(state.remarks),
                 False,
             )
-        fresh = Gathered(
-            state,
-            deep.now_ms,
-            deep.topic_configs,
-            deep.broker_configs,
-            deep.groups,
-            deep.lags,
-            deep.later,
-            deep.later_groups,
-            deep.hanging,
-            deep.latest,
-            deep.dead_letters,
-            deep.certificates,
-            {},  # compared with the state of its own look
-            deep.unchecked,
-        )
-        return findings_of(fresh), [*state.remarks, *deep.unchecked], True
+        return findings_of(replace(deep, state=state)), [*state.remarks, *deep.unchecked], True
 
     async def rates_of(self, topics: Mapping[str, Collection[int]]) -> dict[str, Ends]:
         """Look at the ends of these topics' partitions, which have leaders."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from harness.ports import free_port
 from tests.badinput.requests import produce, records
 from tests.client.commands.ottla_command import Ottla
+from tests.support.metrics import address_of, get
 from tests.support.processes import BrokerProcess
 from tests.support.wire import Wire
 
@@ -22,8 +25,10 @@ from ottla_client.admin import (
     PartitionLag,
     ProducerState,
 )
+from ottla_client.commands import descriptors
 from ottla_client.commands.certificate_dates import Validity
 from ottla_client.commands.cluster_state import ClusterState
+from ottla_client.commands.descriptors import Descriptors
 from ottla_client.commands.doctor_checks import DEAD_LETTERS, Finding, Gathered, findings_of
 from ottla_client.types import Node, OffsetAndMetadata, PartitionMetadata, TopicMetadata, TopicPartition
 
@@ -124,6 +129,12 @@ CASES: list[tuple[str, Gathered, list[tuple[str, str]]]] = [
         world(folders={1: (LogDir("/d", {}, error=56),)}),
         [("critical", "log-dir")],
     ),
+    (
+        "descriptors",
+        world(descriptors={1: Descriptors(900, 1000), 2: Descriptors(799, 1000)}),
+        [("warning", "descriptors")],
+    ),
+    ("no descriptors", world(descriptors={1: Descriptors(960, 1000)}), [("critical", "descriptors")]),
     ("full", world(folders={1: (LogDir("/d", {}, 100, 3),)}), [("critical", "disk")]),
     ("nearly full", world(folders={1: (LogDir("/d", {}, 100, 8),)}), [("warning", "disk")]),
     ("room", world(folders={1: (LogDir("/d", {}, 100, 50),)}), []),
@@ -278,10 +289,83 @@ def test_the_command(
     name = new_name("nobody")
     result = ottla.run("cluster", "doctor", "--interval", "0", "--group", name, "--json")
     document = json.loads(result.stdout)
-    assert document["unchecked"] == []
+    (remark,) = document["unchecked"]
+    assert remark.startswith("file descriptors couldn't be checked: ")
     mine = {(each["check"], each["subject"]) for each in document["findings"]}
     assert {("min-isr", strict), ("dead-letters", letters)} <= mine
     text = ottla.run("cluster", "doctor", "--interval", "0", "--group", name)
     assert "min.insync.replicas is above 1 with one replica" in text.stdout
     assert "It got 3 records in the last hour." in text.stdout
     ottla("topics", "delete", strict, letters, "--yes")
+
+
+class Answers:
+    """A server that answers every request with one document."""
+
+    def __init__(self, status: str, document: object) -> None:
+        body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        self._answer = b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status.encode(), len(body), body)
+
+    async def __aenter__(self) -> int:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(self._answer)
+        await writer.drain()
+        writer.close()
+
+
+PROCESS = {"broker_id": 1, "cluster_id": "id", "open_descriptors": 57, "max_descriptors": 1024}
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "remark"),
+    [
+        ("200 OK", PROCESS, ""),
+        ("200 OK", {**PROCESS, "max_descriptors": None}, ""),
+        ("200 OK", {**PROCESS, "broker_id": 2}, "another broker serves http://127.0.0.1:"),
+        ("200 OK", {**PROCESS, "cluster_id": "other"}, "another broker serves http://127.0.0.1:"),
+        ("200 OK", b"[1]", "is no page of a broker"),
+        ("200 OK", {**PROCESS, "open_descriptors": "many"}, "is no page of a broker"),
+        ("503 Service Unavailable", b"the broker is starting\n", "/health/process answers 503"),
+    ],
+)
+async def test_a_brokers_descriptors(status: str, document: object, remark: str) -> None:
+    async with Answers(status, document) as port:
+        asked = await descriptors.ask([Node(1, "127.0.0.1", 9092)], {1: f"0.0.0.0:{port}"}, "id")
+    assert asked.found == ({1: Descriptors(57, 1024)} if document is PROCESS else {})
+    assert asked.without == []
+    if remark:
+        (said,) = asked.remarks
+        assert said.startswith("file descriptors of broker 1 couldn't be checked: ")
+        assert remark in said
+    else:
+        assert asked.remarks == []
+
+
+async def test_brokers_without_descriptors() -> None:
+    nodes = [Node(number, "127.0.0.1", 9092) for number in (1, 2, 3, 4)]
+    asked = await descriptors.ask(nodes, {1: "", 2: "", 4: "127.0.0.1:9"}, "id")
+    assert (asked.found, asked.without, len(asked.remarks)) == ({}, [1, 2], 1)
+    assert "isn't set on brokers 1-2" in str(descriptors.why_not([1, 2], []))
+    assert "by JMX alone" in str(descriptors.why_not([1], [3]))
+    assert descriptors.why_not([], []) is None
+
+
+@pytest.mark.ottla_only
+def test_the_descriptors_of_a_broker(own_broker: Callable[..., BrokerProcess]) -> None:
+    broker = own_broker(settings={"metrics.listener": f"127.0.0.1:{free_port()}"})
+    status, text, _ = get(address_of(broker), "/health/process")
+    process = json.loads(text)
+    assert (status, process["broker_id"]) == (200, 1001)
+    assert 3 < process["open_descriptors"] < process["max_descriptors"]
+    assert process["resident_bytes"] > 1_000_000
+    document = json.loads(Ottla(broker.bootstrap).run("cluster", "doctor", "--interval", "0", "--json").stdout)
+    assert document["unchecked"] == []
+    assert "descriptors" not in {each["check"] for each in document["findings"]}
