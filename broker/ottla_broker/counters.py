@@ -56,14 +56,58 @@ class Timings:
         return ((_PARTS + part + 1) << (bits - 3)) / 1_000_000
 
 
-def quantiles(buckets: Sequence[int], wanted: Sequence[float]) -> list[float]:
-    """The durations in seconds below which these shares of the durations lie; zeros where there are none."""
-    total = sum(buckets)
+class RequestTimes:
+    """How long the requests of one API and version took, and how much of it they waited (Kafka's ``RequestMetrics``).
+
+    Most requests are handled as soon as they have been read, and answered at once. They took the handler's time and
+    nothing else, so they are counted once, in ``direct``; the others are counted in each of the other four.
+
+    Attributes:
+        direct: requests that waited for nothing.
+        total: from a request's last byte to its encoded response.
+        queue: from its last byte until it was handled: other requests of its connection went first.
+        local: what its handler took.
+        remote: how long it then waited, for data, replicas or other brokers, until its response was encoded.
+    """
+
+    __slots__ = ("direct", "local", "queue", "remote", "total")
+
+    def __init__(self) -> None:
+        self.direct = Timings()
+        self.total = Timings()
+        self.queue = Timings()
+        self.local = Timings()
+        self.remote = Timings()
+
+    @property
+    def count(self) -> int:
+        """How many requests there were."""
+        return self.direct.count + self.total.count
+
+    def add(self, waiting_since: float, since: float, handled: float, now: float) -> None:
+        """Count a request that waited. All are times of one clock, in seconds.
+
+        ``waiting_since``: when its last byte came, or 0 if it was handled at once; ``since``: when it was handled;
+        ``handled``: when its handler had done its part.
+        """
+        came = waiting_since or since
+        self.total.add(now - came)
+        self.queue.add(since - came)
+        self.local.add(handled - since)
+        self.remote.add(now - handled)
+
+
+def quantiles(buckets: Sequence[int], wanted: Sequence[float], zeros: int = 0) -> list[float]:
+    """The durations in seconds below which these shares of the durations lie; zeros where there are none.
+
+    ``zeros`` is how many more there were that took no time.
+    """
+    total = sum(buckets) + zeros
     found = []
     for share in wanted:
-        left = share * total
+        left = share * total - zeros
         value = 0.0
-        if total:
+        if left > 0:
             for bucket, count in enumerate(buckets):
                 left -= count
                 if count and left <= 0:

@@ -9,7 +9,7 @@ from struct import Struct
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla_broker.counters import Timings
+from ottla_broker.counters import RequestTimes, Timings
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.api_versions import unsupported
 from ottla_broker.handlers.context import RequestContext
@@ -191,12 +191,20 @@ class Dispatcher:
                         self.throttle(route, context, len(frame), answer)
                     parts = None if answer is None else self._encode(route, context, answer)
                     if timings is not None:
-                        timings.add(self._services.clock.monotonic() - since)
+                        now = self._services.clock.monotonic()
+                        if connection.waiting_since:
+                            timings.add(connection.waiting_since, since, now, now)
+                        else:
+                            timings.direct.add(now - since)
                     if self.on_request is not None:
                         self._report(route, context, len(frame), since, parts)
                     return parts
                 answer = self.run(answer)
-            answer.encode = partial(self._encode_pending, route, context, len(frame), since, timings)
+            ended = None
+            if timings is not None:
+                handled = self._services.clock.monotonic()
+                ended = partial(timings.add, connection.waiting_since, since, handled)
+            answer.encode = partial(self._encode_pending, route, context, len(frame), since, ended)
             return answer
         except CloseConnection:
             raise  # the handler closes the connection: produce with acks=0 has no response for an error
@@ -236,7 +244,7 @@ class Dispatcher:
         taken = max(most_memory(memory, len(frame)), reserved.memory)
         return long.start(long.serve(frame, position, memory), taken, reserved.room)
 
-    def timings(self) -> Iterator[tuple[int, int, Timings | None, Timings | None]]:
+    def timings(self) -> Iterator[tuple[int, int, RequestTimes | None, RequestTimes | None]]:
         """API, version, and how long its requests took; apart, how long followers' fetches took."""
         for (api_key, version), route in list(self._routes.items()):
             yield api_key, version, route.timings, route.follower_timings
@@ -261,10 +269,10 @@ class Dispatcher:
             return None
         route = Route(served, api_key, version, self._services.authorizer)
         if self.times_requests:
-            route.timings = Timings()
+            route.timings = RequestTimes()
             route.throttles = Timings()
             if route.in_parts:
-                route.follower_timings = Timings()
+                route.follower_timings = RequestTimes()
         joined = self._services.joined
         if joined is None or joined.is_set() or api_key not in _CLUSTER_APIS:
             self._routes[api_key, version] = route
@@ -367,12 +375,12 @@ class Dispatcher:
         context: RequestContext,
         size: int,
         since: float,
-        timings: Timings | None,
+        ended: Callable[[float], None] | None,
         parts: Parts | None,
     ) -> None:
-        """Count and report an answered request."""
-        if timings is not None:
-            timings.add(self._services.clock.monotonic() - since)
+        """Count and report an answered request; ``ended`` is called with the time of its end."""
+        if ended is not None:
+            ended(self._services.clock.monotonic())
         if self.on_request is not None:
             self._report(route, context, size, since, parts)
 
@@ -382,7 +390,7 @@ class Dispatcher:
         context: RequestContext,
         size: int,
         since: float,
-        timings: Timings | None,
+        ended: Callable[[float], None] | None,
         response: Any,
     ) -> Parts | None:
         try:
@@ -391,7 +399,7 @@ class Dispatcher:
             if self._quotas.enabled:
                 self.throttle(route, context, size, response)
             parts = None if response is None else self._encode(route, context, response)
-            self.finish(route, context, size, since, timings, parts)
+            self.finish(route, context, size, since, ended, parts)
             return parts
         except CloseConnection:
             raise

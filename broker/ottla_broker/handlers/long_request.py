@@ -12,9 +12,9 @@ from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
-    from ottla_broker.counters import Timings
+    from ottla_broker.counters import RequestTimes
     from ottla_broker.handlers.context import RequestContext
     from ottla_broker.handlers.route import Route
     from ottla_broker.handlers.turns import Turns
@@ -53,7 +53,7 @@ class Owner(Protocol):
         context: RequestContext,
         size: int,
         since: float,
-        timings: Timings | None,
+        ended: Callable[[float], None] | None,
         parts: Parts | None,
     ) -> None: ...
     def throttle(self, route: Route, context: RequestContext, size: int, response: Any) -> None: ...
@@ -70,7 +70,7 @@ class LongRequest:
         context: RequestContext,
         size: int,
         since: float,
-        timings: Timings | None = None,
+        timings: RequestTimes | None = None,
     ) -> None:
         """``size``: the request's bytes. ``since``: when it began, on the monotonic clock."""
         self._owner = owner
@@ -79,6 +79,9 @@ class LongRequest:
         self._size = size
         self._since = since
         self._timings = timings
+        self._waiting_since = context.connection.waiting_since if owner.times_requests else 0.0
+        # How long the handler waited, and when its wait began.
+        self._waited = self._waits_since = 0.0
         self._abandoned = False
         # What a handler waits for.
         self._inner: PendingResponse | None = None
@@ -132,6 +135,7 @@ class LongRequest:
         if inner is None:
             # Abandoned, but a coroutine goes on to its end.
             return
+        self._waited += self._context.services.clock.monotonic() - self._waits_since
         # A handler may go on in turns after its wait.
         answer: Any = inner.parts
         goes_on = answer.__class__ is GeneratorType
@@ -150,6 +154,7 @@ class LongRequest:
                 return
             answer = self._owner.run(answer)
         self._inner = answer
+        self._waits_since = self._context.services.clock.monotonic()
         answer.put(self)
 
     def _encode(self, response: Any) -> Job:
@@ -162,8 +167,13 @@ class LongRequest:
         if response is not None:
             parts = yield from _slices(response.encode_in_slices(context.version))
             parts = owner.framed(route, context, parts)
-        owner.finish(route, context, self._size, self._since, self._timings, parts)
+        owner.finish(route, context, self._size, self._since, self._ended, parts)
         self._complete(parts)
+
+    def _ended(self, now: float) -> None:
+        """Count the request. What it waited for its turn is the handler's time, as in Kafka."""
+        if self._timings is not None:
+            self._timings.add(self._waiting_since, self._since, now - self._waited, now)
 
     def _guarded(self, work: Job) -> Job:
         """End quietly once the client has gone; an error closes its connection."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final
 
-from ottla_broker.counters import Timings
+from ottla_broker.counters import RequestTimes, Timings
 from ottla_broker.handlers import Served
 from ottla_broker.handlers.authorization import DENIED, GATES, RULES, Authorizer, Gate
 from ottla_broker.handlers.context import RequestContext
@@ -58,11 +58,11 @@ class Route:
         self.flexible = response_header_is_flexible(api_key, version)
         # Only a fetch's response holds slices of files.
         self.in_parts = api_key == _FETCH
-        self.timings: Timings | None = None
-        self.follower_timings: Timings | None = None
+        self.timings: RequestTimes | None = None
+        self.follower_timings: RequestTimes | None = None
         self.throttles: Timings | None = None
 
-    def timings_of(self, request: Any) -> Timings | None:
+    def timings_of(self, request: Any) -> RequestTimes | None:
         """Where a request's time is counted."""
         if self.in_parts and (request.replica_id >= 0 or request.replica_state.replica_id >= 0):
             return self.follower_timings

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker import events
-from ottla_broker.counters import Timings
+from ottla_broker.counters import RequestTimes, Timings
 from ottla_broker.metrics.exposition import Exposition
 from ottla_broker.metrics.windows import Windows
 from ottla_protocol.api_keys import ApiKey
@@ -32,6 +32,16 @@ _TOPIC_COUNTERS: Final = (
     ("failedfetchrequests", "failed_fetch_requests", "Fetch requests that failed unexpectedly."),
 )
 """Kafka's ``BrokerTopicMetrics``: once for all topics, and once for each."""
+
+_REQUEST_TIMES: Final = (
+    ("totaltimems", "total", "Time from a request's last byte to its encoded response"),
+    ("requestqueuetimems", "queue", "Time from a request's last byte until it was handled"),
+    ("localtimems", "local", "Time that handlers took"),
+    ("remotetimems", "remote", "Time that requests then waited for data, replicas or other brokers"),
+)
+"""Kafka's ``RequestMetrics``, and where :class:`.RequestTimes` has them."""
+_WAITS: Final = frozenset({"queue", "remote"})
+"""What a request that was handled and answered at once didn't take."""
 
 
 def api_label(api_key: int) -> str:
@@ -101,11 +111,11 @@ class TrafficCollector:
         """Requests and their times by API."""
         prefix = "kafka_network_requestmetrics_"
         requests = out.counter(f"{prefix}requests_total", "Requests answered, by API and version.")
-        times = out.summary(
-            f"{prefix}totaltimems",
-            "Time from a request's last byte to its encoded response, in ms, over the last one to two minutes.",
-        )
-        by_api: dict[str, list[Timings]] = {}
+        families = [
+            (out.summary(prefix + name, f"{meaning}, in ms, over the last one to two minutes."), part)
+            for name, part, meaning in _REQUEST_TIMES
+        ]
+        by_api: dict[str, list[RequestTimes]] = {}
         for api_key, version, timings, of_followers in self._sources.dispatcher.timings():
             if timings is None:
                 continue
@@ -118,7 +128,13 @@ class TrafficCollector:
                 by_api.setdefault("FetchFollower", []).append(of_followers)
         now = self._sources.clock.monotonic()
         for name, several in by_api.items():
-            self._windows.add(times, f'request="{name}"', several, now)
+            label, direct = f'request="{name}"', [each.direct for each in several]
+            for family, part in families:
+                waited = [getattr(each, part) for each in several]
+                if part in _WAITS:
+                    self._windows.add(family, label, waited, now, zeros=direct)
+                else:
+                    self._windows.add(family, label, [*direct, *waited], now)
             yield
         waits = out.summary(
             f"{prefix}throttletimems",

@@ -46,15 +46,25 @@ class Windows:
         return window.counted(timings.buckets, now)
 
     def add(
-        self, family: Family, label: str, several: Sequence[Timings], now: float, unit: float = 1000.0
+        self,
+        family: Family,
+        label: str,
+        several: Sequence[Timings],
+        now: float,
+        unit: float = 1000.0,
+        zeros: Sequence[Timings] = (),
     ) -> None:
-        """Add a summary of ``several`` together. ``label`` is ``name="value"`` or empty; ``unit`` 1000 means ms."""
+        """Add a summary of ``several`` together. ``label`` is ``name="value"`` or empty; ``unit`` 1000 means ms.
+
+        Whatever ``zeros`` have counted counts as no time.
+        """
         counted = [
             sum(each) for each in zip(*(self.recent(timings, now) for timings in several), strict=True)
         ]
         comma = "," if label else ""
-        for share, value in zip(_LABELS, quantiles(counted, _SHARES), strict=True):
+        nothing = sum(sum(self.recent(timings, now)) for timings in zeros)
+        for share, value in zip(_LABELS, quantiles(counted, _SHARES, nothing), strict=True):
             family.add(value * unit, f'{{{label}{comma}quantile="{share}"}}')
         at = f"{{{label}}}" if label else ""
         family.add(sum(timings.seconds for timings in several) * unit, at, "_sum")
-        family.add(sum(timings.count for timings in several), at, "_count")
+        family.add(sum(timings.count for timings in (*several, *zeros)), at, "_count")

@@ -150,6 +150,7 @@ class Connection:
         "_owed",
         "_pending",
         "_reading",
+        "_received_at",
         "_row_bytes",
         "_row_held",
         "_stopping",
@@ -173,6 +174,7 @@ class Connection:
         "session",
         "sock",
         "taken",
+        "waiting_since",
     )
 
     def __init__(
@@ -191,7 +193,8 @@ class Connection:
         self.session: Any = None
         self.on_close: dict[object, Callable[[], None]] = {}
         self.closed = False
-        self.connected_at = self.last_active = processor.clock.monotonic()
+        self.connected_at = self.last_active = self._received_at = processor.clock.monotonic()
+        self.waiting_since = 0.0
         self._pending: deque[PendingResponse] = deque()
         self._row_bytes = 0
         # Of these bytes, those in memory; whether all that is held is counted.
@@ -282,7 +285,8 @@ class Connection:
             return True
         processor.received_bytes += n
         self._held = bytes(processor.scratch[:n])
-        self._deadline = processor.clock.monotonic() + FRAME_SECONDS
+        self._received_at = processor.clock.monotonic()
+        self._deadline = self._received_at + FRAME_SECONDS
         return False
 
     def _end_throttling(self) -> None:
@@ -292,7 +296,8 @@ class Connection:
 
     def _on_readable(self) -> None:
         processor = self.processor
-        self.last_active = processor.clock.monotonic()
+        self.last_active = self._received_at = processor.clock.monotonic()
+        self.waiting_since = 0.0
         try:
             if self._frame is None:
                 scratch = processor.scratch
@@ -373,6 +378,8 @@ class Connection:
                 return
             turn -= 1
             self._handle(data[position + 4 : stop])
+            # Whatever else has come waits for this one.
+            self.waiting_since = self._received_at
             position = stop
             largest = self._largest_request
             if self._must_hold:
@@ -462,6 +469,7 @@ class Connection:
         self._frame = self._frame_buffer = None
         self._filled = 0
         self._deadline = 0.0
+        self.waiting_since = 0.0
         try:
             self._handle(frame[:size])
         finally:
@@ -515,6 +523,7 @@ class Connection:
         self.start()
         held = self._held
         self._held = b""
+        self.waiting_since = self._received_at
         try:
             # From a copy: handlers may write into the frame.
             self._serve(memoryview(bytearray(held)), len(held))

@@ -34,6 +34,8 @@ class ClientConnection(Protocol):
         authenticated: whether requests are served; false until the client of a listener with SASL has logged in.
         session: what the service keeps of the login.
         on_close: called when the connection has closed; by key, so that one can be replaced.
+        waiting_since: since when the request that is being served has waited, its last byte received, on the monotonic
+            clock; 0 if it is served as soon as it was read.
     """
 
     client_id: str | None
@@ -41,6 +43,7 @@ class ClientConnection(Protocol):
     authenticated: bool
     session: Any
     on_close: dict[object, Callable[[], None]]
+    waiting_since: float
 
     @property
     def id(self) -> str: ...
