@@ -11,7 +11,7 @@ from tests.support.cluster import Cluster
 from tests.support.traffic import consume, create, produce
 from tests.support.waiting import wait_for
 
-from ottla_client.admin import AlterConfig, ConfigResource, ConfigSource
+from ottla_client.admin import AlterConfig, ConfigResource, ConfigSource, ResourceType
 from ottla_client.sync import Admin
 
 NewCluster = Callable[..., Cluster]
@@ -94,3 +94,32 @@ def test_invalid_notifications_do_not_stop_later_ones(cluster: Cluster, zk: Kazo
     with Admin(cluster.bootstrap) as admin:
         admin.alter_configs({TOPIC: [AlterConfig("retention.ms", "5")]})
     assert shown(cluster, TOPIC) == {"retention.ms": "5"}
+
+
+def test_what_kafka_does_not_know_is_notified_of_elsewhere(cluster: Cluster, zk: KazooClient) -> None:
+    """A Kafka broker logs an error for notifications of groups and client metrics; they are read there all the same."""
+    own = {
+        ConfigResource(ResourceType.GROUP, "g"): ("consumer.session.timeout.ms", ConfigSource.GROUP),
+        ConfigResource(ResourceType.CLIENT_METRICS, "s"): ("interval.ms", ConfigSource.CLIENT_METRICS),
+    }
+
+    def values() -> list[str | None]:
+        with Admin(cluster.bootstrap) as admin:
+            found = admin.describe_configs(list(own))
+        return [
+            entry.value if (entry := found[resource][key]).source is source else None
+            for resource, (key, source) in own.items()
+        ]
+
+    def changes(parent: str) -> int:
+        return len(zk.get_children(parent))
+
+    before = changes("/config/changes")
+    with Admin(cluster.bootstrap) as admin:
+        admin.alter_configs({resource: [AlterConfig(key, "50000")] for resource, (key, _) in own.items()})
+    assert values() == ["50000", "50000"]
+    assert (changes("/config/changes") - before, changes("/ottla/config_changes")) == (0, 2)
+    # As a broker of another version writes them.
+    write(zk, "groups/g", consumer_session_timeout_ms="51000")
+    write(zk, "client-metrics/s", interval_ms="51000")
+    wait_for(lambda: values() == ["51000", "51000"], "the changes")

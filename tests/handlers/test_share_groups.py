@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.support.metrics import LISTENER, address_of, get, scrape
 from tests.support.processes import BrokerProcess
 from tests.support.share import Member, configure, kept_states
 from tests.support.waiting import wait_for
@@ -157,8 +159,21 @@ def test_heartbeats_with_wrong_epochs_are_fenced(
         assert one.heartbeat(1).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def lag_of(broker: BrokerProcess, group: str) -> tuple[str, int] | None:
+    """The kind and the records of a group's last sample on /lag."""
+    status, text, _ = get(address_of(broker), "/lag")
+    samples = json.loads(text)["groups"] if status == 200 else []
+    return next(((each["kind"], each["lag_records"]) for each in samples if each["group"] == group), None)
+
+
 def test_a_restart_keeps_what_is_done_with(own_broker: Callable[..., BrokerProcess]) -> None:
-    broker = own_broker(settings={"share.coordinator.snapshot.update.records.per.snapshot": 3})
+    settings = {
+        **LISTENER,
+        "ottla.lag.history.enable": "true",
+        "ottla.lag.history.interval.ms": 1000,
+        "share.coordinator.snapshot.update.records.per.snapshot": 3,
+    }
+    broker = own_broker(settings=settings)
     group, topic = new_topic(broker)
     with Member(broker.port, group, topic).join() as one:
         assert one.acquire() == [(0, 9, 1)]
@@ -171,6 +186,10 @@ def test_a_restart_keeps_what_is_done_with(own_broker: Callable[..., BrokerProce
     with Member(broker.port, group, topic).join() as one:
         # What was acquired then doesn't count as delivered; what was released does.
         assert one.acquire() == [(2, 2, 1), (4, 4, 1), (6, 6, 1), (8, 8, 1), (9, 9, 2)]
+        wait_for(lambda: lag_of(broker, group) == ("share", 5), "the group's lag in a sample", every=0.2)
+        found = scrape(broker)
+        assert found("kafka_consumergroup_lag_sum", consumergroup=group) == 5
+        assert 0 < (found("ottla_group_lag_seconds_max", group=group) or 0) < 3600
         for _ in range(4):
             assert one.outcome([(9, 9, [2])]) == 0
             again = one.fetch(wait_ms=0)

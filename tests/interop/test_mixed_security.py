@@ -18,10 +18,13 @@ from harness import maven
 from harness.java import Unavailable
 from harness.ports import free_port
 from kazoo.client import KazooClient
+from tests.client.web.browsing import browsing
 from tests.interop.mixed import MixedCluster
 from tests.support import acl_matrix
 from tests.support.certificates import Certificates
+from tests.support.kafka import KafkaMember
 from tests.support.traffic import create
+from tests.support.waiting import wait_for
 from tests.support.wire import Wire
 from tests.support.zookeeper import ZooKeeperProcess
 
@@ -203,6 +206,16 @@ async def test_logins_rules_and_tokens_hold_at_both(cluster: SecuredCluster) -> 
     async with Producer(bootstrap, acks="all", **options) as producer:
         for partition in (0, 1):
             await producer.send_and_wait(TOPIC, b"value", partition=partition)
+    # The console, of users and lists that Kafka has.
+    secured = {name: options[name] for name in ("security_protocol", "ssl_context", "sasl_mechanism")}
+    async with browsing(f"127.0.0.1:{cluster.secured[KAFKA]}", secured) as browser:
+        assert "Log in" in (await browser.get("/")).text
+        entered = await browser.post("/login", user="broker", password="broker-secret")
+        assert entered.status == 200
+        for operation, answer in (("write", "Allowed"), ("read", "Denied")):
+            page = await browser.get(f"/access?who=alice&operation={operation}&resource=topic:{TOPIC}")
+            assert answer in page.text
+        assert TOPIC in (await browser.get("/topics")).text
     for maker, user in ((KAFKA, OTTLA), (OTTLA, KAFKA)):
         made = await cluster.ask(maker, alice, CreateDelegationTokenRequest(max_lifetime_ms=-1))
         assert made.error_code == ErrorCode.NONE
@@ -227,3 +240,20 @@ def test_passwords_set_at_runtime_are_stored_alike(cluster: SecuredCluster) -> N
     assert node is not None
     config = BrokerConfig.from_properties({"password.encoder.secret": _SECRET})
     assert PasswordEncoder(config, Random()).decode(node["config"][name]) == login
+
+
+def test_kafka_hears_nothing_of_settings_that_it_does_not_know(cluster: SecuredCluster) -> None:
+    """Kafka keeps those of groups and client metrics with KRaft alone; of others it hears as from its own brokers."""
+    create(cluster, "quiet", replicas=2)
+    changes = [(32, "g", "consumer.session.timeout.ms"), (16, "s", "interval.ms"), (2, "quiet", "retention.ms")]
+    with Wire(cluster.brokers[OTTLA].port) as wire:
+        for kind, name, key in changes:
+            change = AlterConfigsResource(
+                resource_type=kind, resource_name=name, configs=[AlterableConfig(name=key, value="54321")]
+            )
+            answer = wire.call(IncrementalAlterConfigsRequest(resources=[change]), 1).responses[0]
+            assert answer.error_code == ErrorCode.NONE, answer.error_message
+    kafka = cluster.brokers[KAFKA]
+    assert isinstance(kafka, KafkaMember)
+    wait_for(lambda: "topics/quiet with config: Map(retention.ms -> 54321)" in kafka.log(), "the topic's change")
+    assert "error processing change notification" not in kafka.log()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.metrics import parse
 
-from ottla_broker.counters import Timings, quantiles
+from ottla_broker.counters import RequestTimes, Timings, quantiles
 from ottla_broker.metrics.exposition import Exposition
 from ottla_broker.metrics.windows import WINDOW_SECONDS, Windows
 from ottla_protocol.prometheus import labels
@@ -90,3 +90,30 @@ def test_quantiles_forget_what_is_old() -> None:
     found = parse(b"".join(out.chunks()).decode())
     assert found["time_ms_count"] == {(("request", "Produce"),): 4}
     assert found["time_ms"][("quantile", "0.99"), ("request", "Produce")] == 0
+
+
+def test_requests_that_waited_and_those_that_did_not() -> None:
+    times, windows = RequestTimes(), Windows()
+    for _ in range(3):
+        times.direct.add(0.001)
+    # Read at 10, handled from 10.5 to 11.5, answered at 13.5.
+    times.add(10.0, 10.5, 11.5, 13.5)
+    # Handled as soon as it was read.
+    times.add(0.0, 20.0, 20.25, 20.5)
+    assert times.count == 5
+    out = Exposition(0)
+    windows.add(out.summary("total", "t"), "", [times.direct, times.total], 0.0)
+    for part in ("queue", "local", "remote"):
+        windows.add(out.summary(part, "t"), "", [getattr(times, part)], 0.0, zeros=[times.direct])
+    found = parse(b"".join(out.chunks()).decode())
+
+    def of(name: str, quantile: str) -> float:
+        return found[name][(("quantile", quantile),)]
+
+    assert found["total_sum"][()] == 3503 + 500
+    assert [found[f"{part}_sum"][()] for part in ("queue", "local", "remote")] == [500, 1250, 2250]
+    assert {found[f"{part}_count"][()] for part in ("total", "queue", "local", "remote")} == {5}
+    assert of("queue", "0.50") == of("queue", "0.75") == of("remote", "0.50") == 0
+    assert 500 <= of("queue", "0.99") <= 500 * 1.26
+    assert 250 <= of("remote", "0.75") <= 250 * 1.26
+    assert 3500 <= of("total", "0.99") <= 3500 * 1.26

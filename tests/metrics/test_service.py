@@ -19,10 +19,11 @@ from tests.support.clock import FakeClock
 from tests.support.metrics import LISTENER, address_of, get, health, scrape
 from tests.support.processes import BrokerProcess
 from tests.support.topics import create_topic
-from tests.support.wire import Wire
+from tests.support.wire import Wire, request_bytes
 
 from ottla_broker.metrics.service import MetricsService
 from ottla_broker.network.acceptor import open_listener
+from ottla_protocol.messages.api_versions import ApiVersionsRequest
 
 pytestmark = pytest.mark.ottla_only
 
@@ -48,6 +49,10 @@ def test_a_broker_is_scraped(own_broker: Callable[..., BrokerProcess]) -> None:
             assert produce(wire, "t", records(b"a", b"b"))[0] == 0
         assert produce(wire, "t", records(b"x" * 2_000_000))[0] != 0
         _, data = fetch(wire, "t", 0)
+        # The second is read with the first, so it waits for it.
+        wire.send(2 * request_bytes(ApiVersionsRequest(), 0))
+        for _ in range(2):
+            wire.receive()
         stable(wire, "a group")
         hour_ago = now_ms() - 3_600_000
         assert produce(wire, "t", records(b"c", timestamp=hour_ago), partition=1)[0] == 0
@@ -68,6 +73,11 @@ def test_a_broker_is_scraped(own_broker: Callable[..., BrokerProcess]) -> None:
     assert found("kafka_network_requestmetrics_totaltimems_count", request="FetchConsumer") == 1
     assert found("kafka_network_requestmetrics_totaltimems_count", request="FetchFollower") == 0
     assert (found("kafka_network_requestmetrics_totaltimems", request="Produce", quantile="0.99") or 0) > 0
+    for part in ("requestqueue", "local", "remote"):
+        assert found(f"kafka_network_requestmetrics_{part}timems_count", request="Produce") == 5
+    assert (found("kafka_network_requestmetrics_localtimems_sum", request="Produce") or 0) > 0
+    assert found("kafka_network_requestmetrics_remotetimems_sum", request="ApiVersions") == 0
+    assert (found("kafka_network_requestmetrics_requestqueuetimems_sum", request="ApiVersions") or 0) > 0
     assert found("kafka_log_log_logendoffset", topic="t", partition=0) == 6
     lag = "kafka_consumergroup_lag"
     assert found(lag, consumergroup="readers", topic="t", partition=0) == 0
