@@ -11,6 +11,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from ...commands.doctor_checks import DEAD_LETTERS
+from ...errors import ClientError
 from ...types import OffsetSpec, TopicMetadata, TopicPartition
 from ..cached import Cached
 from ..decoding import clean, preview
@@ -28,6 +29,8 @@ _ACTIVE_SECONDS: Final = 60.0
 """A job that has committed within it is at work."""
 _MOST_TOPICS: Final = 200
 _MOST_PARTITIONS: Final = 2_000
+_MOST_READ: Final = 100
+"""Partitions of a page of which a batch is read for the age of its next record."""
 _LETTERS: Final = 50
 _REASON: Final = 500
 _ALSO: Final = re.compile(r"(^|[-_.])dead($|[-_.])", re.IGNORECASE)
@@ -59,12 +62,13 @@ class Landing:
         ]
         hidden = len(found.tables) - len(tables)
         part = paged(tables, number_in(request.query, "page", 1, 1, 10**6))
-        behind = await self._behind(session, part.rows, state.topics)
+        known = await self._behind(session, part.rows, state.topics)
+        ages = await _ages(session, part.rows, known, time.time())
         return View(
             "landing.html",
             {
                 "part": part,
-                "rows": [_row(each, behind, time.time()) for each in part.rows],
+                "rows": [_row(each, known, ages, time.time()) for each in part.rows],
                 "folders": self._folders,
                 "remarks": found.remarks,
                 "hidden": hidden,
@@ -97,21 +101,69 @@ class Landing:
         return View("dead_letters.html", {"name": name, "rows": [_letter(each) for each in records]})
 
 
-def _row(table: LandingTable, known: Mapping[TopicPartition, tuple[int, int]], now: float) -> dict[str, Any]:
+def _unread(
+    table: LandingTable, known: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """By partition of a table's topics the next offset to land that still exists, and the log's end."""
+    topics, landed = set(table.topics), table.state.next if table.state else {}
+    return {
+        each: (max(start, landed.get(each, start)), end)
+        for each, (start, end) in known.items()
+        if each.topic in topics
+    }
+
+
+async def _ages(
+    session: Session,
+    tables: Sequence[LandingTable],
+    known: Mapping[TopicPartition, tuple[int, int]],
+    now: float,
+) -> dict[str, float]:
+    """The age in seconds of the oldest record that each table lacks, by its path; left out where it isn't known.
+
+    One batch is read from each partition that has more, of at most so many.
+    """
+    ages: dict[str, float] = {}
+    asked: dict[str, dict[TopicPartition, int]] = {}
+    left = _MOST_READ
+    for table in tables:
+        places = _unread(table, known)
+        unread = {each: offset for each, (offset, end) in places.items() if offset < end}
+        if places and not unread:
+            ages[table.path] = 0.0
+        elif unread and len(unread) <= left:
+            left -= len(unread)
+            asked[table.path] = unread
+
+    async def one(path: str, unread: dict[TopicPartition, int]) -> None:
+        try:
+            found = await session.admin.timestamps_of(unread)
+        except ClientError:
+            return  # The user may not read the topic, or one of its records is gone meanwhile.
+        stamps = [each.timestamp for each in found.values() if each is not None]
+        ages[path] = max(0.0, now - min(stamps) / 1000) if stamps else 0.0
+
+    await asyncio.gather(*(one(path, unread) for path, unread in asked.items()))
+    return ages
+
+
+def _row(
+    table: LandingTable,
+    known: Mapping[TopicPartition, tuple[int, int]],
+    ages: Mapping[str, float],
+    now: float,
+) -> dict[str, Any]:
     """A line of a table. Its lag counts offsets, so markers of transactions as well."""
     state, before = table.state, table.before
     row: dict[str, Any] = dict.fromkeys(("lag", "last", "age", "lost"))
-    row |= {"table": table, "state": state, "what": ""}
+    row |= {"table": table, "state": state, "what": "", "behind": ages.get(table.path)}
     if state is None:
         return row
-    topics = set(table.topics)
-    of_topics = {each: ends for each, ends in known.items() if each.topic in topics}
-    if of_topics:
-        row["lag"] = sum(
-            max(0, end - max(start, state.next.get(each, start))) for each, (start, end) in of_topics.items()
-        )
+    unread = _unread(table, known)
+    if unread:
+        row["lag"] = sum(max(0, end - offset) for offset, end in unread.values())
         row["lost"] = state.gaps + sum(
-            max(0, start - state.next[each]) for each, (start, _) in of_topics.items() if each in state.next
+            max(0, known[each][0] - state.next[each]) for each in unread if each in state.next
         )
     row["age"] = max(0.0, now - table.at)
     if before is not None:
