@@ -72,7 +72,7 @@ class MetricsServer:
 
     async def _serve(self, started: Future[Address]) -> None:
         host, port = self._wanted
-        server = await asyncio.start_server(self._connected, host, port, limit=HEAD_BYTES, backlog=16)
+        server = await asyncio.start_server(self._connected, host, port, limit=HEAD_BYTES)
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         shown = server.sockets[0].getsockname()
         started.set_result((shown[0], shown[1]))
