@@ -1,8 +1,8 @@
 """A listener that serves metrics of Spark's streaming queries at ``/metrics``.
 
 Spark's Python data sources can't report metrics, but Spark reports what each batch was: rows, offsets, durations, and
-what the query observes. This listener adds how far the query is behind, in records and in seconds, which it asks brokers
-when it is scraped. It also works for queries of Spark's own connector::
+what the query observes. This listener adds how far the query is behind, in records and in seconds: it asks brokers when
+it is scraped. It also works for queries of Spark's own connector::
 
     options = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
     with QueryMetrics(options, "9406") as metrics:

@@ -245,7 +245,11 @@ def test_passwords_set_at_runtime_are_stored_alike(cluster: SecuredCluster) -> N
 def test_kafka_hears_nothing_of_settings_that_it_does_not_know(cluster: SecuredCluster) -> None:
     """Kafka keeps those of groups and client metrics with KRaft alone; of others it hears as from its own brokers."""
     create(cluster, "quiet", replicas=2)
-    changes = [(32, "g", "consumer.session.timeout.ms"), (16, "s", "interval.ms"), (2, "quiet", "retention.ms")]
+    changes = [
+        (32, "g", "consumer.session.timeout.ms"),
+        (16, "s", "interval.ms"),
+        (2, "quiet", "retention.ms"),
+    ]
     with Wire(cluster.brokers[OTTLA].port) as wire:
         for kind, name, key in changes:
             change = AlterConfigsResource(
@@ -255,5 +259,7 @@ def test_kafka_hears_nothing_of_settings_that_it_does_not_know(cluster: SecuredC
             assert answer.error_code == ErrorCode.NONE, answer.error_message
     kafka = cluster.brokers[KAFKA]
     assert isinstance(kafka, KafkaMember)
-    wait_for(lambda: "topics/quiet with config: Map(retention.ms -> 54321)" in kafka.log(), "the topic's change")
+    wait_for(
+        lambda: "topics/quiet with config: Map(retention.ms -> 54321)" in kafka.log(), "the topic's change"
+    )
     assert "error processing change notification" not in kafka.log()

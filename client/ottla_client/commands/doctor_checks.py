@@ -276,7 +276,8 @@ def file_descriptors(seen: Gathered) -> Iterator[Finding]:
                 "descriptors",
                 f"broker {broker}",
                 f"{found.open:,} of {found.most:,} file descriptors are open; at the limit, clients are turned away.",
-                "Raise the limit (LimitNOFILE= of the service, ulimit -n) and restart the broker, or lower max.connections.",
+                "Raise the limit (LimitNOFILE= of the service, ulimit -n) and restart the broker, or lower"
+                " max.connections.",
             )
 
 

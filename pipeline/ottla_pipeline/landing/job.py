@@ -62,7 +62,10 @@ def land(
             landing.checkpoint,
         )
     try:
-        with ClusterQueries(landing.bootstrap_servers, landing.client) as cluster, reporting(landing) as metrics:
+        with (
+            ClusterQueries(landing.bootstrap_servers, landing.client) as cluster,
+            reporting(landing) as metrics,
+        ):
             return _Job(landing, cluster, metrics, on_batch, stop or threading.Event()).run(spark)
     except (SourceError, ClientError, ReadError) as error:
         raise LandingError(str(error)) from error

@@ -23,7 +23,8 @@ _COUNTS: Final = (
 )
 """Sums of what :class:`.BatchDone` has under these names."""
 _STEP: Final = (
-    "Time that each step of a batch took: read (the tasks), commit (to the table), dead_letters, group (its offsets)."
+    "Time that each step of a batch took: read (the tasks), commit (to the table), dead_letters, group (its"
+    " offsets)."
 )
 
 
@@ -68,7 +69,9 @@ class JobMetrics:
         """The text of a scrape. It asks brokers where the topics end."""
         out, table = Exposition(_PREFIX), self._table
         with self._lock:
-            out.counter("batches_total", "Batches in the table since this job started.", self._batches, table=table)
+            out.counter(
+                "batches_total", "Batches in the table since this job started.", self._batches, table=table
+            )
             for name, meaning in _COUNTS:
                 out.counter(f"{name}_total", meaning, self._sums[name], table=table)
             for name, seconds in self._steps.items():

@@ -49,7 +49,9 @@ class Exposition:
         **at: object,
     ) -> None:
         """Where each partition goes on, and how far that is behind; ``behind`` is None if no broker answers."""
-        self.gauge("lag_known", "1 if brokers answered where the topics end, else 0.", int(behind is not None), **at)
+        self.gauge(
+            "lag_known", "1 if brokers answered where the topics end, else 0.", int(behind is not None), **at
+        )
         for partition, offset in sorted(offsets.items()):
             where = {**at, "topic": partition.topic, "partition": partition.partition}
             self.gauge("next_offset", "The next offset of each partition.", offset, **where)

@@ -125,4 +125,3 @@ class LagProbe:
     def close(self) -> None:
         """Close the connections."""
         self._cluster.close()
-

@@ -159,7 +159,9 @@ def served(listener: str | None, render: Callable[[], bytes]) -> Iterator[Addres
         log.info("metrics are served at http://%s:%d%s", f"[{host}]" if ":" in host else host, port, PATH)
         if not _is_loopback(host):
             log.warning(
-                "anyone who reaches %s port %d reads this job's metrics, with the names of its topics", host, port
+                "anyone who reaches %s port %d reads this job's metrics, with the names of its topics",
+                host,
+                port,
             )
         yield host, port
     finally:

@@ -366,6 +366,8 @@ def test_the_descriptors_of_a_broker(own_broker: Callable[..., BrokerProcess]) -
     assert (status, process["broker_id"]) == (200, 1001)
     assert 3 < process["open_descriptors"] < process["max_descriptors"]
     assert process["resident_bytes"] > 1_000_000
-    document = json.loads(Ottla(broker.bootstrap).run("cluster", "doctor", "--interval", "0", "--json").stdout)
+    document = json.loads(
+        Ottla(broker.bootstrap).run("cluster", "doctor", "--interval", "0", "--json").stdout
+    )
     assert document["unchecked"] == []
     assert "descriptors" not in {each["check"] for each in document["findings"]}

@@ -214,4 +214,6 @@ def test_a_listener_for_others_is_a_warning(caplog: pytest.LogCaptureFixture) ->
 def test_a_listener_is_checked_with_the_settings(tmp_path: Path) -> None:
     landing = Landing("b:9092", str(tmp_path), topics=("t",))
     assert replace(landing, metrics_listener="9405").metrics_listener == "9405"
-    assert server.check_listener("b:99999") == "metrics_listener is 'b:99999': HOST:PORT, or a port of 127.0.0.1"
+    assert (
+        server.check_listener("b:99999") == "metrics_listener is 'b:99999': HOST:PORT, or a port of 127.0.0.1"
+    )

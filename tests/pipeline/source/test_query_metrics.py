@@ -19,9 +19,7 @@ from ottla_pipeline.source.errors import OptionError
 Options = Callable[..., dict[str, str]]
 
 
-def progress(
-    ends: Any, *, id: str = "1", name: str | None = "q", rows: int = 3, **given: Any
-) -> Any:
+def progress(ends: Any, *, id: str = "1", name: str | None = "q", rows: int = 3, **given: Any) -> Any:
     """A report as Spark makes it of a batch."""
     found = {
         "id": id,
@@ -115,5 +113,5 @@ def test_a_named_query_alone(options: Options, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_listener_that_is_no_address(options: Options) -> None:
-    with pytest.raises(OptionError, match="HOST:PORT, or a port of 127.0.0.1"):
+    with pytest.raises(OptionError, match=r"HOST:PORT, or a port of 127\.0\.0\.1"):
         QueryMetrics(options(subscribe="t"), "everywhere")

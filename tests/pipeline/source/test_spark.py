@@ -300,7 +300,9 @@ def test_a_listener_commits_at_once(
 
         def ended() -> Scraped | None:
             found = Scraped(metrics.render().decode())
-            return found if found.samples.get("ottla_query_active", {}).values() and not active(found) else None
+            return (
+                found if found.samples.get("ottla_query_active", {}).values() and not active(found) else None
+            )
 
         def active(found: Scraped) -> bool:
             return any(found.samples["ottla_query_active"].values())
