@@ -458,8 +458,8 @@ class ConfigNode:
 class ConfigChangeNode:
     """``/config/changes/config_change_N``: notifies of changed settings of an entity. JSON version 2.
 
-    A Kafka broker with ZooKeeper logs an error for a kind of entity that it doesn't know. So changes of kinds that Kafka
-    keeps with KRaft alone are in ``/ottla/config_changes``, where it doesn't look.
+    A Kafka broker with ZooKeeper logs an error for a kind of entity that it doesn't know. So changes of kinds that
+    Kafka keeps with KRaft alone are in ``/ottla/config_changes``, where it doesn't look.
     """
 
     PARENT: Final = "/config/changes"
