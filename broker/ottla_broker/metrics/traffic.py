@@ -130,7 +130,7 @@ class TrafficCollector:
         for name, several in by_api.items():
             label, direct = f'request="{name}"', [each.direct for each in several]
             for family, part in families:
-                waited = [getattr(each, part) for each in several]
+                waited: list[Timings] = [getattr(each, part) for each in several]
                 if part in _WAITS:
                     self._windows.add(family, label, waited, now, zeros=direct)
                 else:
@@ -141,11 +141,11 @@ class TrafficCollector:
             "How long clients that exceeded a quota had to wait, in ms, over the last one to two minutes.",
         )
         throttles: dict[str, list[Timings]] = {}
-        for api_key, each in self._sources.dispatcher.throttles():
-            throttles.setdefault(api_label(api_key), []).append(each)
-        for name, several in throttles.items():
-            if any(each.count for each in several):
-                self._windows.add(waits, f'request="{name}"', several, now)
+        for api_key, throttled in self._sources.dispatcher.throttles():
+            throttles.setdefault(api_label(api_key), []).append(throttled)
+        for name, waited in throttles.items():
+            if any(each.count for each in waited):
+                self._windows.add(waits, f'request="{name}"', waited, now)
                 yield
 
     def connections(self, out: Exposition) -> Iterator[None]:

@@ -132,6 +132,7 @@ class PushConnection(asyncio.Protocol):
         "peer",
         "principal",
         "session",
+        "waiting_since",
     )
 
     busy = False
@@ -158,6 +159,7 @@ class PushConnection(asyncio.Protocol):
         self.peer = ""
         self.principal: Principal = ANONYMOUS
         self.session: Any = None
+        self.waiting_since = 0.0
 
     @property
     def limit(self) -> int:
