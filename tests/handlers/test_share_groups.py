@@ -8,7 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.support.metrics import LISTENER, address_of, get, scrape
+from harness.ports import free_port
+from tests.support.metrics import address_of, get, scrape
 from tests.support.processes import BrokerProcess
 from tests.support.share import Member, configure, kept_states
 from tests.support.waiting import wait_for
@@ -168,7 +169,7 @@ def lag_of(broker: BrokerProcess, group: str) -> tuple[str, int] | None:
 
 def test_a_restart_keeps_what_is_done_with(own_broker: Callable[..., BrokerProcess]) -> None:
     settings = {
-        **LISTENER,
+        "metrics.listener": f"127.0.0.1:{free_port()}",
         "ottla.lag.history.enable": "true",
         "ottla.lag.history.interval.ms": 1000,
         "share.coordinator.snapshot.update.records.per.snapshot": 3,
