@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -77,28 +78,42 @@ class MetricsServer:
         shown = server.sockets[0].getsockname()
         started.set_result((shown[0], shown[1]))
         await self._stop.wait()
+        # asyncio hands over a connection some turns after accepting it, and not at all once the server is closed:
+        # accept none from here on, and close when those are here.
+        for listening in server.sockets:
+            self._loop.remove_reader(listening.fileno())
+        await self._ended(without=self._tasks)
         server.close()
-        waiting: list[asyncio.Future[None] | asyncio.Future[bytes]] = list(self._tasks)
-        for task in waiting:
+        for task in self._tasks:
             task.cancel()
-        if self._rendering is not None:
-            waiting.append(self._rendering)
-        if waiting:
-            await asyncio.wait(waiting)
+        await self._ended()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    async def _ended(self, without: AbstractSet[asyncio.Task[None]] = frozenset()) -> None:
+        """Wait for the loop's tasks: of asyncio's accepting, of connections, and of a text that is being made."""
+        tasks = asyncio.all_tasks() - without - {asyncio.current_task()}
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._tasks) == MOST_CONNECTIONS:
+            writer.transport.abort()
+            return
+        task = asyncio.ensure_future(self._converse(reader, writer))
         self._tasks.add(task)
-        try:
-            if len(self._tasks) <= MOST_CONNECTIONS:
-                async with asyncio.timeout(SECONDS):
-                    await self._answer(reader, writer)
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # The client has gone, is too slow, or speaks no HTTP: there is no one to answer.
-        finally:
+
+        def ended(task: asyncio.Task[None]) -> None:
+            # Here rather than in a `finally`, which a task that is cancelled before its first step doesn't reach.
             self._tasks.discard(task)
             writer.transport.abort()
+
+        task.add_done_callback(ended)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(SECONDS):
+                await self._answer(reader, writer)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # The client has gone, is too slow, or speaks no HTTP: there is no one to answer.
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = (await reader.readuntil(_END)).partition(b"\r\n")[0].decode("latin-1")

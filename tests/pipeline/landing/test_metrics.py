@@ -7,7 +7,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -177,7 +177,7 @@ def test_scrapers_share_a_text_and_few_are_served() -> None:
         go_on.set()
         for client in clients:
             assert client.recv(12) == b"HTTP/1.1 200"
-        assert len(texts) == 1
+        assert len(texts) < MOST_CONNECTIONS, "a request that comes late may have a text of its own"
     finally:
         go_on.set()
         for client in clients:
@@ -185,13 +185,17 @@ def test_scrapers_share_a_text_and_few_are_served() -> None:
         one.close()
 
 
-def test_a_stalled_client_does_not_hold_the_end() -> None:
-    with served("0", lambda: b"") as address:
-        assert address is not None
-        stalled = socket.create_connection(address, 60)
-        stalled.sendall(b"GET ")
-    with stalled, suppress(ConnectionError):
-        assert stalled.recv(1) == b""
+def test_stalled_clients_do_not_hold_the_end() -> None:
+    """Several, as some of them are accepted but not yet served when the server ends."""
+    with ExitStack() as stack:
+        with served("0", lambda: b"") as address:
+            assert address is not None
+            stalled = [stack.enter_context(socket.create_connection(address, 60)) for _ in range(10)]
+            for client in stalled:
+                client.sendall(b"GET ")
+        for client in stalled:
+            with suppress(ConnectionError):
+                assert client.recv(1) == b""
 
 
 def test_a_job_goes_on_without_metrics(caplog: pytest.LogCaptureFixture) -> None:
