@@ -14,10 +14,10 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from contextlib import contextmanager
 from http import HTTPStatus
-from ipaddress import ip_address
 from threading import Thread
 from typing import Final
 
+from ottla_protocol.loopback import is_loopback
 from ottla_protocol.prometheus import CONTENT_TYPE, parse_address
 
 log = logging.getLogger("ottla_pipeline")
@@ -172,7 +172,7 @@ def served(listener: str | None, render: Callable[[], bytes]) -> Iterator[Addres
         return
     try:
         log.info("metrics are served at http://%s:%d%s", f"[{host}]" if ":" in host else host, port, PATH)
-        if not _is_loopback(host):
+        if not is_loopback(host):
             log.warning(
                 "anyone who reaches %s port %d reads this job's metrics, with the names of its topics",
                 host,
@@ -181,13 +181,6 @@ def served(listener: str | None, render: Callable[[], bytes]) -> Iterator[Addres
         yield host, port
     finally:
         server.close()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
 
 
 def check_listener(text: str) -> str | None:
