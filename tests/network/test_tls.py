@@ -12,22 +12,25 @@ import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from tests.network.serving import Client, Handle, client, echo, framed, serving
 from tests.support.certificates import Certificates
+from tests.support.key_updates import KeyUpdatingClient
 from tests.support.waiting import until
 
 from ottla_broker import events
 from ottla_broker.background import Background
 from ottla_broker.config import BrokerConfig
 from ottla_broker.log.files import Files, FileSlice
-from ottla_broker.network import tls_handshake
+from ottla_broker.network import tls_handshake, tls_socket
 from ottla_broker.network.acceptor import Acceptor
 from ottla_broker.network.connection import Connection
 from ottla_broker.network.service import Reply
 from ottla_broker.network.tls_handshake import TlsListener
 from ottla_broker.network.tls_settings import TlsContexts, TlsError, TlsSettings
+from ottla_broker.network.tls_socket import TlsSocket
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +247,51 @@ async def test_renegotiation_is_refused(certificates: Certificates) -> None:
         async with client(acceptor, certificates.shown(None)) as c:
             c.send(b"well")
             assert await c.receive() == b"well"
+
+
+@pytest.mark.parametrize("answered", [False, True])
+async def test_a_client_that_updates_its_keys_thousands_of_times_takes_turns(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: bool
+) -> None:
+    """One call of OpenSSL would read all of them: it goes on until there is data."""
+    reads = 0
+    receive = TlsSocket.recv_into
+
+    def recv_into(sock: TlsSocket, buffer: memoryview, size: int = 0) -> int:
+        nonlocal reads
+        reads += 1
+        return receive(sock, buffer, size)
+
+    monkeypatch.setattr(TlsSocket, "recv_into", recv_into)
+    async with tls_serving(certificates, ssl_enabled_protocols="TLSv1.3") as acceptor:
+        hostile = await asyncio.to_thread(
+            KeyUpdatingClient, acceptor.port, certificates.shown(None), tmp_path / "keys"
+        )
+        try:
+            updates = hostile.key_updates(1000, answered=answered) + hostile.record(framed(b"done"))
+            sending = asyncio.create_task(asyncio.to_thread(hostile.send, updates))
+            async with client(acceptor, certificates.shown(None)) as bystander:
+                bystander.send(b"well")
+                assert await bystander.receive() == b"well"
+            answer = b""
+            while not answer.endswith(b"done"):
+                answer += await asyncio.to_thread(hostile.tls.recv, 100)
+            await sending
+        finally:
+            hostile.close()
+    assert reads > 1000
+
+
+def test_a_client_that_does_not_take_new_keys_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls_socket, "clear_auto_retry", Mock())
+    stuck = Mock()
+    stuck.recv_into.side_effect = ssl.SSLWantWriteError
+    sock = TlsSocket(stuck)
+    for _ in range(1000):
+        with pytest.raises(BlockingIOError):
+            sock.recv_into(memoryview(bytearray(10)))
+    with pytest.raises(ConnectionResetError, match="doesn't take"):
+        sock.recv_into(memoryview(bytearray(10)))
 
 
 async def test_reloaded_certificates_are_for_new_connections(certificates: Certificates) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from ottla_broker.network.openssl import clear_auto_retry
+
 RECORD_BYTES: Final = 16 * 1024
 """The most bytes of a TLS record."""
 _PART_OF_MANY: Final = 4096
@@ -20,6 +22,9 @@ _JOINED_BYTES: Final = 128 * 1024
 """Parts of responses are joined up to this size."""
 _CHUNK_BYTES: Final = 128 * 1024
 """Bytes of a file that are read at once."""
+
+_MOST_STUCK: Final = 1000
+"""Reads, one after another, that end because the client doesn't take what OpenSSL has to answer first."""
 
 _WAIT: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
@@ -34,10 +39,12 @@ class TlsSocket:
     Owned by the loop thread.
     """
 
-    __slots__ = ("_chunk", "_chunk_at", "_sock")
+    __slots__ = ("_chunk", "_chunk_at", "_sock", "_stuck")
 
     def __init__(self, sock: ssl.SSLSocket) -> None:
         self._sock = sock
+        self._stuck = 0
+        clear_auto_retry(sock)
         # What a blocked send of a file left, and where in which file it is.
         self._chunk = memoryview(b"")
         self._chunk_at = (-1, -1)
@@ -51,7 +58,11 @@ class TlsSocket:
         return self._sock.pending() > 0
 
     def recv_into(self, buffer: memoryview, size: int = 0) -> int:
-        """Receive up to ``size`` bytes, or as many as the buffer takes; 0 at the end."""
+        """Receive up to ``size`` bytes, or as many as the buffer takes; 0 at the end.
+
+        BlockingIOError may also mean that a record was something else than data: the socket is readable, then, if more
+        has arrived. Raises ConnectionResetError if the client asks for new keys and doesn't take the answers.
+        """
         sock, total = self._sock, 0
         size = size or len(buffer)
         try:
@@ -60,11 +71,20 @@ class TlsSocket:
                 total += n
                 if not n or (n < _PART_OF_MANY and not sock.pending()):
                     break
-        except _WAIT:
+        except ssl.SSLWantReadError:
             if not total:
+                self._stuck = 0
+                raise BlockingIOError from None
+        except ssl.SSLWantWriteError:
+            if not total:
+                # The event loop calls again at once, as the socket stays readable.
+                self._stuck += 1
+                if self._stuck > _MOST_STUCK:
+                    raise ConnectionResetError("the client doesn't take TLS's answers") from None
                 raise BlockingIOError from None
         except _ENDED:
             return total
+        self._stuck = 0
         return total
 
     def send(self, data: bytes | bytearray | memoryview) -> int:
