@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 
 from tests.support.cluster import Cluster
 from tests.support.share import Member, configure, kept_states
@@ -12,7 +13,7 @@ from tests.support.wire import Wire
 
 from ottla_broker.coordinator.share.state_batches import ShareKey
 from ottla_broker.coordinator.share.state_coordinator import coordinator_key
-from ottla_client.sync import Producer
+from ottla_client.sync import Producer, ShareConsumer
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -97,6 +98,20 @@ def wait_in_sync(cluster: Cluster, replicas: int) -> None:
         cluster.wait_in_sync(topic, replicas)
 
 
+def read(consumer: ShareConsumer, wanted: set[int]) -> set[int]:
+    """Poll until the records with these offsets have come, and accept all that come; returns their offsets."""
+    found: set[int] = set()
+
+    def complete() -> bool:
+        for record in consumer.poll(500):
+            consumer.acknowledge(record)
+            found.add(record.offset)
+        return found >= wanted
+
+    wait_for(complete, f"records {wanted}")
+    return found
+
+
 def lag(cluster: Cluster, group: str) -> int:
     number = coordinator(cluster, GROUP, group)
     with Wire(cluster.brokers[number].port) as wire:
@@ -129,24 +144,44 @@ def test_what_is_acknowledged_stays_so_when_brokers_die(new_cluster: Callable[..
     )
     order_by_key(cluster, group)
     # With a topic, all that its groups have of it is deleted, by the coordinators of its partitions.
-    join(cluster, "of leftover", "leftover")
-    assert kept_states(cluster.bootstrap, "of leftover") == dict.fromkeys(range(6), True)
-    with Wire(cluster.brokers[1].port) as wire:
-        wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="leftover")], timeout_ms=60_000), 6)
-    gone = dict.fromkeys(range(6), False)
+    made, gone = dict.fromkeys(range(6), True), dict.fromkeys(range(6), False)
+
+    def has_states() -> bool:
+        join(cluster, "of leftover", "leftover")
+        return kept_states(cluster.bootstrap, "of leftover") == made
+
+    wait_for(has_states, "the states to be made")
+    with Wire(cluster.brokers[cluster.controller()].port) as wire:
+        deleted = DeleteTopicsRequest(topics=[DeleteTopicState(name="leftover")], timeout_ms=60_000)
+        assert wire.call(deleted, 6).responses[0].error_code == 0
     wait_for(lambda: kept_states(cluster.bootstrap, "of leftover") == gone, "the states to be deleted")
     join(cluster, group)
     with Producer(bootstrap_servers=cluster.bootstrap, acks="all") as producer:
         for number in range(12):
             producer.send(TOPIC, b"%d" % number, key=b"a" if number % 2 else b"b")
     wait_in_sync(cluster, 3)
-    with Member(cluster.brokers[leader].port, group, TOPIC) as member:
+    order_by_key(cluster, "readers")
+    with ExitStack() as stack:
+        reader = ShareConsumer(
+            TOPIC,
+            bootstrap_servers=cluster.bootstrap,
+            group_id="readers",
+            max_poll_records=4,
+            share_acknowledgement_mode="explicit",
+            share_acquire_mode="record_limit",
+        )
+        stack.enter_context(reader)
+        was_read = read(reader, {0, 1, 2, 3})
+        assert set(reader.commit_sync().values()) == {None}
+        member = stack.enter_context(Member(cluster.brokers[leader].port, group, TOPIC))
         assert offsets(member.acquire(records=4, mode=1)) == [0, 1, 2, 3]
         assert member.outcome([(0, 1, [1])]) == 0
         wait_for(lambda: lag(cluster, group) == 10, "the group's lag")
         cluster.brokers[leader].kill()
-    wait_in_sync(cluster, 2)
-    leader = cluster.leader(TOPIC)
+        wait_in_sync(cluster, 2)
+        leader = cluster.leader(TOPIC)
+        # The client finds the next leader, and what it has accepted doesn't come again.
+        assert not was_read & read(reader, set(range(12)) - was_read)
     with Member(cluster.brokers[leader].port, group, TOPIC) as member:
         # Two were locked by the member; what is accepted is not delivered again.
         acquire(member, range(2, 12))

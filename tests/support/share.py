@@ -198,9 +198,11 @@ def kept_states(bootstrap: str, group: str) -> dict[int, bool]:
         count = len(wire.call(asked, 12).topics[0].partitions)
     with SimpleConsumer(bootstrap) as consumer:
         offsets = {TopicPartition("__share_group_state", index): 0 for index in range(count)}
-        while offsets:
+
+        def read() -> bool:
             for partition, outcome in consumer.fetch_many(offsets, max_wait_ms=0).items():
-                assert isinstance(outcome, Fetched), outcome
+                if not isinstance(outcome, Fetched):
+                    continue
                 for record in outcome.records:
                     if peek_version(record.key) == 0:
                         key = decode_versioned(ShareSnapshotKey, record.key)
@@ -210,4 +212,7 @@ def kept_states(bootstrap: str, group: str) -> dict[int, bool]:
                     del offsets[partition]
                 else:
                     offsets[partition] = outcome.next_offset
+            return not offsets
+
+        wait_for(read, "the log of share groups' state to be read")
     return found

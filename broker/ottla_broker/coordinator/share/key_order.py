@@ -13,6 +13,7 @@ Keys are kept as hashes. Two keys with the same hash are taken for one, and wait
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Container, Iterable, Sequence
 from sys import maxsize
 from typing import Final, NamedTuple
@@ -81,11 +82,13 @@ class KeyOrder:
         known_to: the keys of all offsets from the start to before this one are known.
     """
 
-    __slots__ = ("_base", "_held", "_keys", "_unwritten")
+    __slots__ = ("_base", "_counts", "_held", "_keys", "_unwritten")
 
     def __init__(self, start: int) -> None:
         self._base = start
         self._keys: list[int] = []
+        # How many of them are the same.
+        self._counts: Counter[int] = Counter()
         # By key: the acquired offsets, rising.
         self._held: dict[int, list[int]] = {}
         # By key: how many of its changes may still be lost.
@@ -110,6 +113,7 @@ class KeyOrder:
             if known <= offset < end:
                 new[offset - known] = key
         self._keys += new
+        self._counts.update(new)
         for first, last in acquired:
             self.acquire([(max(first, known), min(last, end - 1))])
 
@@ -119,11 +123,19 @@ class KeyOrder:
         if gone <= 0:
             return
         if len(self._keys) > gone:
-            for key in set(self._keys[:gone]).intersection(self._held):
+            done = Counter(self._keys[:gone])
+            for key in self._held.keys() & done.keys():
                 self._hold(key, [offset for offset in self._held[key] if offset >= start])
+            counts = self._counts
+            for key, count in done.items():
+                if counts[key] == count:
+                    del counts[key]
+                else:
+                    counts[key] -= count
             del self._keys[:gone]
         else:
             self._keys.clear()
+            self._counts.clear()
             self._held.clear()
         self._base = start
 
@@ -132,6 +144,7 @@ class KeyOrder:
         if end >= self.known_to:
             return
         del self._keys[max(end - self._base, 0) :]
+        self._counts = Counter(self._keys)
         self._base = min(self._base, end)
         for key, offsets in list(self._held.items()):
             self._hold(key, [offset for offset in offsets if offset < end])
@@ -143,7 +156,7 @@ class KeyOrder:
 
         With several ``members``, one gets its part of the keys, so that the others find some too.
         """
-        most_keys = maxsize if members < 2 else max(1, -(-len(set(self._keys)) // members))
+        most_keys = maxsize if members < 2 else max(1, -(-len(self._counts) // members))
         base, keys, held, known_to = self._base, self._keys, self._held, self.known_to
         unwritten = self._unwritten
         chosen: set[int] = set()
@@ -185,6 +198,9 @@ class KeyOrder:
         Raises KafkaError: INVALID_RECORD_STATE for a record that is accepted while the member still has an earlier one
         of its key; then nothing has changed.
         """
+        accepted = self._accepted(batches)
+        if accepted is not None:
+            return accepted
         released: dict[int, int] = {}
         gone: dict[int, set[int]] = {}
         # By key: how many of the first that are held are done with by now.
@@ -215,6 +231,27 @@ class KeyOrder:
                 left = [offset for offset in left if offset < after]
             self._hold(key, left)
         return Settled(applied, _ranges(taken_back), gone.keys())
+
+    def _accepted(self, batches: Sequence[Acknowledgement]) -> Settled | None:
+        """:meth:`settle` where all is accepted, in order, as it mostly is; None: it isn't, and nothing has changed."""
+        base, keys, held, end = self._base, self._keys, self._held, self.known_to
+        # By key: how many of the first that are held are done with.
+        heads: dict[int, int] = {}
+        for first, last, types in batches:
+            if len(types) > 1 or types[0] != Acknowledge.ACCEPT or last >= end:
+                return None
+            for offset in range(max(first, base), last + 1):
+                key = keys[offset - base]
+                if key == NO_KEY:
+                    continue
+                head = heads.get(key, 0)
+                of_key = held.get(key)
+                if of_key is None or head >= len(of_key) or of_key[head] != offset:
+                    return None
+                heads[key] = head + 1
+        for key, head in heads.items():
+            self._hold(key, held[key][head:])
+        return Settled(list(batches), [], heads.keys())
 
     def release(self, ranges: Iterable[tuple[int, int]]) -> Released:
         """Give back what is acquired of ``ranges``, which rise, and the later records of the same keys."""
