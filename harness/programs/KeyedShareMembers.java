@@ -10,8 +10,8 @@ import org.apache.kafka.clients.consumer.KafkaShareConsumer;
  * Members of a share group, each with a thread of its own, that work for some milliseconds on each record. Arguments:
  * address, group, topic, number of members, milliseconds a record, most records of a poll.
  *
- * They acknowledge by polling again. Each record is printed as "nanoseconds member key value". They end when something
- * comes on the standard input.
+ * They acknowledge by polling again. Each record is printed as "nanoseconds member key value", after the poll's others
+ * and before they are acknowledged. They end when something comes on the standard input.
  */
 public class KeyedShareMembers {
     public static void main(String[] arguments) throws Exception {
@@ -43,11 +43,13 @@ public class KeyedShareMembers {
             });
             consumer.subscribe(List.of(arguments[2]));
             while (!ends.get()) {
+                StringBuilder lines = new StringBuilder();
                 for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200))) {
-                    System.out.println(
-                        System.nanoTime() + " " + name + " " + record.key() + " " + record.value());
+                    lines.append(System.nanoTime()).append(' ').append(name).append(' ').append(record.key());
+                    lines.append(' ').append(record.value()).append('\n');
                     Thread.sleep(work);
                 }
+                if (!lines.isEmpty()) System.out.print(lines);
             }
         } catch (InterruptedException interrupted) {
             Thread.currentThread().interrupt();
