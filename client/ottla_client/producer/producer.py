@@ -490,8 +490,9 @@ class Producer:
 
     def _check_send(self) -> None:
         self._check_open()
-        if self._transactions is not None:
-            self._transactions.manager.check_sending()
+        transactions = self._transactions
+        if transactions is not None and not transactions.manager.is_open:
+            transactions.manager.check_sending()
 
     def _check_open(self) -> None:
         if self._fatal is not None:

@@ -131,12 +131,17 @@ class TransactionManager:
             raise TransactionStateError(f"{self}: {_NOT_READY[self.state]}")
         self._become(TransactionState.IN_TRANSACTION)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether records and offsets may be added to the transaction."""
+        return self.state is TransactionState.IN_TRANSACTION
+
     def check_sending(self) -> None:
         """Raise unless records and offsets may be added to the transaction.
 
         Raises TransactionAbortedError for one that has failed, TransactionStateError if there is none.
         """
-        if self.state is TransactionState.IN_TRANSACTION:
+        if self.is_open:
             return
         self._check_not_fatal()
         self._check_not_failed()

@@ -135,7 +135,8 @@ class Producer(SyncClient[AsyncProducer]):
         self._queue = SendQueue(client, self._settings.max_block)
         self._topics: set[str] = set()
         self._plain = settings.value_serializer is None
-        self._transactional = settings.transactional_id is not None
+        transactions = client._transactions
+        self._transactions = None if transactions is None else transactions.manager
         # Most records are far below the limit; check_size knows it exactly.
         self._surely_fits = self._settings.max_request_size - 1024
 
@@ -202,7 +203,7 @@ class Producer(SyncClient[AsyncProducer]):
         Raises with nothing sent: SerializationError, RecordTooLargeError, BufferFullError, UnknownTopicError,
         RequestTimeoutError (no metadata), ClosedError.
         """
-        if self._transactional:
+        if self._transactions is not None and not self._transactions.is_open:
             self._client._check_send()
         if topic not in self._topics:
             self._call(self._client.partitions_for(topic))
