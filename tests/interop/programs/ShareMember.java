@@ -1,6 +1,8 @@
 import java.time.Duration;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Properties;
+import java.util.Set;
 import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaShareConsumer;
@@ -9,8 +11,8 @@ import org.apache.kafka.clients.consumer.KafkaShareConsumer;
  * A member of a share group. Arguments: address, group, topic, how it acknowledges.
  *
  * "implicit" accepts what the last poll returned; "explicit" does what each record's value says: its first letter is a
- * for accept, r for release on the first delivery, x for reject, k for kill this process at once. Each record is printed
- * as "partition offset deliveries value". It ends when something comes on its standard input.
+ * for accept, r for release on the first delivery, n for renew the lock once, x for reject, k for kill this process at
+ * once. Each record is printed as "partition offset deliveries value". It ends when something comes on its standard input.
  */
 public class ShareMember {
     public static void main(String[] arguments) throws Exception {
@@ -20,6 +22,7 @@ public class ShareMember {
         settings.put("share.acknowledgement.mode", arguments[3]);
         settings.put("key.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
         settings.put("value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
+        Set<Long> renewed = new HashSet<>();
         boolean explicit = arguments[3].equals("explicit");
         try (KafkaShareConsumer<String, String> consumer = new KafkaShareConsumer<>(settings)) {
             consumer.setAcknowledgementCommitCallback((offsets, error) -> {
@@ -36,6 +39,7 @@ public class ShareMember {
                     char wanted = record.value().charAt(0);
                     if (wanted == 'k' && deliveries == 1) Runtime.getRuntime().halt(9);
                     if (wanted == 'r' && deliveries == 1) consumer.acknowledge(record, AcknowledgeType.RELEASE);
+                    else if (wanted == 'n' && renewed.add(record.offset())) consumer.acknowledge(record, AcknowledgeType.RENEW);
                     else if (wanted == 'x') consumer.acknowledge(record, AcknowledgeType.REJECT);
                     else consumer.acknowledge(record, AcknowledgeType.ACCEPT);
                 }
