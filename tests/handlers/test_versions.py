@@ -223,6 +223,7 @@ def test_list_offsets(version: int, wire: Wire, new_topic: Topic) -> None:
         assert ask(-1).old_style_offsets == [3, 0]
         assert ask(-2).old_style_offsets == [0]
         assert ask(5).old_style_offsets == []
+        assert ask(2**62).old_style_offsets == [3, 0]
         return
     for isolation in (0, 1):
         assert ask(-1, isolation=isolation).offset == 3

@@ -106,7 +106,7 @@ def _member(found: MemberDescription) -> Member:
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=list(member.topics),
-        subscribed_topic_regex=member.regex,
+        subscribed_topic_regex=member.regex or "",
         assignment=_assignment(found.assigned),
         target_assignment=_assignment(found.target),
         member_type=_CONSUMER if member.classic is None else _CLASSIC,

@@ -70,7 +70,7 @@ def steps(ctx: RequestContext, request: ListOffsetsRequest) -> Steps[ListOffsets
                     )
                     known = partition.high_watermark >= partition.epoch_start
                 if ctx.version == 0:
-                    answer.old_style_offsets = _old_style(partition, asked, end)
+                    answer.old_style_offsets = _old_style(partition, asked, end, ctx.services.clock.now_ms())
                 else:
                     _find(partition, asked.timestamp, end, known, answer)
             except KafkaError as error:
@@ -119,7 +119,7 @@ def _find(
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
 
 
-def _old_style(partition: Partition, asked: ListOffsetsPartition, end: int) -> list[int]:
+def _old_style(partition: Partition, asked: ListOffsetsPartition, end: int, now_ms: int) -> list[int]:
     """Version 0: base offsets of segments older than a time, latest first (Kafka's legacyFetchOffsets)."""
     log = partition.log
     start = log.log_start_offset
@@ -127,7 +127,7 @@ def _old_style(partition: Partition, asked: ListOffsetsPartition, end: int) -> l
     times = [segment.files.modified_ms(segment.file.path) for segment in log.segments]
     if log.segments[-1].size > 0:
         offsets.append(end)
-        times.append(2**63 - 1)
+        times.append(now_ms)
     if asked.timestamp == LATEST:
         first = len(offsets) - 1
     elif asked.timestamp == EARLIEST:

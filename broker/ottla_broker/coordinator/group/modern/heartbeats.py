@@ -92,8 +92,10 @@ def check(request: Heartbeat, group_id: str, assignors: Sequence[str]) -> None:
             raise _invalid("RebalanceTimeoutMs must be provided in first request.")
         if request.owned is None or request.owned:
             raise _invalid("TopicPartitions must be empty when (re-)joining.")
-        if not request.topics and not request.regex:
-            raise _invalid("SubscribedTopicNames or SubscribedTopicRegex must be set in first request.")
+        if request.topics is None and request.regex is None:
+            raise _invalid(
+                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+            )
     elif request.epoch == LEAVE_STATIC_EPOCH:
         if request.instance_id is None:
             raise _invalid("InstanceId can't be null.")
