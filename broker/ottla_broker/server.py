@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -18,37 +18,18 @@ from typing import TYPE_CHECKING
 from ottla_broker import events
 from ottla_broker.background import Background
 from ottla_broker.clock import Clock
-from ottla_broker.config.group_configs import group_times, sets_heartbeat_interval, share_configs
 from ottla_broker.config.security_keys import SaslKeys
 from ottla_broker.config.topics import log_config
 from ottla_broker.controller.client_quotas import LocalConfigs, QuotaAdmin
 from ottla_broker.controller.standalone import StandaloneController
-from ottla_broker.coordinator.group.coordinator import GroupCoordinator
-from ottla_broker.coordinator.group.modern.settings import GroupTimes
-from ottla_broker.coordinator.group.modern.topics import CachedTopics
-from ottla_broker.coordinator.group.settings import GroupSettings
-from ottla_broker.coordinator.group.share.deleted_topics import DeletedTopics
-from ottla_broker.coordinator.group.share.groups import ShareGroups
-from ottla_broker.coordinator.group.share.offsets import ShareOffsets
 from ottla_broker.coordinator.held_groups import HeldGroups
-from ottla_broker.coordinator.share.persister import Coordinators, Persister
-from ottla_broker.coordinator.share.sessions import ShareSessions
-from ottla_broker.coordinator.share.settings import ShareSettings
-from ottla_broker.coordinator.share.share_partitions import SharePartitions
-from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator, StateSettings
-from ottla_broker.coordinator.share.state_logs import StateLogs
-from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
-from ottla_broker.coordinator.transaction.local_delivery import LocalDelivery
-from ottla_broker.coordinator.transaction.metadata import Producer
-from ottla_broker.coordinator.transaction.producer_id_source import ProducerIdSource
-from ottla_broker.coordinator.transaction.settings import TransactionSettings
+from ottla_broker.coordinator.on_demand import GROUP_MODULES, TRANSACTION_MODULES, OnDemand, import_in_steps
 from ottla_broker.coordinator.zookeeper_offsets import ZooKeeperOffsets
 from ottla_broker.events import get_logger
 from ottla_broker.handlers import served_apis
 from ottla_broker.handlers.authorization import Authorizer
 from ottla_broker.handlers.dispatch import Dispatcher
 from ottla_broker.handlers.services import Services
-from ottla_broker.handlers.share_services import ShareServices
 from ottla_broker.listeners import Listeners
 from ottla_broker.log.folder import LogDirError
 from ottla_broker.log.maintenance import Intervals
@@ -64,12 +45,12 @@ from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_broker.replica.manager import ReplicaManager
 from ottla_broker.replica.transaction_verifier import TransactionVerifier
 from ottla_broker.replica.txn_markers import TxnMarkers
-from ottla_broker.store.api import StoreError
+from ottla_broker.store.api import StoreError, children_of
 from ottla_broker.store.embedded import EmbeddedStore
 from ottla_broker.store.keys import BadNodeError
 from ottla_protocol.errors import KafkaError
-from ottla_protocol.group_lag import LAG_TOPIC
-from ottla_protocol.sasl.scram import DIGESTS
+from ottla_protocol.partitioning import LAG_TOPIC
+from ottla_protocol.sasl.mechanism import DIGESTS
 
 if TYPE_CHECKING:
     import socket
@@ -80,9 +61,13 @@ if TYPE_CHECKING:
     from ottla_broker.controller.api import Controller
     from ottla_broker.controller.client_quotas import Configs
     from ottla_broker.controller.delegation_tokens import DelegationTokens
+    from ottla_broker.coordinator.group.coordinator import GroupCoordinator
+    from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla_broker.coordinator.transaction.markers import DeliverMarkers
+    from ottla_broker.group_coordinators import Groups
     from ottla_broker.handlers.client_telemetry import ClientTelemetry
     from ottla_broker.handlers.push_coordination import PushCoordination
+    from ottla_broker.handlers.share_services import ShareServices
     from ottla_broker.log.cleaner.service import LogCleaner
     from ottla_broker.metrics.lag_history import LagHistory
     from ottla_broker.metrics.service import MetricsService
@@ -119,7 +104,7 @@ class Broker:
         self.lag_history: LagHistory | None = None
         self.telemetry: ClientTelemetry | None = None
         self._store: Store
-        self.shares: ShareServices | None = None
+        self._held: HeldGroups | None = None
         self._cleaner: LogCleaner | None = None
         self.replicas: ReplicaManager
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock, random)
@@ -406,105 +391,80 @@ class Broker:
         on_topic_deleted: list[Callable[[str, Sequence[int]], None]],
         on_broker_configs: list[Callable[[], None]],
     ) -> None:
-        """Start the group coordinator. The lists take callbacks for deleted topics and changed broker configs."""
-        shares = self._share_groups(on_topic_deleted)
-        settings = GroupSettings.from_config(self.config)
-        partitions = partial(self._partitions_of, OFFSETS_TOPIC, settings.topic_partitions)
-        self.groups = GroupCoordinator(
-            settings,
-            self.clock,
-            self.random,
-            partitions,
-            CachedTopics(self.metadata),
-            self._group_times,
-            shares,
-        )
-        self.replicas.listeners.append(self.groups)
-        on_topic_deleted.append(self.groups.on_partitions_deleted)
+        """Have groups coordinated. The lists take callbacks for deleted topics and changed broker configs."""
+        groups = self._groups = OnDemand((OFFSETS_TOPIC, SHARE_STATE_TOPIC), GROUP_MODULES, self._make_groups)
+        self.replicas.listeners.append(groups)
+
+        def partitions_deleted(topic: str, partitions: Sequence[int]) -> None:
+            if groups.is_needed:
+                groups.get().on_partitions_deleted(topic, partitions)
+
+        on_topic_deleted.append(partitions_deleted)
         on_broker_configs.append(self.listeners.configs_changed)
-        self.groups.start()
-        self._stopping.append(self.groups.stop)
+        self._stopping.append(partial(self._undo, groups.stopping))
+        self._stopping.append(groups.close)
+        if self._needs_coordinators:
+            groups.get()
+
+    @property
+    def _needs_coordinators(self) -> bool:
+        """Whether coordinators are built with the start. A broker in a cluster is soon elected to lead their topics."""
+        return self.member is not None or self.metrics is not None or bool(self.config.coordinator_listener)
+
+    def _make_groups(self) -> Groups:
+        # Imported here because most starts need no coordinators: see on_demand.py.
+        from ottla_broker.group_coordinators import Surroundings, make_groups
+
+        around = Surroundings(
+            config=self.config,
+            clock=self.clock,
+            random=self.random,
+            metadata=self.metadata,
+            replicas=self.replicas,
+            controller=self.controller,
+            member=self.member,
+            run=self.background.run,
+            partitions_of=self._partitions_of,
+            leader_of=self._leader_of,
+            knows_cluster=self._knows_cluster,
+        )
+        return make_groups(around, self._groups, self._held)
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """The group coordinator, which is built if this is the first use."""
+        return self._groups.get().coordinator
+
+    @property
+    def shares(self) -> ShareServices | None:
+        """What serves share groups' records, built if this is the first use; None: they aren't served."""
+        return self._groups.get().shares if self.config.group_share_enable else None
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        """The transaction coordinator, which is built if this is the first use."""
+        return self._transactions.get()
+
+    async def _load_coordinators(self, groups: bool) -> None:
+        if groups:
+            await self._groups.load()
+        await self._transactions.load()
 
     async def _watch_other_generations(self, store: Store) -> None:
         """Have groups refused whose consumers coordinate elsewhere. Raises StoreError."""
-        self.groups.held = HeldGroups(store, self.clock, self.groups.holder)
-        self._stopping.append(self.groups.held.close)
-        await self.groups.held.start()
+
+        def holder(group_id: str) -> str | None:
+            made = self._groups.made
+            return None if made is None else made.coordinator.holder(group_id)
+
+        self._held = HeldGroups(store, self.clock, holder)
+        self._stopping.append(self._held.close)
+        if self._groups.made is not None:
+            self._groups.made.coordinator.held = self._held
+        await self._held.start()
 
     def _group_coordinator(self, group_id: str) -> int | None:
         return self._leader_of(OFFSETS_TOPIC, self.groups.partition_for(group_id))
-
-    def _group_times(self, group_id: str) -> GroupTimes:
-        settings = self.metadata.group_configs.get(group_id, {})
-        session, heartbeat = group_times(self.config, settings)
-        return GroupTimes(session, heartbeat, not sets_heartbeat_interval(self.config, settings))
-
-    def _share_groups(
-        self, on_topic_deleted: list[Callable[[str, Sequence[int]], None]]
-    ) -> ShareGroups | None:
-        """Start the share coordinator, and what leaders and the group coordinator need for share groups."""
-        config, clock, metadata = self.config, self.clock, self.metadata
-        if not config.group_share_enable:
-            return None
-
-        def settings_of(group_id: str) -> ShareSettings:
-            found = share_configs(config, metadata.group_configs.get(group_id, {}))
-            return ShareSettings(
-                lock_ms=found.lock_ms,
-                most_deliveries=found.most_deliveries,
-                most_locks=found.most_locks,
-                offset_reset=found.reset,
-                read_committed=found.read_committed,
-                key_ordered=found.key_ordered,
-            )
-
-        def times_of(group_id: str) -> GroupTimes:
-            found = share_configs(config, metadata.group_configs.get(group_id, {}))
-            return GroupTimes(found.session_timeout_ms, found.heartbeat_interval_ms)
-
-        settings = StateSettings.from_config(config)
-        coordinator = ShareStateCoordinator(
-            settings,
-            clock,
-            partial(self._partitions_of, SHARE_STATE_TOPIC, settings.topic_partitions),
-            StateLogs(partial(self.replicas.partition, SHARE_STATE_TOPIC)).delete_before,
-        )
-        coordinators: Coordinators = coordinator
-        if self.member is not None:
-            coordinators = self.member.share_state_transport(
-                coordinator, partial(self._leader_of, SHARE_STATE_TOPIC), settings.write_timeout_ms
-            )
-        persister = Persister(coordinators, partial(self.controller.ensure_topic, SHARE_STATE_TOPIC), clock)
-        partitions = SharePartitions(persister, settings_of, clock, self.background.run)
-        groups = ShareGroups(
-            persister, times_of, CachedTopics(metadata), lambda: config.group_share_max_size, clock
-        )
-        deleted = DeletedTopics(
-            groups,
-            persister,
-            CachedTopics(metadata),
-            self._knows_cluster,
-            clock,
-            settings.prune_interval_ms,
-        )
-        on_topic_deleted.append(deleted.on_partitions_deleted)
-        deleted.start()
-        self._stopping.append(deleted.close)
-        self.shares = ShareServices(
-            partitions,
-            ShareSessions(lambda: config.group_share_max_share_sessions),
-            coordinator,
-            persister,
-            ShareOffsets(groups, persister, clock),
-            self._leader_of,
-            None if self.member is None else self.member.lag_transport(),
-        )
-        self.replicas.listeners += (coordinator, partitions)
-        coordinator.start()
-        self._stopping.append(persister.close)
-        self._stopping.append(coordinator.stop)
-        self._stopping.append(partitions.close)
-        return groups
 
     def _partitions_of(self, topic: str, configured: int) -> int:
         """The number of partitions that an internal topic has or will have."""
@@ -512,30 +472,27 @@ class Broker:
         return configured if found is None else len(found.partitions)
 
     def _start_transactions(self, on_broker_configs: list[Callable[[], None]]) -> None:
-        """Start the transaction coordinator, and what leaders need: markers, and verification of transactions."""
-        settings = TransactionSettings.from_config(self.config)
-        self.txn_markers = TxnMarkers(self.replicas, self.clock, self.groups.complete_transaction)
-        producer_ids = ProducerIdSource(self.controller.next_producer_id)
-        member = self.member
-        here = LocalDelivery(self.clock, self.txn_markers.write)
-        deliver: DeliverMarkers = here if member is None else member.marker_transport(self.txn_markers)
-        self.transactions = TransactionCoordinator(
-            settings,
-            self.clock,
-            partial(self._partitions_of, TRANSACTION_TOPIC, settings.topic_partitions),
-            producer_ids,
-            self._leader_of,
-            deliver,
-            here.flush,
+        """Have transactions coordinated, and start what leaders need: markers, verification of transactions."""
+        groups, member = self._groups, self.member
+
+        def complete(partition_indexes: Iterable[int], producer_id: int, committed: bool) -> None:
+            # A broker that leads partitions of __consumer_offsets has a group coordinator.
+            if groups.is_needed:
+                groups.get().coordinator.complete_transaction(partition_indexes, producer_id, committed)
+
+        self.txn_markers = TxnMarkers(self.replicas, self.clock, complete)
+        transactions = self._transactions = OnDemand(
+            (TRANSACTION_TOPIC,), TRANSACTION_MODULES, self._make_transactions
         )
-        self.replicas.listeners.append(self.transactions)
-        self.transactions.start()
-        self._stopping.append(producer_ids.close)
-        self._stopping.append(self.transactions.stop)
+        self.replicas.listeners.append(transactions)
+        self._stopping.append(partial(self._undo, transactions.stopping))
+        self._stopping.append(transactions.close)
+        if self._needs_coordinators:
+            transactions.get()
         self.transaction_verifier = TransactionVerifier(
             self.config.broker_id,
             self._verify_transaction,
-            lambda name: self._leader_of(TRANSACTION_TOPIC, self.transactions.partition_for(name)),
+            self._transaction_coordinator,
             None if member is None else member.verification_transport(),
         )
 
@@ -546,7 +503,48 @@ class Broker:
         verify()
         on_broker_configs.append(verify)
 
+    def _make_transactions(self) -> TransactionCoordinator:
+        # Imported here because most starts need no coordinators: see on_demand.py.
+        from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
+        from ottla_broker.coordinator.transaction.local_delivery import LocalDelivery
+        from ottla_broker.coordinator.transaction.producer_id_source import ProducerIdSource
+        from ottla_broker.coordinator.transaction.settings import TransactionSettings
+
+        settings, member, demand = (
+            TransactionSettings.from_config(self.config),
+            self.member,
+            self._transactions,
+        )
+        producer_ids = ProducerIdSource(self.controller.next_producer_id)
+        here = LocalDelivery(self.clock, self.txn_markers.write)
+        deliver: DeliverMarkers = here if member is None else member.marker_transport(self.txn_markers)
+        made = TransactionCoordinator(
+            settings,
+            self.clock,
+            partial(self._partitions_of, TRANSACTION_TOPIC, settings.topic_partitions),
+            producer_ids,
+            self._leader_of,
+            deliver,
+            here.flush,
+        )
+        demand.listeners.append(made)
+        demand.stopping.append(producer_ids.close)
+        if not demand.is_closed:
+            made.start()
+            demand.stopping.append(made.stop)
+        return made
+
+    def _transaction_coordinator(self, transactional_id: str) -> int | None:
+        """The broker that coordinates a transactional id; -1 while that isn't known."""
+        if self._transactions.made is None:
+            # A produce request has to be answered at once: its producer asks again.
+            self._transactions.want()
+            return NO_LEADER
+        return self._leader_of(TRANSACTION_TOPIC, self.transactions.partition_for(transactional_id))
+
     def _verify_transaction(self, asked: Verification) -> tuple[int, Collection[tuple[str, int]]]:
+        from ottla_broker.coordinator.transaction.metadata import Producer
+
         producer = Producer(asked.producer_id, asked.producer_epoch)
         return self.transactions.verify_partitions(asked.transactional_id, producer, asked.partitions)
 
@@ -609,17 +607,17 @@ class Broker:
             served=served_apis(
                 in_cluster=member is not None,
                 consumer_protocol="consumer" in self.config.group_coordinator_rebalance_protocols,
-                share_groups=self.shares is not None,
+                share_groups=self.config.group_share_enable,
                 client_telemetry=self.telemetry is not None,
             ),
             authorizer=self._authorizer(),
             metadata=self.metadata,
             controller=self.controller,
             replicas=self.replicas,
-            groups=self.groups,
+            find_groups=lambda: self.groups,
             logs=self.logs,
             fetch_sessions=self.fetch_sessions,
-            transactions=self.transactions,
+            find_transactions=lambda: self.transactions,
             zookeeper_offsets=self.zookeeper_offsets,
             txn_markers=self.txn_markers,
             scram=self.credentials,
@@ -631,7 +629,8 @@ class Broker:
             acls=self.acls,
             tokens=self.tokens,
             cluster_member=member,
-            shares=self.shares,
+            find_shares=lambda: self.shares,
+            load_coordinators=None if self._needs_coordinators else self._load_coordinators,
             telemetry=self.telemetry,
             coordinated=lambda: None if self.push is None else self.push.groups,
         )
@@ -692,8 +691,13 @@ class Broker:
         """Sample how far groups are behind, from the second interval on."""
         config, member = self.config, self.member
         interval_ms = config.ottla_lag_history_interval_ms
+        store = self._store if member is None else member.store
         await self.clock.sleep(interval_ms / 1000)
+        while self._groups.made is None and not await children_of(store, "/consumers"):
+            await self.clock.sleep(interval_ms / 1000)
+        await self._groups.load()
         # Imported here because a start shouldn't wait for it.
+        await import_in_steps(("ottla_protocol.group_lag", "ottla_broker.metrics.lag_reader"))
         from ottla_broker.metrics.lag_history import LagHistory, Settings, Surroundings
 
         configured = {
@@ -711,7 +715,7 @@ class Broker:
             ensure_topic=self.controller.ensure_topic,
             leaders=None if member is None else member.lag_transport(),
             share_state=None if self.shares is None else self.shares.persister.summary,
-            store=self._store if member is None else member.store,
+            store=store,
             reads_store=(lambda: True) if member is None else member.is_controller,
         )
         self.lag_history = LagHistory(Settings(interval_ms, config.ottla_lag_history_max_groups), around)
@@ -727,8 +731,11 @@ class Broker:
 
     async def stop(self) -> None:
         """Stop cleanly, undoing every step of the start that was reached."""
-        while self._stopping:
-            step = self._stopping.pop()
+        await self._undo(self._stopping)
+
+    async def _undo(self, steps: list[Callable[[], Awaitable[None] | None]]) -> None:
+        while steps:
+            step = steps.pop()
             try:
                 if (ending := step()) is not None:
                     await ending
@@ -740,12 +747,17 @@ class Broker:
 
     async def _drain(self) -> None:
         self.listeners.stop_accepting()
-        if self.groups.held is not None:
-            await self.groups.held.close()
-        self.groups.stop()
-        self.transactions.stop()
-        if self.shares is not None:
-            self.shares.partitions.close()
+        if self._held is not None:
+            await self._held.close()
+        await self._groups.close()
+        await self._transactions.close()
+        groups, transactions = self._groups.made, self._transactions.made
+        if groups is not None:
+            groups.coordinator.stop()
+        if transactions is not None:
+            transactions.stop()
+        if groups is not None and groups.shares is not None:
+            groups.shares.partitions.close()
         self.replicas.answer_fetches()
         await self.listeners.drain()
 

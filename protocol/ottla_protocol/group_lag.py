@@ -16,7 +16,6 @@ from .messages.group_lag_records import GroupLagKey, GroupLagState, GroupLagValu
 from .primitives import Buffer
 from .versioned import decode_versioned, encode_versioned
 
-LAG_TOPIC: Final = "__ottla_group_lag"
 IN_ZOOKEEPER: Final = -1
 """The source of groups whose offsets are in ZooKeeper."""
 GROUPS_A_RECORD: Final = 500

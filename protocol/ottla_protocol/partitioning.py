@@ -6,6 +6,10 @@ Kafka: ``Utils.abs(key.hashCode) % partitions``, where ``hashCode`` is that of `
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Final
+
+LAG_TOPIC: Final = "__ottla_group_lag"
+"""The topic with the history of groups' lag, whose records are in :mod:`.group_lag`."""
 
 
 def java_string_hash(text: str) -> int:

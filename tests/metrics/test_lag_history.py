@@ -19,7 +19,8 @@ from ottla_broker.metrics.lag_history import LagHistory, Settings, Surroundings
 from ottla_broker.metrics.lag_page import lag_page
 from ottla_broker.store.api import NoNodeError
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.group_lag import LAG_TOPIC, LagSample, read_history
+from ottla_protocol.group_lag import LagSample, read_history
+from ottla_protocol.partitioning import LAG_TOPIC
 from ottla_protocol.records.batch import assign_offset, iter_headers, read_header
 from ottla_protocol.records.record import Record, decode_records
 

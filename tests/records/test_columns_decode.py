@@ -26,8 +26,8 @@ from ottla_protocol.records.batch import (
 )
 from ottla_protocol.records.columns import RecordColumns, decode_batches, decode_columns
 from ottla_protocol.records.columns import decode as module
-from ottla_protocol.records.columns.runs import find_runs
 from ottla_protocol.records.record import Record, decode_records, encode_batch, encode_varint
+from ottla_protocol.records.runs import find_runs
 
 TIME = 1_700_000_000_000
 MAX_BYTES = 1 << 20

@@ -191,6 +191,8 @@ def main() -> None:
 _MODULES = (
     "ottla_broker.daemon",
     "ottla_broker.cluster.member",
+    "ottla_broker.coordinator.transaction.coordinator",
+    "ottla_broker.group_coordinators",
     "ottla_broker.store.zookeeper",
     "structlog",
     "uvloop",

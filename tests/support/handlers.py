@@ -64,6 +64,9 @@ def services(**given: Any) -> Services:
         "quota_admin": QuotaAdmin(nothing, nothing, quotas),
         "turns": Turns(),
     }
+    for name in ("groups", "transactions", "shares"):
+        made = given.pop(name, None)
+        silent[f"find_{name}"] = lambda made=made: made
     return Services(**{**every, **silent, **given})
 
 

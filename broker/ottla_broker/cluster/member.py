@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla_broker.cluster.broker_login import broker_login
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
 from ottla_broker.cluster.controller_requests import ControllerRequests
-from ottla_broker.cluster.group_holders import GroupHolders
 from ottla_broker.cluster.identity import generate_broker_id, register
-from ottla_broker.cluster.lag_transport import LagTransport
 from ottla_broker.cluster.leader_discovery import discover_leaders
 from ottla_broker.cluster.lease_monitor import watch_lease
 from ottla_broker.cluster.log_dir_failures import report_failed_dir
@@ -67,6 +65,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from ottla_broker.clock import Clock
+    from ottla_broker.cluster.group_holders import GroupHolders
+    from ottla_broker.cluster.lag_transport import LagTransport
     from ottla_broker.config import BrokerConfig, Endpoint
     from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
     from ottla_broker.log.config import LogConfig
@@ -269,10 +269,16 @@ class ClusterMember:
 
     def lag_transport(self) -> LagTransport:
         """Reaches the leaders of partitions without a replica here."""
+        # Imported here because a start should not wait for it.
+        from ottla_broker.cluster.lag_transport import LagTransport
+
         return LagTransport(self._peers)
 
     def group_holders(self, coordinator_of: Callable[[str], int | None]) -> GroupHolders:
         """Asks other brokers whether groups have members."""
+        # Imported here because few brokers have the coordinator of 2012.
+        from ottla_broker.cluster.group_holders import GroupHolders
+
         return GroupHolders(self._config.broker_id, self._peers, coordinator_of)
 
     async def _new_session(self) -> ZooKeeperStore:

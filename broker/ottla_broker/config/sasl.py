@@ -11,7 +11,6 @@ from ottla_broker.config.oauth_keys import SIGNED_TOKENS, VALIDATORS, OAuthKeys
 from ottla_broker.config.security_keys import SaslKeys
 from ottla_protocol.sasl.jaas import MODULES, Login, parse_login, plain_users
 from ottla_protocol.sasl.mechanism import MECHANISMS, OAUTHBEARER, PLAIN
-from ottla_protocol.sasl.oauthbearer import check_extensions
 
 if TYPE_CHECKING:
     from ottla_broker.config.listeners import Endpoint
@@ -209,6 +208,9 @@ def _check_own_tokens(
         raise error(
             login, "needs the options clientId and clientSecret, for which the OAuth provider gives a token"
         )
+    # Imported here because few brokers log in with tokens.
+    from ottla_protocol.sasl.oauthbearer import check_extensions
+
     try:
         check_extensions(extensions_of(options))
     except ValueError as wrong:

@@ -24,7 +24,6 @@ from ottla_broker.config.model import LIST, Key, format_value
 from ottla_broker.config.topics import TOPIC_KEYS, check_topic_configs
 from ottla_broker.controller.api import ConfigChange, ConfigOperation, Outcome, ResourceType
 from ottla_broker.controller.stored_passwords import StoredPasswords
-from ottla_broker.coordinator.group.modern.patterns import compile_pattern
 from ottla_broker.events import get_logger
 from ottla_broker.log.config import LogConfig
 from ottla_broker.metadata.cache import MetadataCache
@@ -225,6 +224,9 @@ def check_client_metrics(settings: Mapping[str, str]) -> None:
         try:
             check_client_metrics_config(name, text)
             if name == MATCH:
+                # Imported here because few brokers have subscriptions.
+                from ottla_broker.coordinator.group.modern.patterns import compile_pattern
+
                 for expression in read_match(CLIENT_METRICS_KEYS[MATCH].parse(text)).values():
                     compile_pattern(expression)
         except InvalidValue as error:

@@ -22,7 +22,8 @@ from ottla_broker.store.keys import BadNodeError
 from ottla_broker.store.notifications import Follower, Notifications
 from ottla_broker.store.token_nodes import PATHS, TokenChangeNode, TokenInfo, TokenNode
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.sasl.scram import MIN_ITERATIONS, TokenCredential, credential, salt_password
+from ottla_protocol.sasl.mechanism import MIN_ITERATIONS
+from ottla_protocol.sasl.scram import TokenCredential, credential, salt_password
 
 if TYPE_CHECKING:
     from random import Random

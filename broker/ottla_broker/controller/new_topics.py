@@ -11,7 +11,7 @@ from ottla_broker.controller.validation import check_topic_name
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla_broker.store.keys import encode_uuid, new_uuid
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.group_lag import LAG_TOPIC
+from ottla_protocol.partitioning import LAG_TOPIC
 
 if TYPE_CHECKING:
     from random import Random

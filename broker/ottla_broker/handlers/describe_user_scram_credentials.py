@@ -17,7 +17,8 @@ from ottla_protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from ottla_protocol.sasl.scram import CODES, ScramCredential
+from ottla_protocol.sasl.mechanism import CODES
+from ottla_protocol.sasl.scram import ScramCredential
 
 _NUMBERS: Final = {mechanism: number for number, mechanism in CODES.items()}
 

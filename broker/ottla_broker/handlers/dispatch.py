@@ -14,7 +14,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.handlers.api_versions import unsupported
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.limits import answer_memory, element_memory, most_memory
-from ottla_broker.handlers.long_request import LongRequest
+from ottla_broker.handlers.long_request import LongRequest, given_parts
 from ottla_broker.handlers.route import Handle, Route
 from ottla_broker.handlers.turns import at_once
 from ottla_broker.metadata.client_quotas import QuotaKind
@@ -32,6 +32,7 @@ _log = get_logger()
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 _PRODUCE = int(ApiKey.PRODUCE)
 _FETCH = int(ApiKey.FETCH)
+_INIT_PRODUCER_ID = int(ApiKey.INIT_PRODUCER_ID)
 _BETWEEN_BROKERS = frozenset(
     map(
         int,
@@ -81,6 +82,43 @@ _CLUSTER_APIS = frozenset(
 """APIs that describe the cluster. A broker that has just started would answer that there are no brokers and no topics,
 and clients would forget the ones they know: librdkafka doesn't recover from that."""
 
+_COORDINATED = frozenset(
+    map(
+        int,
+        (
+            ApiKey.OFFSET_COMMIT,
+            ApiKey.OFFSET_FETCH,
+            ApiKey.FIND_COORDINATOR,
+            ApiKey.JOIN_GROUP,
+            ApiKey.HEARTBEAT,
+            ApiKey.LEAVE_GROUP,
+            ApiKey.SYNC_GROUP,
+            ApiKey.DESCRIBE_GROUPS,
+            ApiKey.LIST_GROUPS,
+            ApiKey.INIT_PRODUCER_ID,
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            ApiKey.ADD_OFFSETS_TO_TXN,
+            ApiKey.END_TXN,
+            ApiKey.WRITE_TXN_MARKERS,
+            ApiKey.TXN_OFFSET_COMMIT,
+            ApiKey.DELETE_GROUPS,
+            ApiKey.OFFSET_DELETE,
+            ApiKey.DESCRIBE_TRANSACTIONS,
+            ApiKey.LIST_TRANSACTIONS,
+            ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            ApiKey.CONSUMER_GROUP_DESCRIBE,
+            ApiKey.SHARE_GROUP_HEARTBEAT,
+            ApiKey.SHARE_GROUP_DESCRIBE,
+            ApiKey.SHARE_FETCH,
+            ApiKey.SHARE_ACKNOWLEDGE,
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+            ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        ),
+    )
+)
+"""APIs whose handlers need a coordinator, which a broker that stands alone loads with the first of them."""
+
 _JOIN_SECONDS = 30.0
 """How long such a request waits until its connection is closed, so that its client asks another broker."""
 
@@ -109,6 +147,31 @@ class RequestRecord(NamedTuple):
     seconds: float
 
 
+class _Answered:
+    """Takes the place of a request's connection, and has its response once it is encoded."""
+
+    def __init__(self, reply: PendingResponse) -> None:
+        self.parts: asyncio.Future[Parts | None] = asyncio.get_running_loop().create_future()
+        self._reply = reply
+
+    def on_response_ready(self) -> None:
+        """See :class:`.ResponseQueue`."""
+        if not self.parts.done():
+            self.parts.set_result(self._reply.parts)
+
+    def close(self, reason: str | None) -> None:
+        """See :class:`.ResponseQueue`."""
+        if not self.parts.done():
+            self.parts.set_exception(CloseConnection(reason))
+
+    def abandon(self) -> None:
+        """The client has left."""
+        if self._reply.abandon is not None:
+            self._reply.abandon()
+        if not self.parts.done():
+            self.parts.set_result(None)
+
+
 class Dispatcher:
     """Parses requests, calls their handlers and encodes the answers. Owned by the loop thread.
 
@@ -126,6 +189,7 @@ class Dispatcher:
         self.times_requests = False
         self._routes: dict[tuple[int, int], Route] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
+        self._unloaded = set(_COORDINATED if services.load_coordinators is not None else ())
         self.turns = services.turns
 
     def handle(self, connection: ClientConnection, frame: memoryview) -> Reply:
@@ -136,7 +200,11 @@ class Dispatcher:
             raise CloseConnection(f"a request's header can't be read: {error}") from error
         api_key = header.api_key
         version = header.api_version
-        route = self._routes.get((api_key, version)) or self._route(api_key, version)
+        route = self._routes.get((api_key, version))
+        if route is None:
+            if api_key in self._unloaded:
+                return self._when_loaded(api_key, connection, bytes(frame))
+            route = self._route(api_key, version)
         if route is None:
             return self._unsupported(header)
         if len(frame) > LARGEST_PLAIN_REQUEST and api_key not in _BULKY:
@@ -279,6 +347,34 @@ class Dispatcher:
         else:
             route.handle = partial(self._when_joined, joined, route.handle)
         return route
+
+    def _when_loaded(self, api_key: int, connection: ClientConnection, frame: bytes) -> PendingResponse:
+        """Delay a request until the coordinators are loaded; meanwhile nothing is read from its connection."""
+        load = self._services.load_coordinators
+        assert load is not None
+        connection.begin_long()
+
+        async def serve() -> Parts | None:
+            try:
+                await load(api_key != _INIT_PRODUCER_ID)
+            except Exception as error:
+                raise CloseConnection(f"a coordinator can't be built: {error}") from error
+            finally:
+                connection.end_long()
+            self._unloaded.discard(api_key)
+            if connection.has_left():
+                return None
+            reply = self.handle(connection, memoryview(frame))
+            if not isinstance(reply, PendingResponse):
+                return reply
+            answered = _Answered(reply)
+            pending.abandon = answered.abandon
+            reply.put(answered)
+            return await answered.parts
+
+        pending = self.run(serve())
+        pending.encode = given_parts
+        return pending
 
     async def _when_joined(
         self, joined: asyncio.Event, handle: Handle, context: RequestContext, request: Any

@@ -86,7 +86,7 @@ class LongRequest:
         # What a handler waits for.
         self._inner: PendingResponse | None = None
         self._pending = PendingResponse(self._abandon)
-        self._pending.encode = _parts
+        self._pending.encode = given_parts
 
     def start(self, work: Job, memory: int = 0, kind: Room = Room.REQUESTS) -> PendingResponse:
         """Begin with ``work``, which :meth:`serve`, :meth:`handled` or :meth:`answered` has made.
@@ -221,7 +221,8 @@ class LongRequest:
             inner.abandon()
 
 
-def _parts(answer: Parts | CloseConnection | None) -> Parts | None:
+def given_parts(answer: Parts | CloseConnection | None) -> Parts | None:
+    """What a pending response encodes to whose answer is already encoded, or else closes the connection."""
     if isinstance(answer, CloseConnection):
         raise answer
     return answer

@@ -10,7 +10,7 @@ from ottla_broker.handlers.turns import Turns
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from ottla_broker.clock import Clock
     from ottla_broker.config import BrokerConfig
@@ -67,6 +67,9 @@ class Services:
 
     Attributes:
         served: the APIs that this broker serves, by key.
+        find_groups, find_transactions, find_shares: the coordinators, which are built on their first use.
+        load_coordinators: loads those of transactions, and with True those of groups, without holding the event loop
+            for long; None if they were built with the start.
         zookeeper_offsets: of consumers that coordinate in ZooKeeper; in the embedded store without one.
         joined: in a cluster, set once the controller has described it to this broker.
         scram: users' credentials.
@@ -76,7 +79,6 @@ class Services:
         quotas: of clients; ``quota_admin`` changes them.
         tokens: delegation tokens; None without ``delegation.token.secret.key``.
         acls: the access control lists; None if nothing decides by them.
-        shares: of share groups' records; None: they aren't served.
         telemetry: the metrics that clients push; None: that isn't served.
         cluster_member: None for a broker that stands alone, which doesn't serve the APIs that use it.
         coordinated: the groups of the 2012 coordinator; None without ``coordinator.listener``.
@@ -89,8 +91,8 @@ class Services:
     metadata: MetadataCache
     controller: Controller
     replicas: ReplicaManager
-    groups: GroupCoordinator
-    transactions: TransactionCoordinator
+    find_groups: Callable[[], GroupCoordinator]
+    find_transactions: Callable[[], TransactionCoordinator]
     zookeeper_offsets: ZooKeeperOffsets
     logs: LogManager
     fetch_sessions: FetchSessions
@@ -106,9 +108,25 @@ class Services:
     acls: Acls | None = None
     tokens: DelegationTokens | None = None
     cluster_member: Member | None = None
-    shares: ShareServices | None = None
+    find_shares: Callable[[], ShareServices | None] = lambda: None
+    load_coordinators: Callable[[bool], Awaitable[None]] | None = None
     telemetry: ClientTelemetry | None = None
     coordinated: Callable[[], CoordinatedGroups | None] = lambda: None
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """The group coordinator."""
+        return self.find_groups()
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        """The transaction coordinator."""
+        return self.find_transactions()
+
+    @property
+    def shares(self) -> ShareServices | None:
+        """What serves share groups' records; None: they aren't served."""
+        return self.find_shares()
 
     @property
     def knows_cluster(self) -> bool:

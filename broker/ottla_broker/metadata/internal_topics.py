@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla_protocol.group_lag import LAG_TOPIC
+from ottla_protocol.partitioning import LAG_TOPIC
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_TOPIC: Final = "__transaction_state"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.client_quotas import desanitize, sanitize
@@ -15,16 +15,10 @@ from ottla_broker.store.api import BadVersionError, NodeExistsError, NoNodeError
 from ottla_broker.store.keys import BadNodeError, ConfigChangeNode, ConfigNode
 from ottla_broker.tasks import unhurried
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.sasl.scram import (
-    CODES,
-    DIGESTS,
-    MAX_ITERATIONS,
-    MIN_ITERATIONS,
-    ScramCredential,
-    credential,
-    decode_credential,
-    encode_credential,
-)
+from ottla_protocol.sasl.mechanism import CODES, DIGESTS, MAX_ITERATIONS, MIN_ITERATIONS
+
+if TYPE_CHECKING:
+    from ottla_protocol.sasl.scram import ScramCredential
 
 _log = get_logger()
 
@@ -136,6 +130,8 @@ class ScramCredentials:
             raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Salt and salted password must not be empty")
 
     async def _change(self, user: str, gone: Sequence[Deletion], new: Sequence[Upsertion]) -> None:
+        from ottla_protocol.sasl.scram import credential, encode_credential
+
         name = sanitize(user)
         path = ConfigNode.path(USERS, name)
         while True:
@@ -177,6 +173,9 @@ class ScramCredentials:
             text = settings.get(mechanism)
             if text is None:
                 continue
+            # Imported here because a broker without such users needs no hashes.
+            from ottla_protocol.sasl.scram import decode_credential
+
             try:
                 found[mechanism] = decode_credential(text)
             except ValueError:

@@ -30,7 +30,6 @@ from ottla_protocol.group_lag import (
     COARSE,
     IN_ZOOKEEPER,
     KIND_IN_ZOOKEEPER,
-    LAG_TOPIC,
     HistoryReader,
     LagSample,
     levels_of,
@@ -38,7 +37,7 @@ from ottla_protocol.group_lag import (
     records_of,
 )
 from ottla_protocol.messages.group_lag_records import GroupLagState
-from ottla_protocol.partitioning import partition_for
+from ottla_protocol.partitioning import LAG_TOPIC, partition_for
 from ottla_protocol.records.batch import CorruptRecordError
 from ottla_protocol.records.formats import decode_any, iter_any_headers
 from ottla_protocol.records.record import encode_batch

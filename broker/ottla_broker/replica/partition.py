@@ -24,7 +24,6 @@ from ottla_broker.replica.high_watermark import HighWatermark
 from ottla_broker.replica.leadership import Leadership, LeaderState
 from ottla_broker.replica.offset_waiters import OffsetWaiter, OffsetWaiters, Reached
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.records.control import encode_transaction_marker
 
 if TYPE_CHECKING:
     from ottla_broker.log.log import Log
@@ -395,6 +394,9 @@ class Partition:
         TRANSACTION_COORDINATOR_FENCED where a newer producer or coordinator has been here; otherwise as
         :meth:`append_internal`.
         """
+        # Imported here because few brokers have transactions.
+        from ottla_protocol.records.control import encode_transaction_marker
+
         marker = encode_transaction_marker(
             commit=commit,
             coordinator_epoch=coordinator_epoch,

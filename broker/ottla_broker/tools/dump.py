@@ -13,7 +13,7 @@ from ottla_broker.log.files import Files
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla_broker.store.keys import encode_uuid
 from ottla_protocol.fields import Struct
-from ottla_protocol.group_lag import LAG_TOPIC
+from ottla_protocol.partitioning import LAG_TOPIC
 
 if TYPE_CHECKING:
     from ottla_broker.store.journal import Change

@@ -13,8 +13,8 @@ from ottla_protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from ottla_protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from ottla_protocol.sasl.mechanism import SCRAM_SHA_512
-from ottla_protocol.sasl.scram import CODES, salt_password
+from ottla_protocol.sasl.mechanism import CODES, SCRAM_SHA_512
+from ottla_protocol.sasl.scram import salt_password
 
 from ..deadline import Deadline
 from ..errors import ClientError, ConfigurationError

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from ottla_protocol.errors import ProtocolError
-from ottla_protocol.group_lag import IN_ZOOKEEPER, LAG_TOPIC, HistoryReader, LagSample
-from ottla_protocol.partitioning import partition_for
+from ottla_protocol.group_lag import IN_ZOOKEEPER, HistoryReader, LagSample
+from ottla_protocol.partitioning import LAG_TOPIC, partition_for
 
 from ..errors import ConfigurationError, OffsetOutOfRangeError, UnknownTopicError
 from ..types import TopicPartition

@@ -11,7 +11,7 @@ from struct import error as StructError
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla_protocol.records.batch import BatchHeader
-from ottla_protocol.records.columns.runs import find_runs
+from ottla_protocol.records.runs import find_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

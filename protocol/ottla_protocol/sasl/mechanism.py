@@ -10,6 +10,13 @@ SCRAM_SHA_512: Final = "SCRAM-SHA-512"
 OAUTHBEARER: Final = "OAUTHBEARER"
 MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 """The mechanisms that are built."""
+DIGESTS: Final = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
+"""The hash of each mechanism of SCRAM."""
+CODES: Final = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}
+"""The numbers of SCRAM's mechanisms in the protocol (KIP-554)."""
+MIN_ITERATIONS: Final = 4096
+MAX_ITERATIONS: Final = 16384
+"""The limits for new passwords (``ScramMechanism``, ``ScramControlManager``)."""
 
 
 class SaslError(Exception):

@@ -20,15 +20,8 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from .mechanism import SCRAM_SHA_256, SCRAM_SHA_512, SaslError
+from .mechanism import DIGESTS, MIN_ITERATIONS, SaslError
 
-DIGESTS: Final = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
-"""The hash of each mechanism."""
-CODES: Final = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}
-"""The mechanisms' numbers in the protocol (KIP-554)."""
-MIN_ITERATIONS: Final = 4096
-MAX_ITERATIONS: Final = 16384
-"""The limits for new passwords (``ScramMechanism``, ``ScramControlManager``)."""
 _MAX_CLIENT_ITERATIONS: Final = 1_000_000
 _MAX_MESSAGE: Final = 16 * 1024
 

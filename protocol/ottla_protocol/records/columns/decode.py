@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from ottla_protocol.records.batch import BatchHeader, read_header
-from ottla_protocol.records.columns.runs import Run, Runs, find_runs
+from ottla_protocol.records.runs import Run, Runs, find_runs
 from ottla_protocol.records.record import (
     Headers,
     Record,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ottla_protocol.records.columns.runs import Runs
+    from ottla_protocol.records.runs import Runs
 
     Integers = NDArray[np.int64]
     Flags = NDArray[np.bool_]

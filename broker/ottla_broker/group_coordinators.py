@@ -1,0 +1,166 @@
+"""Builds the coordinators of groups and share groups, and what they need of the broker.
+
+Only :mod:`ottla_broker.server` imports this, and not before they are needed: see
+:mod:`ottla_broker.coordinator.on_demand`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla_broker.clock import Clock
+from ottla_broker.config.group_configs import group_times, sets_heartbeat_interval, share_configs
+from ottla_broker.coordinator.group.coordinator import GroupCoordinator
+from ottla_broker.coordinator.group.modern.settings import GroupTimes
+from ottla_broker.coordinator.group.modern.topics import CachedTopics
+from ottla_broker.coordinator.group.settings import GroupSettings
+from ottla_broker.coordinator.group.share.deleted_topics import DeletedTopics
+from ottla_broker.coordinator.group.share.groups import ShareGroups
+from ottla_broker.coordinator.group.share.offsets import ShareOffsets
+from ottla_broker.coordinator.held_groups import HeldGroups
+from ottla_broker.coordinator.on_demand import OnDemand
+from ottla_broker.coordinator.share.persister import Coordinators, Persister
+from ottla_broker.coordinator.share.sessions import ShareSessions
+from ottla_broker.coordinator.share.settings import ShareSettings
+from ottla_broker.coordinator.share.share_partitions import SharePartitions
+from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator, StateSettings
+from ottla_broker.coordinator.share.state_logs import StateLogs
+from ottla_broker.handlers.share_services import ShareServices
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
+
+if TYPE_CHECKING:
+    from ottla_broker.cluster.member import ClusterMember
+    from ottla_broker.config import BrokerConfig
+    from ottla_broker.controller.api import Controller
+    from ottla_broker.metadata.cache import MetadataCache
+    from ottla_broker.replica.manager import ReplicaManager
+
+
+class Surroundings(NamedTuple):
+    """The parts of the broker that coordinators use.
+
+    Attributes:
+        member: None for a broker that stands alone.
+        run: runs a function on a thread.
+        partitions_of: the number of partitions that an internal topic has, or will have by its configuration.
+        leader_of: the broker that leads a partition; -1 while there is none, None: there is no such partition.
+        knows_cluster: whether the controller has sent this broker all there is.
+    """
+
+    config: BrokerConfig
+    clock: Clock
+    random: Random
+    metadata: MetadataCache
+    replicas: ReplicaManager
+    controller: Controller
+    member: ClusterMember | None
+    run: Callable[..., Any]
+    partitions_of: Callable[[str, int], int]
+    leader_of: Callable[[str, int], int | None]
+    knows_cluster: Callable[[], bool]
+
+
+class Groups(NamedTuple):
+    """The coordinators of groups; ``shares``, ``deleted_topics``: None if share groups aren't served."""
+
+    coordinator: GroupCoordinator
+    shares: ShareServices | None
+    deleted_topics: DeletedTopics | None
+
+    def on_partitions_deleted(self, topic: str, partitions: Sequence[int]) -> None:
+        """A topic was deleted: forget what groups have of it."""
+        if self.deleted_topics is not None:
+            self.deleted_topics.on_partitions_deleted(topic, partitions)
+        self.coordinator.on_partitions_deleted(topic, partitions)
+
+
+def make_groups(around: Surroundings, demand: OnDemand[Groups], held: HeldGroups | None) -> Groups:
+    """Build the coordinators of groups, and start them unless ``demand`` is closed."""
+    config, metadata = around.config, around.metadata
+
+    def times_of(group_id: str) -> GroupTimes:
+        own = metadata.group_configs.get(group_id, {})
+        session, heartbeat = group_times(config, own)
+        return GroupTimes(session, heartbeat, not sets_heartbeat_interval(config, own))
+
+    shares, share_groups, deleted = (
+        _make_shares(around, demand) if config.group_share_enable else (None, None, None)
+    )
+    settings = GroupSettings.from_config(config)
+    made = GroupCoordinator(
+        settings,
+        around.clock,
+        around.random,
+        partial(around.partitions_of, OFFSETS_TOPIC, settings.topic_partitions),
+        CachedTopics(metadata),
+        times_of,
+        share_groups,
+    )
+    made.held = held
+    demand.listeners.append(made)
+    if not demand.is_closed:
+        made.start()
+        demand.stopping.append(made.stop)
+    return Groups(made, shares, deleted)
+
+
+def _make_shares(
+    around: Surroundings, demand: OnDemand[Groups]
+) -> tuple[ShareServices, ShareGroups, DeletedTopics]:
+    """Build the share coordinator, and what leaders and the group coordinator need for share groups."""
+    config, clock, metadata = around.config, around.clock, around.metadata
+
+    def settings_of(group_id: str) -> ShareSettings:
+        found = share_configs(config, metadata.group_configs.get(group_id, {}))
+        return ShareSettings(
+            lock_ms=found.lock_ms,
+            most_deliveries=found.most_deliveries,
+            most_locks=found.most_locks,
+            offset_reset=found.reset,
+            read_committed=found.read_committed,
+            key_ordered=found.key_ordered,
+        )
+
+    def times_of(group_id: str) -> GroupTimes:
+        found = share_configs(config, metadata.group_configs.get(group_id, {}))
+        return GroupTimes(found.session_timeout_ms, found.heartbeat_interval_ms)
+
+    settings = StateSettings.from_config(config)
+    coordinator = ShareStateCoordinator(
+        settings,
+        clock,
+        partial(around.partitions_of, SHARE_STATE_TOPIC, settings.topic_partitions),
+        StateLogs(partial(around.replicas.partition, SHARE_STATE_TOPIC)).delete_before,
+    )
+    coordinators: Coordinators = coordinator
+    if around.member is not None:
+        coordinators = around.member.share_state_transport(
+            coordinator, partial(around.leader_of, SHARE_STATE_TOPIC), settings.write_timeout_ms
+        )
+    persister = Persister(coordinators, partial(around.controller.ensure_topic, SHARE_STATE_TOPIC), clock)
+    partitions = SharePartitions(persister, settings_of, clock, around.run)
+    groups = ShareGroups(
+        persister, times_of, CachedTopics(metadata), lambda: config.group_share_max_size, clock
+    )
+    deleted = DeletedTopics(
+        groups, persister, CachedTopics(metadata), around.knows_cluster, clock, settings.prune_interval_ms
+    )
+    shares = ShareServices(
+        partitions,
+        ShareSessions(lambda: config.group_share_max_share_sessions),
+        coordinator,
+        persister,
+        ShareOffsets(groups, persister, clock),
+        around.leader_of,
+        None if around.member is None else around.member.lag_transport(),
+    )
+    demand.listeners += (coordinator, partitions)
+    demand.stopping.append(persister.close)
+    if not demand.is_closed:
+        coordinator.start()
+        deleted.start()
+        demand.stopping += (deleted.close, coordinator.stop, partitions.close)
+    return shares, groups, deleted
