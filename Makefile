@@ -24,7 +24,7 @@ help:  ## list these commands
 run: $(VENV)/.broker  ## run a broker on 127.0.0.1:9092 in the foreground (DATA=folder LISTEN=host:port ARGS=…)
 	@exec $(BIN)/ottla broker --data-dir $(DATA) --listen $(LISTEN) $(ARGS)
 
-# Python keeps the tests' compiled modules, also where it is told not to: each process would compile them for half a minute.
+# Python keeps the tests' compiled modules, also where its environment forbids it: each process would compile them for half a minute.
 test interop faults: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/.dev  ## run the tests in five processes (ARGS=… replaces pytest's arguments, -n 5)

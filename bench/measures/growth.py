@@ -24,7 +24,7 @@ SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 
 
 class _Consumer(threading.Thread):
-    """A consumer that polls, and counts its partitions and those it was told to give up."""
+    """A consumer that polls, and counts its partitions and those that it had to give up."""
 
     def __init__(self, config: dict[str, Any], topic: str) -> None:
         super().__init__(daemon=True)

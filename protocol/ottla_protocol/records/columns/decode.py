@@ -7,7 +7,6 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from ottla_protocol.records.batch import BatchHeader, read_header
-from ottla_protocol.records.runs import Run, Runs, find_runs
 from ottla_protocol.records.record import (
     Headers,
     Record,
@@ -16,6 +15,7 @@ from ottla_protocol.records.record import (
     has_safe_timestamps,
     record_data,
 )
+from ottla_protocol.records.runs import Run, Runs, find_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
