@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.config.broker import shown_settings
@@ -89,7 +90,9 @@ if TYPE_CHECKING:
 _log = get_logger()
 
 # How many partitions to create, lead or remove before the event loop gets its turn.
-_SLICE: Final = 64
+_SLICE: Final = 16
+# Partitions whose nodes are made before that.
+_PORTION: Final = 1_000
 
 _NO_PARTITION: Final = Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
 
@@ -261,9 +264,11 @@ class StandaloneController(ConfigAdmin):
                 info.configs,
             )
             state = self._state_of(info.partitions[0].leader_epoch)
-            if len(info.partitions) > _SLICE:
-                await asyncio.sleep(0)
-            operations += topic_store.partition_creation(info.name, info.partitions, state)
+            indexes = iter(info.partitions)
+            while some := tuple(islice(indexes, _PORTION)):
+                operations += topic_store.partition_creation(info.name, some, state)
+                if len(some) == _PORTION:
+                    await asyncio.sleep(0)
         if made and not validate_only:
             failures = await self._commit_creation(operations, made)
             outcomes = [
@@ -293,6 +298,8 @@ class StandaloneController(ConfigAdmin):
             epoch = await topic_store.next_epoch(self._store, name)
         except BadNodeError as error:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+        if len(assignments) > _SLICE:
+            await asyncio.sleep(0)
         partitions = {i: PartitionInfo(i, r[0], epoch, r, r) for i, r in assignments.items()}
         return TopicInfo(
             name, new_topic_id(self._random), partitions, name in INTERNAL_TOPICS, configs, in_force
@@ -414,7 +421,10 @@ class StandaloneController(ConfigAdmin):
             self._replicas.stop(stored.name, index, delete=True)
             if done % _SLICE == 0:
                 await asyncio.sleep(0)
-        await self._store.transaction(await topic_store.removal(self._store, stored))
+        operations = await topic_store.removal(self._store, stored)
+        # Its partitions' states may take megabytes.
+        del stored
+        await self._store.transaction(operations)
 
     async def create_partitions(self, topics: Sequence[MorePartitions], validate_only: bool) -> list[Outcome]:
         async with self._lock:

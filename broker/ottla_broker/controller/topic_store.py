@@ -23,7 +23,7 @@ from ottla_broker.tasks import unhurried
 
 _log = get_logger()
 
-_PORTION = 1_000
+_PORTION = 250
 """Partitions whose nodes are looked at before others get their turn on the event loop."""
 
 

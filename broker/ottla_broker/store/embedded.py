@@ -348,10 +348,16 @@ class EmbeddedStore:
                 for done, _ in ready:
                     _fail(done, failure)
                 return
+            del encoded, frame
+            if len(changes) > _PORTION:
+                await asyncio.sleep(0)
         self._install(draft)
         for done, results in ready:
             if not done.done():
                 done.set_result(results)
+        if len(changes) > _PORTION:
+            # Before all of it is freed.
+            await asyncio.sleep(0)
 
     async def _append(self, frame: bytes) -> StoreError | None:
         """Make a frame durable. Returns the error if it isn't in the file."""
