@@ -6,14 +6,18 @@ ARG PYTHON_IMAGE=python:3.11-slim
 FROM ${PYTHON_IMAGE} AS build
 # Compiles two modules of the broker; where Debian's mirrors can't be reached, the image does without.
 RUN (apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev) || echo "no compiler" >&2
-# Extras of pyproject.toml to install as well, without hashes. The console in the browser needs web.
+# Extras of pyproject.toml to install as well: those with a lock. The console in the browser needs console,web.
 ARG EXTRAS=
 COPY requirements*.lock /source/
 RUN python3 -m venv --without-pip /opt/ottla \
  && python3 -m pip --disable-pip-version-check --no-cache-dir --python /opt/ottla/bin/python install \
     --require-hashes --no-deps -r /source/requirements.lock \
  && python3 -m pip --disable-pip-version-check --no-cache-dir install \
-    --require-hashes --no-deps -r /source/requirements-build.lock
+    --require-hashes --no-deps -r /source/requirements-build.lock \
+ && for extra in $(echo "$EXTRAS" | tr , ' '); do case $extra in broker | console | security) continue ;; esac; \
+    test -f "/source/requirements-$extra.lock" || { echo "EXTRAS: there is no requirements-$extra.lock" >&2; exit 1; }; \
+    python3 -m pip --disable-pip-version-check --no-cache-dir --python /opt/ottla/bin/python install \
+    --require-hashes --no-deps -r "/source/requirements-$extra.lock" || exit 1; done
 COPY pyproject.toml hatch_build.py README.md LICENSE /source/
 COPY broker /source/broker
 COPY protocol /source/protocol
@@ -21,9 +25,7 @@ COPY client /source/client
 COPY pipeline /source/pipeline
 RUN python3 -m pip --disable-pip-version-check --no-cache-dir wheel --no-deps --no-build-isolation -w /wheels /source \
  && python3 -m pip --disable-pip-version-check --no-cache-dir --python /opt/ottla/bin/python install \
-    --no-deps --no-index /wheels/*.whl \
- && if [ -n "$EXTRAS" ]; then python3 -m pip --disable-pip-version-check --no-cache-dir \
-    --python /opt/ottla/bin/python install "$(echo /wheels/*.whl)[$EXTRAS]"; fi
+    --no-deps --no-index /wheels/*.whl
 
 FROM ${PYTHON_IMAGE}
 RUN groupadd --gid 1000 ottla && useradd --uid 1000 --gid ottla --no-create-home --home-dir /var/lib/ottla ottla \

@@ -79,14 +79,18 @@ compose-test: $(VENV)/.broker  ## test docker-compose.yml and docker-compose.sec
 LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile -q --generate-hashes --strip-extras --allow-unsafe \
 	--no-emit-options --no-emit-index-url --no-emit-trusted-host
 
-lock: $(VENV)/.lock  ## choose the versions and hashes of the image's dependencies: requirements.lock (ARGS=--upgrade)
-	@$(LOCK) $(ARGS) --extra broker --extra console --extra security -o requirements.lock pyproject.toml
+LOCKED := broker console security
+
+lock: $(VENV)/.lock  ## choose the versions and hashes of what the images install: requirements*.lock (ARGS=--upgrade)
+	@$(LOCK) $(ARGS) $(addprefix --extra ,$(LOCKED)) -o requirements.lock pyproject.toml
+	@$(BIN)/python .ci/extras $(LOCKED) web | $(LOCK) $(ARGS) -c requirements.lock -o requirements-web.lock -
 	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' | \
 	  $(LOCK) $(ARGS) -o requirements-build.lock -
 
-sbom: $(VENV)/.sbom  ## list the image's dependencies in dist/ottla.cdx.json (CycloneDX)
+sbom: $(VENV)/.sbom  ## list the images' dependencies in dist/ottla.cdx.json and dist/ottla-console.cdx.json (CycloneDX)
 	@mkdir -p dist
 	@$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible -o dist/ottla.cdx.json
+	@$(BIN)/cyclonedx-py requirements requirements-web.lock --pyproject pyproject.toml --output-reproducible -o dist/ottla-console.cdx.json
 
 pin-images:  ## write the digests of the base images to .env, which compose reads (needs Docker or podman)
 	@.ci/pin-images

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import tomllib
 from itertools import pairwise
@@ -106,7 +108,64 @@ def locked(name: str) -> dict[str, Requirement]:
 
 def test_the_lock_satisfies_the_project() -> None:
     check("requirements.lock", requirements("broker", "console", "security"))
+    check("requirements-web.lock", requirements("broker", "console", "security", "web"))
     check("requirements-build.lock", PYPROJECT["build-system"]["requires"])
+    # One image has both.
+    others = locked("requirements-web.lock")
+    assert {name: others[name] for name in locked("requirements.lock")} == locked("requirements.lock")
+
+
+def test_all_that_an_image_installs_has_hashes() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    installs = re.findall(r"pip (?:(?!&&|;|\|\|).)*?\binstall\b(?:(?!&&|;|\|\|).)*", text, re.DOTALL)
+    assert len(installs) == 4
+    for each in installs:
+        assert "--no-deps" in each
+        assert "--require-hashes" in each or "--no-index" in each
+    for name in FILES:
+        for service in services(name).values():
+            extras = service.get("build", {}).get("args", {}).get("EXTRAS", "").split(",")
+            for extra in {*extras} - {"", "broker", "console", "security"}:
+                assert (ROOT / f"requirements-{extra}.lock").exists()
+
+
+ENGINE = """#!/bin/sh
+case "$1" in
+info) exit 0 ;;
+pull) test -n "$REGISTRY" || { echo "dial tcp: no such host" >&2; exit 125; } ;;
+image) echo "registry/$5@sha256:$(printf '%064d' 7)" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_the_images_digests_are_pinned_or_nothing_is_changed(tmp_path: Path, answers: bool) -> None:
+    (tmp_path / "bin").mkdir()
+    engine = tmp_path / "bin" / "docker"
+    engine.write_text(ENGINE)
+    engine.chmod(0o755)
+    (tmp_path / ".ci").mkdir()
+    script = shutil.copy(ROOT / ".ci" / "pin-images", tmp_path / ".ci")
+    before = "MINE=1\nPYTHON_IMAGE=python:3.11-slim@sha256:old\n"
+    (tmp_path / ".env").write_text(before)
+    environment = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "REGISTRY": "yes" if answers else ""}
+    done = subprocess.run([script], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    found = (tmp_path / ".env").read_text()
+    if not answers:
+        assert done.returncode == 1
+        assert found == before
+        assert done.stderr == (
+            "pin-images: docker can't fetch docker.io/library/python:3.11-slim; .env is as it was\n"
+        )
+        return
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in found.splitlines() if not line.startswith("#")]
+    digest = f"@sha256:{7:064}"
+    assert lines == [
+        "MINE=1",
+        f"PYTHON_IMAGE=python:3.11-slim{digest}",
+        f"ZOOKEEPER_IMAGE=zookeeper:3.9{digest}",
+    ]
 
 
 def requirements(*extras: str) -> list[str]:
