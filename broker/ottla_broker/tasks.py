@@ -41,6 +41,22 @@ async def unhurried(items: Iterable[T], portion: int = 100) -> AsyncIterator[T]:
             await asyncio.sleep(0)
 
 
+class Pace:
+    """Lets the event loop have a turn after so much work, which a coroutine counts in loops of different lengths."""
+
+    __slots__ = ("_left", "_portion")
+
+    def __init__(self, portion: int) -> None:
+        self._portion = self._left = portion
+
+    async def worked(self, amount: int = 1) -> None:
+        """Count work that has been done."""
+        self._left -= amount
+        if self._left <= 0:
+            self._left = self._portion
+            await asyncio.sleep(0)
+
+
 async def in_pauses(steps: Generator[object, None, R]) -> tuple[R, int]:
     """Run a generator, with a turn of the event loop after each thing that it yields.
 

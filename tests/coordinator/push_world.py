@@ -179,6 +179,7 @@ class Consumer:
         self.group = group
         self.topics = topics
         self.limit = MAX_REGISTRATION
+        self.client_host = name
         self.connected = False
         self.frozen = False
         self.ignores: set[type] = set()

@@ -15,12 +15,12 @@ from ottla_broker.coordinator.push.nodes import GroupNodes
 from ottla_broker.coordinator.push.purgatory import RequestPurgatory, Watcher
 from ottla_broker.coordinator.push.rebalancer import Rebalancer, RebalanceSettings, commit_offsets
 from ottla_broker.coordinator.push.registry import Channel, ConsumerRegistry, GroupRegistry
-from ottla_broker.coordinator.push.subscription import parse_topic_count
+from ottla_broker.coordinator.push.subscription import PushSubscription, Subscriptions
 from ottla_broker.coordinator.push.topic_listeners import TopicListeners
 from ottla_broker.coordinator.zookeeper_offsets import may_name_group
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import StoreError
-from ottla_broker.tasks import Tasks
+from ottla_broker.tasks import Pace, Tasks, unhurried
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.push import (
     CONFIRMATION,
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 _log = get_logger()
 
 _PINGS_IN_A_ROW: Final = 200
+_TOPICS_IN_A_ROW: Final = 1_000
+"""Names that are compared with subscriptions in one turn of the event loop."""
+_SHORT: Final = 500
+"""A subscription of so many characters is parsed at once."""
 MOST_COMMITS: Final = 100
 """Commits of one consumer that may wait to be stored. A client waits for each; one that sends more is dropped."""
 _RELEASE_SECONDS: Final = 5.0
@@ -100,6 +104,9 @@ class PushCoordinator:
         self._pings = RequestPurgatory(clock, self._ping_expired)
         self._stops = RequestPurgatory(clock, self._fetcher_request_expired)
         self._starts = RequestPurgatory(clock, self._fetcher_request_expired)
+        self._topics = TopicListeners(store, clock, self._nodes, self._topics_changed)
+        self._subscriptions = Subscriptions()
+        self._parsing = asyncio.Lock()
         self.rebalancer = Rebalancer(
             settings.rebalance,
             clock,
@@ -108,11 +115,10 @@ class PushCoordinator:
             self._starts,
             surroundings.brokers,
             lambda consumer, topic: surroundings.may_read(consumer.channel, topic),
-            lambda group: self._topics.follow(group.group_id, group.topics),
+            self._topics,
             self._failed,
             self._remove_group,
         )
-        self._topics = TopicListeners(store, clock, self._nodes, self._topics_changed)
         self._schedule: list[tuple[float, int, ConsumerRegistry]] = []
         self._serial = 0
         self._timer: TimerHandle | None = None
@@ -139,6 +145,8 @@ class PushCoordinator:
         self._running = False
         await self.rebalancer.close()
         await self._tasks.close()
+        for consumer in self._consumers.values():
+            self._give_back(consumer.subscription)
         await self._topics.close()
         for purgatory in (self._pings, self._stops, self._starts):
             purgatory.close()
@@ -173,8 +181,34 @@ class PushCoordinator:
         if channel in self._consumers:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "this connection has registered a consumer already")
         self._check(channel, request)
-        subscription = parse_topic_count(request.topic_count)
-        for topic in subscription.streams:
+        subscription = await self._subscription(request.topic_count)
+        try:
+            await self._join(channel, request, subscription)
+        except BaseException:
+            self._give_back(subscription)
+            raise
+
+    async def _subscription(self, text: str) -> PushSubscription:
+        """Count in a consumer's subscription. Raises KafkaError.
+
+        Long ones are parsed one in a turn of the event loop, however many come at once.
+        """
+        if len(text) <= _SHORT:
+            return self._subscriptions.take(text)
+        async with self._parsing:
+            await asyncio.sleep(0)
+            return self._subscriptions.take(text)
+
+    def _give_back(self, subscription: PushSubscription) -> None:
+        """A consumer with a subscription has gone, or was not registered."""
+        if self._subscriptions.give_back(subscription):
+            self._topics.follow(subscription, frozenset())
+
+    async def _join(
+        self, channel: Channel, request: RegisterConsumerRequest, subscription: PushSubscription
+    ) -> None:
+        """Make a consumer with a valid subscription a member. Raises KafkaError."""
+        async for topic in unhurried(subscription.streams):
             if not self._around.may_read(channel, topic):
                 raise KafkaError(
                     ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not authorized to read topic {topic}"
@@ -207,11 +241,7 @@ class PushCoordinator:
         self._consumers[channel] = consumer
         # 1. Add the ping request task for this consumer to the scheduler.
         self._plan_ping(consumer)
-        # 3. Read the subscribed topic/count of this consumer.
-        group.topics.update(subscription.streams)
-        self._topics.follow(group.group_id, group.topics)
-        if subscription.matches is not None:
-            self._topics.wildcard_groups.add(group.group_id)
+        # 3. Read the subscribed topic/count of this consumer: the rebalance does, and watches the topics that exist.
 
     async def _take_on(self, group_id: str) -> None:
         """Make sure that a group that isn't here has no consumers elsewhere. Raises KafkaError.
@@ -467,6 +497,7 @@ class PushCoordinator:
         group = self.groups[consumer.group_id]
         del group.members[consumer.consumer_id]
         group.changes += 1
+        self._give_back(consumer.subscription)
         # 4. If there is an ongoing rebalance procedure by some of the rebalance handlers, let it fail directly.
         if group.attempt is not None:
             group.attempt.fail(f"consumer {consumer.consumer_id} has left")
@@ -479,23 +510,29 @@ class PushCoordinator:
     def _remove_group(self, group: GroupRegistry) -> None:
         if self.groups.get(group.group_id) is group and not group.members:
             del self.groups[group.group_id]
-            self._topics.follow(group.group_id, frozenset())
-            self._topics.wildcard_groups.discard(group.group_id)
 
     # Topics and offsets
 
-    def _topics_changed(self, topics: Mapping[str, bool]) -> None:
+    async def _topics_changed(self, topics: Mapping[str, bool]) -> None:
         """Topics have come (True), or have other partitions or gone (False)."""
-        for group in self.groups.values():
-            if any(
-                topic in group.topics
-                or (
-                    new
-                    and any(each.subscription.topics((topic,)).get(topic) for each in group.members.values())
-                )
-                for topic, new in topics.items()
-            ):
+        pace = Pace(_TOPICS_IN_A_ROW)
+        new = [topic for topic, is_new in topics.items() if is_new]
+        concerned = set()
+        for subscription in self._subscriptions:
+            found = not subscription.found.isdisjoint(topics)
+            for start in range(0, len(new), _TOPICS_IN_A_ROW):
+                if found:
+                    break
+                piece = new[start : start + _TOPICS_IN_A_ROW]
+                found = any(map(subscription.count, piece))
+                await pace.worked(len(piece))
+            if found:
+                concerned.add(subscription)
+            await pace.worked()
+        for group in tuple(self.groups.values()):
+            if any(each.subscription in concerned for each in group.members.values()):
                 self.rebalancer.add(group)
+            await pace.worked(1 + len(group.members) // 10)
 
     async def _commit_regularly(self) -> None:
         """The committer."""

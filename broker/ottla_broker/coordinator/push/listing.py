@@ -15,6 +15,7 @@ from ottla_broker.coordinator.group.states import GroupState as ShownState
 from ottla_broker.coordinator.push.coordinator import PushCoordinator
 from ottla_broker.coordinator.push.registry import ConsumerRegistry, GroupRegistry
 from ottla_broker.coordinator.push.states import GroupState
+from ottla_broker.coordinator.push.subscription import PushSubscription
 from ottla_protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -71,6 +72,9 @@ class CoordinatedGroups:
         group = self._coordinator.groups.get(group_id)
         if group is None:
             return None
+        subscriptions = {
+            each: _topics(each) for each in {consumer.subscription for consumer in group.members.values()}
+        }
         return GroupDescription(
             codes.NONE,
             _state(group).value,
@@ -79,7 +83,7 @@ class CoordinatedGroups:
             [
                 (
                     CoordinatedMember(consumer.consumer_id, _host(consumer)),
-                    _topics(group),
+                    subscriptions[consumer.subscription],
                     _assignment(consumer),
                 )
                 for consumer in group.members.values()
@@ -98,8 +102,8 @@ def _host(consumer: ConsumerRegistry) -> str:
     return "/" + consumer.channel.peer.rpartition(":")[0]
 
 
-def _topics(group: GroupRegistry) -> bytes:
-    return encode_subscription(ConsumerProtocolSubscription(topics=sorted(group.topics)), _VERSION)
+def _topics(subscription: PushSubscription) -> bytes:
+    return encode_subscription(ConsumerProtocolSubscription(topics=sorted(subscription.found)), _VERSION)
 
 
 def _assignment(consumer: ConsumerRegistry) -> bytes:

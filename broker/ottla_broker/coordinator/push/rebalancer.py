@@ -8,25 +8,30 @@ Each handler works off a queue of groups. A group that is being rebalanced stays
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.coordinator.push.assignment import (
     Assignment,
     Need,
     TopicPartition,
-    assign,
+    in_shares,
     rebalance_need,
     thread_id,
+    threads_in_order,
 )
 from ottla_broker.coordinator.push.nodes import GroupNodes
 from ottla_broker.coordinator.push.purgatory import RequestPurgatory
 from ottla_broker.coordinator.push.registry import Attempt, ConsumerRegistry, GroupRegistry
 from ottla_broker.coordinator.push.states import GroupState
+from ottla_broker.coordinator.push.subscription import PushSubscription
+from ottla_broker.coordinator.push.topic_listeners import TopicListeners
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import StoreError
-from ottla_broker.tasks import Tasks
+from ottla_broker.tasks import Pace, Tasks
 from ottla_protocol.errors import LocalProtocolError
 from ottla_protocol.push import (
     LARGEST,
@@ -44,9 +49,12 @@ if TYPE_CHECKING:
 
 _log = get_logger()
 
-_PIECE: Final = 100
-"""How many consumers are handled before other callbacks get their turn."""
-
+_PORTION: Final = 1_000
+"""How many names, streams or partitions are handled before other callbacks get their turn: some milliseconds."""
+_MOST_AT_ONCE: Final = 5_000
+"""A request that gives more partitions is made in a thread: each takes some microseconds."""
+_CONSUMER: Final = 10
+"""A consumer that is sent a message counts as so many."""
 
 _QUIET_FOR_EACH: Final = 0.000_5
 _MOST_QUIET: Final = 1.0
@@ -89,7 +97,7 @@ class Rebalancer:
         starts: RequestPurgatory,
         brokers: Callable[[], tuple[Broker, ...]],
         may_read: Callable[[ConsumerRegistry, str], bool],
-        planned: Callable[[GroupRegistry], None],
+        topics: TopicListeners,
         failed: Callable[[ConsumerRegistry, str], None],
         empty: Callable[[GroupRegistry], None],
     ) -> None:
@@ -97,7 +105,7 @@ class Rebalancer:
 
         :param brokers: the brokers to fetch from.
         :param may_read: whether a consumer may read a topic.
-        :param planned: called when the group's topics have been looked at.
+        :param topics: lists topics, and watches those that consumers read.
         :param failed: removes a consumer that keeps the group from rebalancing.
         :param empty: removes a group whose last consumer has gone.
         """
@@ -108,7 +116,7 @@ class Rebalancer:
         self._starts = starts
         self._brokers = brokers
         self._may_read = may_read
-        self._planned = planned
+        self._topics = topics
         self._failed = failed
         self._empty = empty
         self._queues: list[asyncio.Queue[GroupRegistry]] = []
@@ -280,57 +288,77 @@ class Rebalancer:
 
     async def _plan(self, group: GroupRegistry) -> _Plan:
         """Steps 1 to 3."""
+        pace = Pace(_PORTION)
         members = list(group.members.values())
         # 1. Get the topics that are interested by the group. For each topic:
-        known: list[str] = []
-        if any(each.subscription.matches for each in members):
-            known = await self._nodes.topics()
-        # 1.2. Get the number of threads for each topic from the meta information of consumers in the group
-        threads: dict[str, list[str]] = {}
-        consumers: dict[str, ConsumerRegistry] = {}
-        of_pattern: dict[int, Mapping[str, int]] = {}
-        for count, each in enumerate(members):
-            subscription = each.subscription
-            if subscription.matches is None:
-                topics = subscription.streams
-            else:
-                topics = of_pattern.get(id(subscription)) or subscription.topics(known)
-                of_pattern[id(subscription)] = topics
-            for topic, streams in topics.items():
-                if self._may_read(each, topic):
-                    ids = [thread_id(each.consumer_id, index) for index in range(streams)]
-                    consumers.update(dict.fromkeys(ids, each))
-                    threads.setdefault(topic, []).extend(ids)
-            if count % _PIECE == _PIECE - 1:
-                await asyncio.sleep(0)
-        group.topics = set(threads)
-        self._planned(group)
-        # 1.1. Get the number of partitions by reading from ZK
-        partitions = {topic: await self._nodes.partitions(topic) for topic in threads}
-        # 1.3. Compute the new ownership assignment for the topic
-        wanted = assign(partitions, threads)
-        await asyncio.sleep(0)
+        known = await self._topics.names()
+        in_order: dict[PushSubscription, list[ConsumerRegistry]] = {}
+        for each in sorted(members, key=_first_thread):
+            in_order.setdefault(each.subscription, []).append(each)
+        await pace.worked(len(members))
+        readers: dict[str, list[PushSubscription]] = {}
+        for subscription in in_order:
+            topics = await _topics_among(known, subscription, pace)
+            for topic in topics:
+                readers.setdefault(topic, []).append(subscription)
+            if subscription.users:
+                self._topics.follow(subscription, frozenset(topics))
+            await pace.worked(len(topics))
+        wanted: Assignment = {}
         shares: dict[ConsumerRegistry, dict[TopicPartition, str]] = {each: {} for each in members}
-        for partition, thread in wanted.items():
-            shares[consumers[thread]][partition] = thread
+        for topic, subscriptions in readers.items():
+            # 1.1. Get the number of partitions by reading from ZK
+            partitions = await self._nodes.partitions(topic)
+            # 1.2. Get the number of threads for each topic from the meta information of consumers in the group
+            found = threads_in_order(self._readers(topic, subscriptions, in_order))
+            threads: list[tuple[str, ConsumerRegistry]] = []
+            while len(threads) < len(partitions):
+                more = list(islice(found, min(_PORTION, len(partitions) - len(threads))))
+                if not more:
+                    break
+                threads += more
+                await pace.worked(len(more))
+            # 1.3. Compute the new ownership assignment for the topic
+            for number, (thread, consumer) in in_shares(partitions, threads):
+                wanted[topic, number] = shares[consumer][topic, number] = thread
+            await pace.worked(10 + len(partitions))
         # 3. Check if a rebalance is necessary by trying to get the current ownership from ZK for each topic.
         before = await self._nodes.owners(group.group_id)
         started = all(each.confirmed and each.assigned == share for each, share in shares.items())
         return _Plan(members, wanted, shares, before, rebalance_need(wanted, before, started))
+
+    def _readers(
+        self,
+        topic: str,
+        subscriptions: Sequence[PushSubscription],
+        in_order: Mapping[PushSubscription, Sequence[ConsumerRegistry]],
+    ) -> Iterator[tuple[ConsumerRegistry, str, int]]:
+        """The consumers that read a topic and may, in order, with their ids and numbers of streams."""
+        consumers: Iterable[ConsumerRegistry] = in_order[subscriptions[0]]
+        if len(subscriptions) > 1:
+            consumers = merge(*(in_order[each] for each in subscriptions), key=_first_thread)
+        # Of consumers, whose connections have no login, the address alone makes a difference.
+        may_read: dict[str, bool] = {}
+        for consumer in consumers:
+            host = consumer.channel.client_host
+            if host not in may_read:
+                may_read[host] = self._may_read(consumer, topic)
+            if may_read[host]:
+                yield consumer, consumer.consumer_id, consumer.subscription.streams_of(topic)
 
     async def _carry_out(self, group: GroupRegistry, plan: _Plan) -> None:
         """Step 4. Raises _Failed, StoreError."""
         # 4.1 For each consumer in the group, send the StopFetcherRequest
         group.move(GroupState.STOPPING)
         attempt = group.attempt = Attempt(set(plan.members))
-        for count, consumer in enumerate(plan.members):
+        pace = Pace(_PORTION)
+        for consumer in plan.members:
             self._check(attempt, consumer)
             consumer.assigned = None
             consumer.confirmed = False
             self._stops.watch(consumer, attempt)
             consumer.channel.send(StopFetcherRequest(consumer.consumer_id).encode())
-            if count % _PIECE == _PIECE - 1:
-                await asyncio.sleep(0)
+            await pace.worked(_CONSUMER)
         # 4.2 Then wait until all the StopFetcherReponse have been received or a timeout has expired
         await self._wait(attempt)
         # 4.3 Enforce committing the current consumed offsets information to Zookeeper
@@ -343,18 +371,19 @@ class Rebalancer:
         # 4.4 For each consumer in the group, send the StartFetcherRequest
         group.move(GroupState.STARTING)
         brokers = self._brokers()
-        for count, consumer in enumerate(plan.members):
-            self._check(attempt, consumer)
+        for consumer in plan.members:
             share = plan.shares[consumer]
-            request = _start_request(consumer, share, offsets, malformed, brokers)
-            frame = request.encode()
+            if len(share) <= _MOST_AT_ONCE:
+                frame = _start_request(consumer, share, offsets, malformed, brokers)
+            else:
+                frame = await asyncio.to_thread(_start_request, consumer, share, offsets, malformed, brokers)
+            self._check(attempt, consumer)
             consumer.assigned = share
             consumer.reading = frozenset(share)
             consumer.channel.limit = answer_limit(len(share))
             self._starts.watch(consumer, attempt)
             consumer.channel.send(frame)
-            if count % _PIECE == _PIECE - 1:
-                await asyncio.sleep(0)
+            await pace.worked(_CONSUMER + len(share))
         # 4.5 Then wait until all the StartFetcherReponse have been received or a timeout has expired
         await self._wait(attempt)
         # 4.6 Update the new assignment of partitions to consumers in the Zookeeper
@@ -389,20 +418,39 @@ async def commit_offsets(nodes: GroupNodes, group: GroupRegistry) -> None:
         group.stored.update(changed)
 
 
+def _first_thread(consumer: ConsumerRegistry) -> str:
+    return thread_id(consumer.consumer_id, 0)
+
+
+async def _topics_among(known: frozenset[str], subscription: PushSubscription, pace: Pace) -> list[str]:
+    """The topics that a subscription's consumers read, in turns."""
+    if subscription.matches is None:
+        await pace.worked(len(subscription.streams))
+        return list(subscription.among(known))
+    topics: list[str] = []
+    names = iter(known)
+    while piece := list(islice(names, _PORTION)):
+        topics += subscription.among(piece)
+        await pace.worked(len(piece))
+    return topics
+
+
 def _start_request(
     consumer: ConsumerRegistry,
     share: Mapping[TopicPartition, str],
     offsets: Mapping[TopicPartition, int],
     malformed: Collection[TopicPartition],
     brokers: tuple[Broker, ...],
-) -> StartFetcherRequest:
+) -> bytes:
+    """The frame of a StartFetcherRequest. Raises LocalProtocolError for a share that is too large for one."""
     reset = SMALLEST if consumer.smallest else LARGEST
     threads: dict[str, list[PartitionOffset]] = {}
     for partition, thread in share.items():
         if partition not in malformed:
             threads.setdefault(thread, []).append(PartitionOffset(*partition, offsets.get(partition, reset)))
-    return StartFetcherRequest(
+    request = StartFetcherRequest(
         consumer.consumer_id,
         tuple(Ownership(thread, tuple(parts)) for thread, parts in threads.items()),
         brokers,
     )
+    return request.encode()

@@ -16,9 +16,11 @@ class Channel(Protocol):
 
     Attributes:
         limit: the most bytes of the next message.
+        client_host: the consumer's address.
     """
 
     limit: int
+    client_host: str
 
     @property
     def peer(self) -> str: ...
@@ -91,8 +93,6 @@ class GroupRegistry:
     """Consumers that wait for their offsets to be stored, with the number of confirmations they expect."""
     committing: bool = False
     """A task stores offsets for ``commits``."""
-    topics: set[str] = field(default_factory=set)
-    """The topics that the last rebalance looked at."""
     state: GroupState = GroupState.IDLE
     rebalance_initiated: bool = False
     """A rebalance waits in a handler's queue, so that no other one needs to."""

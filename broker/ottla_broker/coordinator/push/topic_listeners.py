@@ -1,16 +1,18 @@
 """The topic listeners of the 2012 coordinator: which groups need a rebalance when topics come or grow.
 
-"TopicChangeListener" watches ``/brokers/topics``, "TopicPartitionChangeListener" the node of each topic that a group
-reads.
+"TopicChangeListener" watches ``/brokers/topics``, "TopicPartitionChangeListener" the node of each topic that exists and
+that a group reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla_broker.coordinator.push.nodes import GroupNodes
+from ottla_broker.coordinator.push.subscription import PushSubscription
 from ottla_broker.store.api import EventKind, StoreEvent, Watch
 from ottla_broker.store.keys import TopicNode
 from ottla_broker.store.rereading import Rereading
@@ -22,32 +24,33 @@ if TYPE_CHECKING:
 
 
 class TopicListeners:
-    """Owned by the loop thread.
-
-    Attributes:
-        wildcard_groups: groups with patterns; new topics matter to them.
-    """
+    """Owned by the loop thread."""
 
     def __init__(
-        self, store: Store, clock: Clock, nodes: GroupNodes, changed: Callable[[Mapping[str, bool]], None]
+        self,
+        store: Store,
+        clock: Clock,
+        nodes: GroupNodes,
+        changed: Callable[[Mapping[str, bool]], Awaitable[None]],
     ) -> None:
         """``changed`` takes topics, and whether they are new."""
         self._store = store
         self._nodes = nodes
         self._changed = changed
-        self.wildcard_groups: set[str] = set()
-        self._groups: dict[str, set[str]] = {}
-        self._topics_of: dict[str, frozenset[str]] = {}
+        self._readers: dict[str, int] = {}
         self._watches: dict[str, Watch] = {}
-        self._known: frozenset[str] | None = None
+        self._known: frozenset[str] = frozenset()
         self._top: Watch | None = None
         self._rereading = Rereading(clock, self._find_new, "topics can't be listed now")
+        self._pending: dict[str, bool] = {}
+        self._some_pending = asyncio.Event()
         self._tasks = Tasks()
 
     def start(self) -> None:
         self._top = self._store.watch(TopicNode.PARENT, self._topics_changed)
         self._rereading.wake()
         self._tasks.start(self._rereading.run())
+        self._tasks.start(self._report())
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -57,37 +60,41 @@ class TopicListeners:
         for watch in self._watches.values():
             watch.cancel()
         self._watches.clear()
-        self._groups.clear()
-        self._topics_of.clear()
-        self.wildcard_groups.clear()
+        self._readers.clear()
+        self._pending.clear()
+        self._known = frozenset()
 
-    def follow(self, group_id: str, topics: Collection[str]) -> None:
-        """Watch the topics of a group, and no longer those that it had before."""
-        wanted = frozenset(topics)
-        before = self._topics_of.get(group_id, frozenset())
-        if wanted == before:
+    async def names(self) -> frozenset[str]:
+        """All topics. Raises StoreError.
+
+        Those that come later are reported, also if one of that name was there before.
+        """
+        names = frozenset(await self._nodes.topics())
+        self._known &= names
+        return names
+
+    def follow(self, subscription: PushSubscription, topics: frozenset[str]) -> None:
+        """Watch the topics that a subscription's consumers read, and no longer those that it had before."""
+        before = subscription.found
+        if topics == before:
             return
-        if wanted:
-            self._topics_of[group_id] = wanted
-        else:
-            self._topics_of.pop(group_id, None)
-        for topic in before - wanted:
-            groups = self._groups[topic]
-            groups.discard(group_id)
-            if not groups:
-                del self._groups[topic]
+        subscription.found = topics
+        for topic in before - topics:
+            self._readers[topic] -= 1
+            if not self._readers[topic]:
+                del self._readers[topic]
                 self._watches.pop(topic).cancel()
-        for topic in wanted - before:
-            if topic not in self._groups:
-                self._groups[topic] = set()
+        for topic in topics - before:
+            if topic not in self._readers:
+                self._readers[topic] = 0
                 self._watches[topic] = self._store.watch(
                     TopicNode.path(topic), partial(self._topic_changed, topic)
                 )
-            self._groups[topic].add(group_id)
+            self._readers[topic] += 1
 
     def _topic_changed(self, topic: str, event: StoreEvent) -> None:
         if event.kind is not EventKind.CHILDREN:
-            self._changed({topic: False})
+            self._report_soon({topic: False})
 
     def _topics_changed(self, event: StoreEvent) -> None:
         if event.kind is EventKind.CHILDREN:
@@ -95,7 +102,20 @@ class TopicListeners:
 
     async def _find_new(self) -> None:
         topics = frozenset(await self._nodes.topics())
-        new = topics - self._known if self._known is not None else frozenset()
+        new = topics - self._known
         self._known = topics
-        if new and self.wildcard_groups:
-            self._changed(dict.fromkeys(new, True))
+        if new:
+            self._report_soon(dict.fromkeys(new, True))
+
+    def _report_soon(self, topics: Mapping[str, bool]) -> None:
+        """Report topics together with others that change now."""
+        for topic, new in topics.items():
+            self._pending[topic] = new or self._pending.get(topic, False)
+        self._some_pending.set()
+
+    async def _report(self) -> None:
+        while True:
+            await self._some_pending.wait()
+            self._some_pending.clear()
+            topics, self._pending = self._pending, {}
+            await self._changed(topics)
