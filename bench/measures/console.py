@@ -3,7 +3,8 @@
 * The first page: from the request to the whole page, in a console that has just started, with 1,000 topics of six
   partitions and 1,000 groups; the page of groups after it.
 * An open page: the broker's CPU while a browser stays on the first page, as a share of one core, beyond what the same
-  broker takes without one.
+  broker takes without one. "At first" is the first minute and a half, in which the console asks for what changes least:
+  sizes, settings and every group.
 * A filter over a million records of 100 B that few or no record passes: until the first hit, and until its end.
 """
 
@@ -14,8 +15,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from urllib.parse import urlencode
 
 from harness.brokers import HOST, Broker
@@ -30,6 +31,8 @@ from ottla_client.sync import Admin
 _PARTITIONS = 6
 _TOGETHER = 100
 _PATIENCE = 120.0
+_SETTLING = 90
+"""Seconds after which a console has looked at everything once."""
 _NONE = "nothing has this text"
 
 
@@ -116,24 +119,30 @@ def _pages(bench: Bench, broker: Broker, count: int) -> None:
             bench.add("console", label + "groups", "s", "lower", broker, console.get("/groups"))
 
 
-def _open_page(bench: Bench, broker: Broker, count: int) -> None:
-    seconds = bench.scaled(120, 10)
+def _open_pages(bench: Bench, brokers: Sequence[Broker], count: int) -> None:
+    """A console's page on each broker, all of them open at the same time."""
     label = f"{count * _PARTITIONS:,} partitions: broker's CPU for an open page"
-    idle = _cpu(broker, seconds)
-    with _console(broker) as console:
-        console.get("/")
-        with console.events("/") as events:
-            next(events)
-            # What is asked for once comes at first.
-            time.sleep(bench.scaled(30, 5))
-            bench.add("console", label, "%", "lower", broker, max(0.0, _cpu(broker, seconds) - idle))
+    idle = _cpu(brokers, bench.scaled(30, 5))
+    with ExitStack() as stack:
+        for broker in brokers:
+            console = stack.enter_context(_console(broker))
+            console.get("/")
+            next(stack.enter_context(console.events("/")))
+        first = _cpu(brokers, bench.scaled(_SETTLING, 5))
+        later = _cpu(brokers, bench.scaled(60, 5))
+    for broker in brokers:
+        for when, spent in (("", later), (", at first", first)):
+            share = max(0.0, spent[broker] - idle[broker])
+            bench.add("console", label + when, "%", "lower", broker, share)
 
 
-def _cpu(broker: Broker, seconds: float) -> float:
-    """Percent of a core."""
-    before = procstat.cpu_seconds(broker.pid)
+def _cpu(brokers: Sequence[Broker], seconds: float) -> dict[Broker, float]:
+    """Percent of a core that each broker takes."""
+    before = {broker: procstat.cpu_seconds(broker.pid) for broker in brokers}
     time.sleep(seconds)
-    return (procstat.cpu_seconds(broker.pid) - before) / seconds * 100
+    return {
+        broker: (procstat.cpu_seconds(broker.pid) - spent) / seconds * 100 for broker, spent in before.items()
+    }
 
 
 def _filter(bench: Bench, broker: Broker) -> None:
@@ -182,4 +191,4 @@ def measure(bench: Bench) -> None:
             _filter(bench, broker)
             _fill(broker, count)
             _pages(bench, broker, count)
-            _open_page(bench, broker, count)
+        _open_pages(bench, brokers, count)
