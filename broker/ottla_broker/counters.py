@@ -36,6 +36,10 @@ class Timings:
     def add(self, seconds: float) -> None:
         """Count a duration."""
         self.count += 1
+        if not seconds:
+            # As often as not, of what a request waited for.
+            self.buckets[0] += 1
+            return
         self.seconds += seconds
         micros = int(seconds * 1_000_000)
         bits = micros.bit_length()
