@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from ottla_protocol.sasl import scram
 from ottla_protocol.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512, SaslError
 from ottla_protocol.sasl.plain import PlainClient, PlainServer
+from ottla_protocol.sasl.salts import ITERATIONS, SALT_BYTES, SaltForms
 from ottla_protocol.sasl.scram import ScramClient, ScramServer
 
 _names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=30)
@@ -60,8 +64,11 @@ def test_both_sides(mechanism: str, user: str) -> None:
 
 @MECHANISMS
 def test_unknown_users_fail_like_wrong_passwords(mechanism: str) -> None:
+    forms = SaltForms()
+    forms.add(b"salt", 4096)
+
     def attempt(user: str, nonce: str = "theirs") -> tuple[bytes, str]:
-        server = ScramServer(mechanism, finder(mechanism, alice="right"), nonce, b"secret")
+        server = ScramServer(mechanism, finder(mechanism, alice="right"), nonce, b"secret", forms=forms)
         client = ScramClient(mechanism, user, "wrong", "ours")
         first = server.respond(client.first())
         final = client.respond(first)
@@ -73,10 +80,38 @@ def test_unknown_users_fail_like_wrong_passwords(mechanism: str) -> None:
 
     (known, said), (unknown, same) = attempt("alice"), attempt("mallory")
     assert said == same
-    assert (len(known.split(b",")), known[-5:]) == (len(unknown.split(b",")), unknown[-5:])
+    assert [len(part) for part in known.split(b",")] == [len(part) for part in unknown.split(b",")]
+    assert known[-5:] == unknown[-5:]
     # The salt of a name doesn't change, or it would show that there is no such user.
     assert attempt("mallory")[0] == unknown
     assert attempt("eve")[0] != unknown
+
+
+KAFKAS_SALT = b"1j9ud0ymvl7q0k5n3r2t8w4x6z"
+
+
+def test_salts_of_unknown_users_have_the_forms_of_users() -> None:
+    def shown(name: str) -> tuple[bytes, int]:
+        server = ScramServer(SCRAM_SHA_256, lambda _: None, "theirs", b"secret", forms=forms)
+        answer = server.respond(f"n,,n={name},r=x".encode()).decode()
+        _, salt, iterations = answer.split(",")
+        return b64decode(salt[2:]), int(iterations[2:])
+
+    forms = SaltForms()
+    salt, iterations = shown("nobody")
+    assert (len(salt), iterations) == (SALT_BYTES, ITERATIONS)
+    users = [(b"\xff" * 64, 8192)] * 3 + [(KAFKAS_SALT, 4096)] * 2 + [(b"\xfe" * 24, 16384)]
+    for user in [*users, (b"\xfd" * 5000, 4096), (b"\xfc" * 30, 5000)]:
+        forms.add(*user)
+    forms.remove(b"\xfc" * 30, 5000)
+    seen = Counter(
+        (len(salt) if not re.fullmatch(rb"[0-9a-z]+", salt) else "text", iterations)
+        for salt, iterations in (shown(f"nobody{number}") for number in range(600))
+    )
+    expected = {(64, 8192): 300, ("text", 4096): 200, (24, 16384): 100}
+    assert seen.keys() == expected.keys()
+    assert all(abs(seen[form] - expected[form]) < 60 for form in seen)
+    assert shown("nobody") == shown("nobody")
 
 
 @MECHANISMS
@@ -107,7 +142,7 @@ def test_a_client_refuses_challenges_that_are_none(challenge: bytes) -> None:
 @example([b"n,,n=a,r=x,tokenauth=true"])
 @example([b"x" * 20_000])
 def test_a_server_survives_any_message(messages: list[bytes]) -> None:
-    server = ScramServer(SCRAM_SHA_512, {}.get, "theirs", b"secret")
+    server = ScramServer(SCRAM_SHA_512, lambda _: None, "theirs", b"secret")
     for message in messages:
         try:
             server.respond(message)

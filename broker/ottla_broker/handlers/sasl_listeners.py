@@ -60,10 +60,10 @@ def authenticating(
 
     def scram(mechanism: str) -> SaslServer:
         nonce = f"{random.getrandbits(128):032x}"
-        find = partial(credentials.find, mechanism)
+        find, forms = partial(credentials.find, mechanism), credentials.forms[mechanism]
         if tokens is None:
-            return ScramServer(mechanism, find, nonce, secret)
-        return ScramServer(mechanism, find, nonce, secret, partial(tokens.find, mechanism))
+            return ScramServer(mechanism, find, nonce, secret, forms=forms)
+        return ScramServer(mechanism, find, nonce, secret, partial(tokens.find, mechanism), forms)
 
     def maker(mechanism: str) -> Callable[[], SaslServer]:
         if mechanism == PLAIN:

@@ -16,6 +16,7 @@ from ottla_broker.store.keys import BadNodeError, ConfigChangeNode, ConfigNode
 from ottla_broker.tasks import unhurried
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.sasl.mechanism import CODES, DIGESTS, MAX_ITERATIONS, MIN_ITERATIONS
+from ottla_protocol.sasl.salts import SaltForms
 
 if TYPE_CHECKING:
     from ottla_protocol.sasl.scram import ScramCredential
@@ -44,13 +45,18 @@ class Upsertion(NamedTuple):
 
 
 class ScramCredentials:
-    """Owned by the loop thread."""
+    """Owned by the loop thread.
+
+    Attributes:
+        forms: by mechanism, what the users' salts look like.
+    """
 
     def __init__(self, store: Store, *, notifies: bool) -> None:
         """``notifies``: other brokers have to learn of changes."""
         self._store = store
         self._notifies = notifies
         self._users: dict[str, dict[str, ScramCredential]] = {}
+        self.forms: Mapping[str, SaltForms] = {mechanism: SaltForms() for mechanism in DIGESTS}
 
     async def load(self) -> None:
         """Read all users. Raises StoreError."""
@@ -64,7 +70,7 @@ class ScramCredentials:
             settings, _ = await self._read(name)
         except BadNodeError as error:
             _log.error("a user's settings can't be read", reason=str(error))
-            self._users.pop(user, None)
+            self._keep(user, {})
             return
         self._put(user, settings)
 
@@ -180,6 +186,13 @@ class ScramCredentials:
                 found[mechanism] = decode_credential(text)
             except ValueError:
                 _log.error("a user's credential can't be read", user=user, mechanism=mechanism)
+        self._keep(user, found)
+
+    def _keep(self, user: str, found: dict[str, ScramCredential]) -> None:
+        for mechanism, gone in self._users.get(user, {}).items():
+            self.forms[mechanism].remove(gone.salt, gone.iterations)
+        for mechanism, new in found.items():
+            self.forms[mechanism].add(new.salt, new.iterations)
         if found:
             self._users[user] = found
         else:

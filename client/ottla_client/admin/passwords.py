@@ -14,6 +14,7 @@ from ottla_protocol.messages.alter_user_scram_credentials import (
 )
 from ottla_protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from ottla_protocol.sasl.mechanism import CODES, SCRAM_SHA_512
+from ottla_protocol.sasl.salts import ITERATIONS, SALT_BYTES
 from ottla_protocol.sasl.scram import salt_password
 
 from ..deadline import Deadline
@@ -23,7 +24,6 @@ from ..requests.outcomes import error_of, outcome_of
 from .base import AdminBase
 
 _NUMBERS: Final = {name: number for number, name in CODES.items()}
-_SALT_BYTES: Final = 24
 
 
 class PasswordCalls(AdminBase):
@@ -56,7 +56,7 @@ class PasswordCalls(AdminBase):
         password: str,
         *,
         mechanism: str = SCRAM_SHA_512,
-        iterations: int = 8192,
+        iterations: int = ITERATIONS,
         timeout: float | None = None,
     ) -> None:
         """Let a user log in with a password by SCRAM-SHA-512 or SCRAM-SHA-256; another one is replaced.
@@ -68,7 +68,7 @@ class PasswordCalls(AdminBase):
         number = _number(mechanism)
         if not password:
             raise ConfigurationError("the password is empty")
-        salt = token_bytes(_SALT_BYTES)
+        salt = token_bytes(SALT_BYTES)
         salted = await asyncio.to_thread(salt_password, mechanism, password, salt, iterations)
         change = ScramCredentialUpsertion(
             name=user, mechanism=number, iterations=iterations, salt=salt, salted_password=salted

@@ -21,9 +21,12 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from .mechanism import DIGESTS, MIN_ITERATIONS, SaslError
+from .salts import DIGITS, KAFKAS_BITS, SaltForm, SaltForms
 
 _MAX_CLIENT_ITERATIONS: Final = 1_000_000
 _MAX_MESSAGE: Final = 16 * 1024
+_TOKENS_FORM: Final = SaltForm(26, MIN_ITERATIONS)
+"""The salts of delegation tokens: 26 bytes, as in Kafka."""
 
 _NAME: Final = r"(?:[^=,]|=2C|=3D)+"
 _FIRST: Final = re.compile(
@@ -162,8 +165,8 @@ class TokenCredential(NamedTuple):
 class ScramServer:
     """See :class:`.mechanism.SaslServer`.
 
-    Unknown users get a salt, too, which is always the same for a name, and fail at the same step as a wrong password.
-    So do unknown and expired delegation tokens.
+    Unknown users get a salt, too, which is always the same for a name and looks like other users' (:mod:`.salts`), and
+    fail at the same step as a wrong password. So do unknown and expired delegation tokens.
     """
 
     def __init__(
@@ -173,10 +176,12 @@ class ScramServer:
         nonce: str,
         secret: bytes,
         find_token: Callable[[str], TokenCredential | None] = lambda _: None,
+        forms: SaltForms | None = None,
     ) -> None:
         """``nonce`` is random: printable, without commas. ``secret`` makes the salts of unknown users.
 
-        ``find_token`` finds a delegation token by its id, unless it has expired.
+        ``find_token`` finds a delegation token by its id, unless it has expired. ``forms`` are those of
+        the users' salts.
         """
         self.complete = False
         self.user = ""
@@ -187,6 +192,7 @@ class ScramServer:
         self._find = find
         self._nonce = nonce
         self._secret = secret
+        self._forms = forms or SaltForms()
         self._known = False
         self._found: ScramCredential | None = None
         self._signed = ""
@@ -211,7 +217,9 @@ class ScramServer:
             )
         given = self.user
         found = None
+        forms: SaltForms | SaltForm = self._forms
         if extensions and re.search(r"(?:^|,)tokenauth=true(?:,|$)", extensions, re.IGNORECASE):
+            forms = _TOKENS_FORM
             token = self._find_token(given)
             self.token_authenticated = True
             if token is not None:
@@ -219,7 +227,9 @@ class ScramServer:
         else:
             found = self._find(given)
         self._known = found is not None
-        self._found = found or self._unknown(given)
+        # Also for users that are known, so that it takes as long.
+        unknown = self._unknown(given, forms)
+        self._found = found or unknown
         self._header = header.encode()
         salt = b64encode(self._found.salt).decode()
         answer = f"r={nonce}{self._nonce},s={salt},i={self._found.iterations}"
@@ -227,10 +237,11 @@ class ScramServer:
         self._signed = f"{bare},{answer}"
         return answer.encode()
 
-    def _unknown(self, user: str) -> ScramCredential:
-        digest = DIGESTS[self._mechanism]
-        made = hmac.digest(self._secret, user.encode(), digest)
-        return ScramCredential(made[:26], made, made, MIN_ITERATIONS)
+    def _unknown(self, name: str, forms: SaltForms | SaltForm) -> ScramCredential:
+        kind = "token" if self.token_authenticated else "user"
+        salt, iterations, made = _pretended(self._secret, f"{self._mechanism} {kind} {name}", forms)
+        key = made[: hashlib.new(DIGESTS[self._mechanism]).digest_size]
+        return ScramCredential(salt, key, key, iterations)
 
     def _final(self, text: str) -> bytes:
         assert self._found is not None
@@ -253,6 +264,20 @@ class ScramServer:
             )
         self.complete = True
         return f"v={b64encode(hmac.digest(self._found.server_key, signed, digest)).decode()}".encode()
+
+
+def _pretended(secret: bytes, label: str, forms: SaltForms | SaltForm) -> tuple[bytes, int, bytes]:
+    """A salt, iterations and a random key, always the same for a label. ``secret`` hides that they are made up."""
+    made = hmac.digest(secret, label.encode(), "sha512")
+    form = forms if isinstance(forms, SaltForm) else forms.chosen(int.from_bytes(made[:8], "big"))
+    if form.length:
+        return hashlib.shake_256(made).digest(form.length), form.iterations, made
+    number = int.from_bytes(hashlib.shake_256(made).digest(32), "big") % (1 << KAFKAS_BITS)
+    digits = []
+    while number:
+        number, digit = divmod(number, 36)
+        digits.append(DIGITS[digit])
+    return "".join(reversed(digits)).encode(), form.iterations, made
 
 
 def _text(data: bytes) -> str:
