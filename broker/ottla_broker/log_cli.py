@@ -101,5 +101,7 @@ def verify(paths: tuple[str, ...], as_json: bool) -> None:
     summary = (
         f"{tally.files} files, {tally.batches} batches, {tally.records} entries: {tally.findings} findings"
     )
+    if not tally.files and not tally.findings:
+        raise click.ClickException(f"{', '.join(paths)}: no files of a log or a store; name a data folder")
     click.echo(summary, err=True)
     sys.exit(1 if tally.findings else 0)

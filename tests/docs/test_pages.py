@@ -149,7 +149,9 @@ def test_names_on_the_migration_page_exist() -> None:
 @each_page
 def test_keys_in_commands_exist(page: Path) -> None:
     for key in re.findall(r"--set[ =]\"?([a-z][a-z.]*)=", text(page)):
-        assert key in all_keys() or key in TOPIC_KEYS or key == "key", f"{name(page)}: {key}"
+        assert key in all_keys() or key in TOPIC_KEYS or key in GROUP_KEYS or key == "key", (
+            f"{name(page)}: {key}"
+        )
 
 
 @each_page

@@ -37,6 +37,12 @@ def data(data: Path) -> Path:
     return data
 
 
+def test_verify_wants_a_data_folder(tmp_path: Path) -> None:
+    done = CliRunner().invoke(log, ["verify", str(tmp_path)])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"{tmp_path}: no files of a log" in done.stderr
+
+
 def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(log, ["repair", *map(str, arguments)])
 

@@ -1,4 +1,4 @@
-"""``ottla configs``: describe and alter configs of topics and brokers, and subscriptions to clients' metrics."""
+"""``ottla configs``: describe and alter configs of topics, brokers and groups, and what metrics clients push."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..errors import UnknownTopicError
 from .admin_common import admin_of, plural
 from .client_metrics import client_metrics
 from .client_options import pair
-from .completion import complete_topics
+from .completion import complete_groups, complete_topics
 from .console import Console, options, unknown, unknown_topic
 from .tables import Column, printable
 
@@ -30,11 +30,12 @@ _SETTLE_SECONDS: Final = 1.0
 """How long to wait for a change to show. Changes that have no effect take this long."""
 
 _BROKER_HELP = "Use a broker instead of a topic: its id, or `default` for the settings of all brokers."
+_GROUP_HELP = "Use a group of the consumer protocol or a share group instead of a topic."
 
 
 @click.group()
 def configs() -> None:
-    """Show and change the configs of topics and brokers, and which metrics clients push.
+    """Show and change the configs of topics, brokers and groups, and which metrics clients push.
 
     \b
     ottla configs describe orders
@@ -46,13 +47,15 @@ def configs() -> None:
 configs.add_command(client_metrics)
 
 
-def _resource(topic: str | None, broker: str | None) -> ConfigResource:
-    from ..admin import ConfigResource
+def _resource(topic: str | None, broker: str | None, group: str | None) -> ConfigResource:
+    from ..admin import ConfigResource, ResourceType
 
-    if (topic is None) is (broker is None):
-        raise click.UsageError("give TOPIC or --broker ID")
+    if sum(each is not None for each in (topic, broker, group)) != 1:
+        raise click.UsageError("give one of TOPIC, --broker ID and --group GROUP")
     if topic is not None:
         return ConfigResource.topic(topic)
+    if group is not None:
+        return ConfigResource(ResourceType.GROUP, group)
     if broker != "default" and not str(broker).isdecimal():
         raise click.BadParameter(f"{broker!r} is neither a broker's id nor `default`", param_hint="--broker")
     return ConfigResource.broker(None if broker == "default" else int(str(broker)))
@@ -82,17 +85,23 @@ async def _configs_of(
 @configs.command(short_help="Show configs that aren't defaults, or all of them.")
 @click.argument("topic", required=False, shell_complete=complete_topics)
 @click.option("--broker", metavar="ID", help=_BROKER_HELP)
+@click.option("--group", metavar="GROUP", help=_GROUP_HELP, shell_complete=complete_groups)
 @click.option(
     "--all", "everything", is_flag=True, help="Show configs at their defaults as well, after the others."
 )
 @click.option("--docs", is_flag=True, help="Print what each config means, where the broker says so.")
 @options
 async def describe(
-    console: Console, topic: str | None, broker: str | None, everything: bool, docs: bool
+    console: Console,
+    topic: str | None,
+    broker: str | None,
+    group: str | None,
+    everything: bool,
+    docs: bool,
 ) -> None:
-    """Show the configs of a topic or broker that aren't at their defaults. --all adds the others.
+    """Show the configs of a topic, broker or group that aren't at their defaults. --all adds the others.
 
-    SOURCE says where a value was set: topic means on the topic itself, static_broker in the broker's configuration
+    SOURCE says where a value was set: topic and group mean on it itself, static_broker in the broker's configuration
     file, dynamic_broker and dynamic_default_broker by `ottla configs alter --broker`.
 
     \b
@@ -102,7 +111,7 @@ async def describe(
     """
     from ..admin import ResourceType
 
-    resource = _resource(topic, broker)
+    resource = _resource(topic, broker, group)
     async with admin_of(console) as admin:
         found = await _configs_of(admin, resource, documentation=docs)
     entries = sorted(found.values(), key=lambda entry: (entry.is_default, entry.name))
@@ -156,6 +165,7 @@ def _value(console: Console, entry: ConfigEntry) -> str | None:
 @configs.command(short_help="Change single configs.")
 @click.argument("topic", required=False, shell_complete=complete_topics)
 @click.option("--broker", metavar="ID", help=_BROKER_HELP)
+@click.option("--group", metavar="GROUP", help=_GROUP_HELP, shell_complete=complete_groups)
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a config.")
 @click.option("--delete", "deletes", multiple=True, metavar="KEY", help="Reset a config to its default.")
 @click.option(
@@ -174,18 +184,20 @@ async def alter(
     console: Console,
     topic: str | None,
     broker: str | None,
+    group: str | None,
     sets: tuple[str, ...],
     deletes: tuple[str, ...],
     appends: tuple[str, ...],
     subtracts: tuple[str, ...],
     dry_run: bool,
 ) -> None:
-    """Change configs of a topic or broker. Configs that aren't named stay as they are. Repeat options for several.
+    """Change configs of a topic, broker or group. Those that aren't named stay as they are. Repeat options for several.
 
     \b
     ottla configs alter orders --set retention.ms=86400000 --delete segment.bytes
     ottla configs alter orders --append cleanup.policy=compact
     ottla configs alter --broker 1 --set log.cleaner.threads=2 --dry-run
+    ottla configs alter --group packers --set share.auto.offset.reset=earliest
     """
     from ..admin import AlterConfig, AlterOperation
 
@@ -197,7 +209,7 @@ async def alter(
     ]
     if not changes:
         raise click.UsageError("nothing to do: give --set, --delete, --append or --subtract")
-    resource = _resource(topic, broker)
+    resource = _resource(topic, broker, group)
     async with admin_of(console) as admin:
         before = await _configs_of(admin, resource)
         # For all brokers Kafka lists only what is set, so an absent name says nothing.

@@ -180,6 +180,8 @@ async def password(
         if password_file is not None:
             secret = password_file.readline().rstrip("\r\n")
         else:
+            if not sys.stdin.isatty():
+                raise click.UsageError("no terminal to ask for the password; give --password-file")
             secret = str(click.prompt(f"Password of {user}", hide_input=True, confirmation_prompt=True))
         if not secret:
             raise click.UsageError("the password is empty")

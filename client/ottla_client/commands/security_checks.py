@@ -145,7 +145,8 @@ def anonymous(seen: Seen) -> Iterator[Finding]:
             listener.subject,
             f"Clients need no login ({listener.protocol}), {who}."
             + (" Only this machine reaches it." if listener.local else ""),
-            "Give the listener SASL, or TLS with ssl.client.auth=required; or bind it to 127.0.0.1.",
+            "Give the listener SASL, or TLS with ssl.client.auth=required"
+            + ("." if listener.local else "; or bind it to 127.0.0.1."),
         )
 
 
@@ -193,8 +194,7 @@ def passwords(seen: Seen) -> Iterator[Finding]:
                 "default-password",
                 listener.subject,
                 f"{user} logs in by {mechanism} with a password that is in everybody's documentation.",
-                f"Change it: kafka-configs --alter --entity-type users --entity-name {user}, or the listener's"
-                " sasl.jaas.config.",
+                f"Change it: ottla security password {user} for SCRAM, the listener's sasl.jaas.config for PLAIN.",
             )
 
 
@@ -283,7 +283,7 @@ def access_control(seen: Seen) -> Iterator[Finding]:
             "no-access-control",
             brokers_named(len(without), some_of(without)),
             "There are no ACLs: anyone who may connect may read, write and delete everything.",
-            "Set authorizer.class.name (kafka.security.authorizer.AclAuthorizer with ZooKeeper) and super.users.",
+            "Set authorizer.class.name (kafka.security.authorizer.AclAuthorizer) and super.users.",
         )
     lenient = [
         broker

@@ -471,8 +471,8 @@ class GroupMember(BaseMember):
 
 _REFUSED = {
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
-        "the group's members share no assignment strategy with this one (INCONSISTENT_GROUP_PROTOCOL); add one of"
-        " theirs to partition_assignment_strategy"
+        "the group's members share no assignment strategy with this one, or it is a share group"
+        " (INCONSISTENT_GROUP_PROTOCOL); add one of theirs to partition_assignment_strategy, or name another group"
     ),
     ErrorCode.INVALID_SESSION_TIMEOUT: (
         "the broker refuses this session_timeout_ms (INVALID_SESSION_TIMEOUT); it must be within the broker's"

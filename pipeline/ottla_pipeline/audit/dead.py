@@ -46,7 +46,9 @@ def in_table(sink: Table, table: Table) -> Dead:
 
 
 def in_topic(topic: str, table: Table, servers: str, client: Mapping[str, str]) -> Dead:
-    """Read a topic of dead letters. Raises ReadError, ClientError."""
+    """Read a topic of dead letters. Raises LandingError if ``table`` doesn't exist; ReadError, ClientError."""
+    if not table.exists():
+        raise LandingError(f"the {table.format} table {table.name} doesn't exist")
     with ClusterQueries(servers, client) as cluster:
         partitions = cluster.partitions([topic])
         starts, ends = cluster.earliest(partitions), cluster.ends(partitions)

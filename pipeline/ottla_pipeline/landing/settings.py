@@ -94,11 +94,14 @@ class Landing:
         self._choices()
         self._numbers()
         self._partitions()
-        kind, colon, where = (self.dead_letters or "topic:x").partition(":")
-        if kind not in ("topic", "table") or not colon or not where:
-            raise BadSetting(f"dead_letters is {self.dead_letters!r}: topic:NAME or table:PATH")
-        if self.dead_letters == f"table:{self.table}" or (kind == "topic" and where in self.topics):
-            raise BadSetting(f"dead_letters is {self.dead_letters!r}, which is what is landed: name another")
+        if self.dead_letters is not None:
+            kind, colon, where = self.dead_letters.partition(":")
+            if kind not in ("topic", "table") or not colon or not where:
+                raise BadSetting(f"dead_letters is {self.dead_letters!r}: topic:NAME or table:PATH")
+            if self.dead_letters == f"table:{self.table}" or (kind == "topic" and where in self.topics):
+                raise BadSetting(
+                    f"dead_letters is {self.dead_letters!r}, which is what is landed: name another"
+                )
         if self.on_corrupt == "deadletter" and self.dead_letters is None:
             raise BadSetting("on_corrupt is deadletter, and dead_letters does not say where they go")
         if self.starting_offsets == "group" and self.group is None:

@@ -67,6 +67,15 @@ def test_brokers(ottla: Ottla) -> None:
     )
 
 
+def test_groups(ottla: Ottla) -> None:
+    ottla("configs", "alter", "--group", "pickers", "--set", "share.key.ordered=true")
+    row = ["share.key.ordered", "true", "group"]
+    wait_for(lambda: row in ottla.rows("configs", "describe", "--group", "pickers"), "the change")
+    assert "unknown config share.key.order" in ottla.fails(
+        "configs", "alter", "--group", "pickers", "--set", "share.key.order=true"
+    )
+
+
 def test_what_can_not_be(ottla: Ottla, new_topic: Topic) -> None:
     name = new_topic(prefix="accounts-of-all-sorts")
     said = ottla.fails("configs", "alter", name, "--set", "retention.m=1")

@@ -15,8 +15,12 @@ import pytest
 from click.testing import CliRunner
 from tests.support.processes import BrokerProcess
 
+from ottla_pipeline.audit.dead import in_topic
 from ottla_pipeline.commands import pipeline, spark
 from ottla_pipeline.commands.types import Duration, Size, Trigger, columns
+from ottla_pipeline.landing.errors import LandingError
+from ottla_pipeline.landing.settings import Landing
+from ottla_pipeline.landing.tables import open_table
 
 
 def run(*args: str) -> Any:
@@ -100,8 +104,14 @@ def test_wrong_usage(args: list[str], said: str) -> None:
     assert said in " ".join(done.output.split())
 
 
+def test_a_topic_of_any_name() -> None:
+    assert Landing("127.0.0.1:1", "t", topics=("x",)).dead_letters is None
+
+
 def test_a_table_that_is_not_there(tmp_path: Path) -> None:
     nowhere = str(tmp_path / "t")
+    with pytest.raises(LandingError, match="doesn't exist"):
+        in_topic("dead", open_table("delta", nowhere), "127.0.0.1:1", {})
     done = run("compact", "--table", nowhere)
     assert (done.exit_code, done.output) == (1, f"Error: the delta table {nowhere} doesn't exist\n")
     done = run("audit", "--table", nowhere)
