@@ -12,6 +12,7 @@ from tests.support.wire import request_bytes
 
 from ottla_broker.handlers import served_apis
 from ottla_broker.handlers.dispatch import Dispatcher, RequestRecord
+from ottla_broker.metadata.client_quotas import QuotaEntity, QuotaKind
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.network.service import ANONYMOUS
 from ottla_protocol.api_keys import ApiKey
@@ -40,6 +41,35 @@ async def test_each_answered_request_is_reported_in_one_place() -> None:
             message.API_KEY, version, ANONYMOUS, "me", "EXTERNAL", len(frame), out, 0.0
         )
     assert [record.api_key for record in records] == [ApiKey.API_VERSIONS, ApiKey.LEADER_AND_ISR]
+
+
+class Slow:
+    """A response whose encoding takes half a second."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+
+    def encode(self, version: int) -> bytes:
+        self._clock.advance(0.5)
+        return HeartbeatResponse().encode(version)
+
+
+async def test_the_encoding_of_a_pending_answer_counts_as_the_clients_time() -> None:
+    clock, row = FakeClock(), Row()
+    pending = PendingResponse()
+    given = services(clock=clock, served=served_apis(in_cluster=False))
+    given.quotas.set(QuotaEntity(None, "me"), {"request_percentage": 1.0})
+    dispatch = Dispatcher(given, asyncio.get_running_loop())
+    frame = request_bytes(HeartbeatRequest(group_id="g"), 4, client_id="me")[4:]
+    route = dispatch._route(ApiKey.HEARTBEAT, 4)
+    assert route is not None
+    route.gate, route.handle = None, lambda *_: pending
+    assert dispatch.handle(Client(), memoryview(frame)) is pending
+    pending.put(row)
+    pending.complete(Slow(clock))
+    assert row.ready.is_set()
+    now_ms = int(clock.monotonic() * 1000)
+    assert given.quotas.record(QuotaKind.REQUEST, "", "me", 0.0, now_ms) > 0
 
 
 async def test_nothing_is_reported_without_a_listener() -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 from tests.badinput.requests import fetch_request, produce_request, records
 from tests.support.processes import BrokerProcess
+from tests.support.share import Member, configure
+from tests.support.waiting import wait_for
 from tests.support.wire import Wire, request_bytes
 
 from ottla_protocol.errors import ErrorCode
@@ -108,6 +110,23 @@ def test_fetch(admin: Wire, wire: Wire) -> None:
     assert answer.responses[0].partitions[0].records
     assert answer.throttle_time_ms > 5000
     assert not is_read(wire)
+
+
+def test_share_fetch(broker: BrokerProcess, admin: Wire) -> None:
+    admin.call(produce_request(TOPIC, bytes(records(b"x" * 20_000))), 9)
+    configure(admin, "sharing", share_auto_offset_reset="earliest")
+    with Member(broker.port, "sharing", TOPIC).join() as member:
+        alter(admin, consumer_byte_rate=200)
+        waits: list[int] = []
+
+        def has_records() -> bool:
+            answer = member.fetch(wait_ms=500)
+            waits.append(answer.throttle_time_ms)
+            return any(each.records for topic in answer.responses for each in topic.partitions)
+
+        wait_for(has_records, "records to acquire")
+        assert waits[-1] > 5000
+        assert not is_read(member.wire)
 
 
 def test_time(admin: Wire, wire: Wire) -> None:

@@ -28,13 +28,15 @@ class RequestContext:
 
     Attributes:
         rules: the operations that the API needs and that are checked; see :mod:`.authorization`.
-        busy_seconds: how long the event loop has worked for the request, if quotas are measured.
+        busy_seconds: how long the event loop has worked for the request, if quotas are measured, and no quota has
+            counted it yet; ``busy_since``: since when it does, besides, on the monotonic clock, or 0.
         exempt: whether no quota applies, as to requests between brokers.
         throttle_ms: what the handler wants the client to wait after the response.
     """
 
     __slots__ = (
         "busy_seconds",
+        "busy_since",
         "client_id",
         "connection",
         "correlation_id",
@@ -60,9 +62,20 @@ class RequestContext:
         self.client_id = client_id
         self.connection = connection
         self.correlation_id = correlation_id
-        self.busy_seconds = 0.0
+        self.busy_seconds = self.busy_since = 0.0
         self.exempt = False
         self.throttle_ms = 0
+
+    def begin_work(self) -> None:
+        """From now on the event loop works for the request; for turns after the first one."""
+        if self.services.quotas.enabled:
+            self.busy_since = self.services.clock.monotonic()
+
+    def end_work(self) -> None:
+        """Until now it did."""
+        if self.busy_since:
+            self.busy_seconds += self.services.clock.monotonic() - self.busy_since
+            self.busy_since = 0.0
 
     def authorize(self, resource: AclResource, name: str = CLUSTER_NAME) -> bool:
         """Whether the client may do this API's operation on the resource called ``name``."""

@@ -31,7 +31,7 @@ _log = get_logger()
 
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 _PRODUCE = int(ApiKey.PRODUCE)
-_FETCH = int(ApiKey.FETCH)
+_FETCHES = frozenset((int(ApiKey.FETCH), int(ApiKey.SHARE_FETCH)))
 _INIT_PRODUCER_ID = int(ApiKey.INIT_PRODUCER_ID)
 _BETWEEN_BROKERS = frozenset(
     map(
@@ -243,6 +243,8 @@ class Dispatcher:
             if answer.__class__ is GeneratorType:
                 steps = answer
                 finished, answer = at_once(steps)
+                if measured:
+                    context.busy_seconds = self._services.clock.monotonic() - since
                 if not finished:
                     long = LongRequest(self, route, context, len(frame), since, timings)
                     reserved = answer_memory(api_key)
@@ -258,6 +260,8 @@ class Dispatcher:
                     if measured:
                         self.throttle(route, context, len(frame), answer)
                     parts = None if answer is None else self._encode(route, context, answer)
+                    if measured:
+                        self.count_rest(route, context)
                     if timings is not None:
                         now = self._services.clock.monotonic()
                         if connection.waiting_since:
@@ -412,22 +416,35 @@ class Dispatcher:
             return
         quotas, connection = self._quotas, context.connection
         user, client_id = connection.principal.name, context.client_id or ""
+        context.end_work()
         now_ms = int(self._services.clock.monotonic() * 1000)
         wait_ms = context.throttle_ms
         if route.api_key == _PRODUCE:
             wait_ms = max(wait_ms, quotas.record(QuotaKind.PRODUCE, user, client_id, size, now_ms))
-        elif route.api_key == _FETCH:
+        elif route.api_key in _FETCHES:
             fetched = sum(len(p.records or b"") for topic in response.responses for p in topic.partitions)
             wait_ms = max(wait_ms, quotas.record(QuotaKind.FETCH, user, client_id, fetched, now_ms))
         if response is not None:
             busy = context.busy_seconds * 100
             wait_ms = max(wait_ms, quotas.record(QuotaKind.REQUEST, user, client_id, busy, now_ms))
+            context.busy_seconds = 0.0
+            # What follows: the encoding.
+            context.begin_work()
         if wait_ms:
             if hasattr(response, "throttle_time_ms"):
                 response.throttle_time_ms = wait_ms
             connection.throttle(wait_ms / 1000)
             if route.throttles is not None:
                 route.throttles.add(wait_ms / 1000)
+
+    def count_rest(self, route: Route, context: RequestContext) -> None:
+        """Count the work since :meth:`throttle`, for which later requests have to wait, as in Kafka."""
+        context.end_work()
+        busy, context.busy_seconds = context.busy_seconds * 100, 0.0
+        if busy and not (context.exempt or route.api_key in _BETWEEN_BROKERS):
+            user, client_id = context.connection.principal.name, context.client_id or ""
+            now_ms = int(self._services.clock.monotonic() * 1000)
+            self._quotas.record(QuotaKind.REQUEST, user, client_id, busy, now_ms)
 
     def _report(
         self, route: Route, context: RequestContext, size: int, since: float, parts: Parts | None
@@ -495,6 +512,7 @@ class Dispatcher:
             if self._quotas.enabled:
                 self.throttle(route, context, size, response)
             parts = None if response is None else self._encode(route, context, response)
+            self.count_rest(route, context)
             self.finish(route, context, size, since, ended, parts)
             return parts
         except CloseConnection:

@@ -57,6 +57,7 @@ class Owner(Protocol):
         parts: Parts | None,
     ) -> None: ...
     def throttle(self, route: Route, context: RequestContext, size: int, response: Any) -> None: ...
+    def count_rest(self, route: Route, context: RequestContext) -> None: ...
     def framed(self, route: Route, context: RequestContext, parts: Parts) -> Parts: ...
 
 
@@ -167,6 +168,7 @@ class LongRequest:
         if response is not None:
             parts = yield from _slices(response.encode_in_slices(context.version))
             parts = owner.framed(route, context, parts)
+        owner.count_rest(route, context)
         owner.finish(route, context, self._size, self._since, self._ended, parts)
         self._complete(parts)
 
@@ -177,15 +179,15 @@ class LongRequest:
 
     def _guarded(self, work: Job) -> Job:
         """End quietly once the client has gone; an error closes its connection."""
-        clock = self._context.services.clock
         try:
             if self._has_left():
                 work.close()
                 return
-            since = clock.monotonic()
+            context = self._context
+            context.begin_work()
             unlooked = 0
             for done in work:
-                self._context.busy_seconds += clock.monotonic() - since
+                context.end_work()
                 unlooked += done
                 if unlooked >= TURN:
                     unlooked = 0
@@ -194,7 +196,8 @@ class LongRequest:
                     work.close()
                     return
                 yield done
-                since = clock.monotonic()
+                context.begin_work()
+            context.end_work()
         except CloseConnection as error:
             self._complete(error)
         except Exception as error:

@@ -166,12 +166,16 @@ class _ShareFetch:
 
     def _fetch(self, may_wait: bool = True, failures: dict[Place, KafkaError] | None = None) -> None:
         """Acquire what there is; wait if there is nothing."""
-        session, request = self._session, self._request
+        session, request, quotas = self._session, self._request, self._ctx.services.quotas
         session.rotate()
+        size = min(request.max_bytes, self._ctx.services.config.fetch_max_bytes)
+        if quotas.enabled:
+            most = quotas.most_bytes(self._ctx.connection.principal.name, self._ctx.client_id or "")
+            size = size if most is None else min(size, most)
         self._scan = _Scan(
             session.places,
             max(1, request.max_records),
-            min(request.max_bytes, self._ctx.services.config.fetch_max_bytes),
+            size,
             may_wait,
         )
         self._scan.failures = failures or {}
@@ -246,12 +250,15 @@ class _ShareFetch:
     def _guarded(self, step: Callable[[], None]) -> None:
         if self._pending.done:
             return
+        self._ctx.begin_work()
         try:
             step()
         except Exception as error:
             # A defect of the fetch, not of what woke it.
             self._leave()
             self._pending.complete(error)
+        finally:
+            self._ctx.end_work()
 
     def _listen(self, shares: list[SharePartition]) -> None:
         """Wait for these partitions too."""
