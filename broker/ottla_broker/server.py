@@ -381,7 +381,8 @@ class Broker:
         store = self._store if member is None else member.store
         elsewhere = None if member is None else member.group_holders(self._group_coordinator)
         self.push = PushCoordination(
-            self.config, self.clock, store, self.metadata, self.groups, self._authorizer(), sock, elsewhere
+            *(self.config, self.clock, store, self.metadata, self.groups, self._authorizer(), sock),
+            *(self.listeners.quotas, elsewhere),
         )
         self._stopping.append(self.push.close)
         await self.push.start()

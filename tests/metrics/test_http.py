@@ -131,3 +131,16 @@ async def test_connections_are_bounded(world: World) -> None:
     assert (await world.send(b"GET /a HTTP/1.1\r\n\r\n"))[0] == 0
     await world.server.close()
     assert [(await each)[0] for each in waiting] == [0] * MOST_CONNECTIONS
+
+
+async def test_clients_that_say_nothing_or_take_nothing_make_room_for_a_probe(world: World) -> None:
+    silent = []
+    for request in (b"", b"GET /a HTTP/1.1\r\n", b"GET /long HTTP/1.1\r\n\r\n"):
+        for _ in range(MOST_CONNECTIONS + 5):
+            _, writer = await asyncio.open_connection("127.0.0.1", world.port, limit=1)
+            writer.write(request)
+            silent.append(writer)
+        assert (await world.send(b"GET /a HTTP/1.1\r\n\r\n"))[0] == 200
+        await until(lambda: world.server.connections <= MOST_CONNECTIONS)
+    for writer in silent:
+        writer.transport.abort()

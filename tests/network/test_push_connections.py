@@ -11,10 +11,12 @@ from contextlib import asynccontextmanager, suppress
 from tests.support.clock import FakeClock
 from tests.support.waiting import until
 
+from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.push import (
     AT_ONCE,
     BYTES_AT_ONCE,
     MAX_UNSENT_BEFORE,
+    REGISTERED_SECONDS,
     REQUEST_SECONDS,
     PushConnection,
     PushListener,
@@ -71,7 +73,8 @@ class World:
     def __init__(self, most: int) -> None:
         self.clock = FakeClock()
         self.service = Service()
-        self.listener = PushListener(self.clock, self.service, most)
+        self.quotas = ConnectionQuotas(1, 100, {})
+        self.listener = PushListener(self.clock, self.service, most, self.quotas)
         self.port = 0
         self._writers: list[asyncio.StreamWriter] = []
 
@@ -167,15 +170,40 @@ async def test_a_connection_that_does_not_register_is_closed() -> None:
         await closed(reader)
 
 
-async def test_connections_beyond_the_limit_are_closed() -> None:
-    async with listening(most=1) as world:
+async def test_questions_do_not_keep_a_connection_for_ever() -> None:
+    async with listening() as world:
+        reader = await world.connect()
+        for _ in range(int(REGISTERED_SECONDS / (REQUEST_SECONDS - 1)) + 1):
+            world.writer.write(ClusterMetadataRequest().encode())
+            await answer(reader)
+            world.clock.advance(REQUEST_SECONDS - 1)
+        await closed(reader)
+
+
+async def test_beyond_the_limit_the_oldest_that_has_not_registered_makes_room() -> None:
+    async with listening(most=2) as world:
+        consumer = await world.connect(REGISTRATION)
+        await answer(consumer)
+        second = await world.connect(ClusterMetadataRequest().encode())
+        await answer(second)
+        third = await world.connect(REGISTRATION)
+        await closed(second)
+        assert RegisterConsumerResponse.decode(await answer(third)).error_code == 0
+        # All have registered.
+        await closed(await world.connect())
+        world.listener.connections.copy().pop().close("to make room")
+        await answer(await world.connect(ClusterMetadataRequest().encode()))
+
+
+async def test_connections_of_an_address_are_limited() -> None:
+    async with listening() as world:
+        world.quotas.update(1, 1, {})
         first = await world.connect(ClusterMetadataRequest().encode())
         await answer(first)
         await closed(await world.connect())
         world.listener.connections.copy().pop().close("to make room")
         await closed(first)
-        third = await world.connect(ClusterMetadataRequest().encode())
-        await answer(third)
+        await answer(await world.connect(ClusterMetadataRequest().encode()))
 
 
 async def test_questions_in_one_go_are_answered_in_turns() -> None:

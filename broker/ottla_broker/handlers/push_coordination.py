@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ottla_broker.coordinator.push.registry import Channel
     from ottla_broker.handlers.authorization import Authorizer
     from ottla_broker.metadata.cache import MetadataCache
+    from ottla_broker.network.connection_quotas import ConnectionQuotas
     from ottla_broker.store.api import Store
 
 _log = get_logger()
@@ -59,6 +60,7 @@ class PushCoordination:
         groups: GroupCoordinator,
         authorizer: Authorizer,
         sock: socket.socket,
+        quotas: ConnectionQuotas,
         held_elsewhere: Callable[[str], Awaitable[str | None]] | None = None,
     ) -> None:
         """``sock`` is bound to ``coordinator.listener``. ``held_elsewhere``: what holds a group at another broker."""
@@ -91,7 +93,7 @@ class PushCoordination:
         self.elector = Elector(
             store, config.broker_id, clock, session_ms / 4000, self._elected, self._resigned
         )
-        self.listener = PushListener(clock, self, config.coordinator_max_consumers + MORE_CONNECTIONS)
+        self.listener = PushListener(clock, self, config.coordinator_max_consumers + MORE_CONNECTIONS, quotas)
 
     async def start(self) -> None:
         """Accept consumers, and try to become the coordinator."""

@@ -57,14 +57,27 @@ class ConnectionQuotas:
 
     def admit(self, listener: str, ip: str) -> bool:
         """Count a connection in; ``False`` if its address has reached its limit."""
-        held = self._by_ip.get(ip, 0)
-        if held >= self.overrides.get(ip, self.per_ip):
+        if not self.admit_aside(ip):
             return False
-        self._by_ip[ip] = held + 1
         self._on_listener[listener] = self._on_listener.get(listener, 0) + 1
         self.count += 1
         self._close_excess()
         return True
+
+    def admit_aside(self, ip: str) -> bool:
+        """Count in a connection of a listener with a limit of its own, which has no part in the total.
+
+        ``False`` if its address has reached its limit. :meth:`leave_aside` undoes it.
+        """
+        held = self._by_ip.get(ip, 0)
+        if held >= self.overrides.get(ip, self.per_ip):
+            return False
+        self._by_ip[ip] = held + 1
+        return True
+
+    def leave_aside(self, ip: str) -> None:
+        """Count such a connection out."""
+        _less(self._by_ip, ip)
 
     def update(self, total: int, per_ip: int, overrides: Mapping[str, int]) -> None:
         """Set other limits. Connections beyond a lower total are closed, the idlest first, as in Kafka."""
@@ -85,11 +98,15 @@ class ConnectionQuotas:
 
     def leave(self, listener: str, ip: str) -> None:
         """Count a connection out."""
-        for counts, name in ((self._by_ip, ip), (self._on_listener, listener)):
-            held = counts[name] - 1
-            if held:
-                counts[name] = held
-            else:
-                del counts[name]
+        _less(self._by_ip, ip)
+        _less(self._on_listener, listener)
         self.count -= 1
         self._changed.set()
+
+
+def _less(counts: dict[str, int], name: str) -> None:
+    held = counts[name] - 1
+    if held:
+        counts[name] = held
+    else:
+        del counts[name]

@@ -1,8 +1,9 @@
 """A small HTTP server for pages that monitoring reads: GET and HEAD alone, one request per connection.
 
 It trusts nothing that comes in: the head of a request has to arrive within :data:`HEAD_SECONDS` and be at most
-:data:`HEAD_BYTES` long, a body is never read, and connections beyond :data:`MOST_CONNECTIONS` are closed at once. A
-client that doesn't take its response within :data:`SEND_SECONDS` is dropped.
+:data:`HEAD_BYTES` long, and a body is never read. A client that doesn't take its response within :data:`SEND_SECONDS`
+is dropped. Beyond :data:`MOST_CONNECTIONS`, a new connection takes the place of one that waits for its client, so that
+silent clients don't keep a probe from being answered; it is closed at once if all others are being served.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from enum import IntEnum
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
@@ -57,6 +60,25 @@ def text_page(status: int, text: str) -> Page:
     return Page(status, "text/plain; charset=utf-8", [text.encode() + b"\n"])
 
 
+class _Waits(IntEnum):
+    """Whom a connection waits for. Those for clients are dropped to make room, the first kind first."""
+
+    REQUEST = 0
+    TAKEN = 1
+    SERVED = 2
+
+
+class _Open:
+    """An open connection."""
+
+    __slots__ = ("host", "task", "waits")
+
+    def __init__(self, task: asyncio.Task[Any], host: str) -> None:
+        self.task = task
+        self.host = host
+        self.waits = _Waits.REQUEST
+
+
 class HttpServer:
     """Serves pages on one listening socket. Owned by the loop thread."""
 
@@ -66,11 +88,13 @@ class HttpServer:
         self._queries = queries or {}
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        # In the order in which they came.
+        self._open: dict[_Open, None] = {}
 
     @property
     def connections(self) -> int:
         """How many connections are open."""
-        return len(self._tasks)
+        return len(self._open)
 
     async def start(self, sock: socket.socket) -> None:
         """Begin to accept connections on a socket that listens."""
@@ -90,16 +114,36 @@ class HttpServer:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        made = _Open(task, str((writer.get_extra_info("peername") or ("",))[0]))
         try:
-            if self.connections <= MOST_CONNECTIONS:
-                await self._serve(reader, writer)
+            if self._make_room():
+                self._open[made] = None
+                await self._serve(made, reader, writer)
         except (OSError, TimeoutError):
             pass  # The client has gone, or is too slow: there is no one to answer.
         finally:
+            self._open.pop(made, None)
             self._tasks.discard(task)
             writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _make_room(self) -> bool:
+        """Whether one more connection may be served.
+
+        If there are too many, one that waits for its client is dropped: the oldest of the address that has the most.
+        """
+        if len(self._open) < MOST_CONNECTIONS:
+            return True
+        waits = min(each.waits for each in self._open)
+        if waits is _Waits.SERVED:
+            return False
+        idle = [each for each in self._open if each.waits is waits]
+        by_host = Counter(each.host for each in idle)
+        oldest = max(idle, key=lambda each: by_host[each.host])
+        del self._open[oldest]
+        oldest.task.cancel()
+        return True
+
+    async def _serve(self, made: _Open, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head_only = False
         try:
             async with self._clock.timeout(HEAD_SECONDS):
@@ -111,7 +155,9 @@ class HttpServer:
         else:
             method, path, query = _parse(head)
             head_only = method == b"HEAD"
+            made.waits = _Waits.SERVED
             page = await self._page(method, path, query)
+        made.waits = _Waits.TAKEN
         async with self._clock.timeout(SEND_SECONDS):
             writer.write(_head(page))
             if not head_only:

@@ -1,10 +1,12 @@
 """``coordinator.listener``: the connections of consumers that register with the 2012 coordinator.
 
 It trusts nothing that comes in. A frame's size is checked before its bytes are kept; a connection that has not
-registered must send a whole request within :data:`REQUEST_SECONDS` and is closed when it idles; connections beyond
-``coordinator.max.consumers`` and some for questions are closed at once. What is pushed to a consumer that doesn't read
-is bounded, because a request that isn't answered is followed by no other before the consumer is given up. Of messages
-that come in one go, some are served in each turn of the event loop, and no question while answers wait to be sent.
+registered must send a whole request within :data:`REQUEST_SECONDS`, is closed when it idles, and must have registered
+within :data:`REGISTERED_SECONDS`. Beyond ``coordinator.max.consumers`` and some for questions, a new connection takes
+the place of the oldest one that has not registered, and is closed if all have. ``max.connections.per.ip`` counts these
+connections with those of the other listeners. What is pushed to a consumer that doesn't read is bounded, because a
+request that isn't answered is followed by no other before the consumer is given up. Of messages that come in one go,
+some are served in each turn of the event loop, and no question while answers wait to be sent.
 """
 
 from __future__ import annotations
@@ -34,11 +36,14 @@ from ottla_protocol.push import (
 
 if TYPE_CHECKING:
     from ottla_broker.clock import Clock, TimerHandle
+    from ottla_broker.network.connection_quotas import ConnectionQuotas
 
 _log = get_logger()
 
 REQUEST_SECONDS: Final = 30.0
 """How long a connection may take until its consumer has registered, or between two questions before that."""
+REGISTERED_SECONDS: Final = 300.0
+"""How long a connection may ask questions without registering a consumer."""
 MORE_CONNECTIONS: Final = 100
 """Connections beyond coordinator.max.consumers, for consumers that ask which broker is the coordinator."""
 MAX_UNSENT: Final = 64 << 20
@@ -77,12 +82,17 @@ class PushListener:
         connections: those that are open.
     """
 
-    def __init__(self, clock: Clock, service: PushService, max_connections: int) -> None:
+    def __init__(
+        self, clock: Clock, service: PushService, max_connections: int, quotas: ConnectionQuotas
+    ) -> None:
         self.connections: set[PushConnection] = set()
         self.tasks = Tasks()
         self.clock = clock
         self.service = service
         self._max_connections = max_connections
+        self._quotas = quotas
+        # In the order in which they came.
+        self._unregistered: dict[PushConnection, None] = {}
         self._server: asyncio.Server | None = None
         self._serial = 0
 
@@ -100,13 +110,31 @@ class PushListener:
             connection.close("")
         await self.tasks.close()
 
-    def admit(self, connection: PushConnection) -> int | None:
-        """Count a connection; returns its number, None if there are too many."""
+    def admit(self, connection: PushConnection) -> int:
+        """Count a connection; returns its number. Raises ProtocolError if there are too many."""
+        if not self._quotas.admit_aside(connection.client_host):
+            raise ProtocolError("there are too many connections from its address (max.connections.per.ip)")
         if len(self.connections) >= self._max_connections:
-            return None
+            oldest = next((each for each in self._unregistered if not each.is_registering), None)
+            if oldest is None:
+                self._quotas.leave_aside(connection.client_host)
+                raise ProtocolError("there are too many connections (coordinator.max.consumers)")
+            oldest.close("others need its place, and it has not registered")
         self.connections.add(connection)
+        self._unregistered[connection] = None
         self._serial += 1
         return self._serial
+
+    def registered(self, connection: PushConnection) -> None:
+        """A connection keeps its place."""
+        self._unregistered.pop(connection, None)
+
+    def leave(self, connection: PushConnection) -> None:
+        """A connection has closed; nothing happens if it wasn't admitted."""
+        if connection in self.connections:
+            self.connections.remove(connection)
+            self._unregistered.pop(connection, None)
+            self._quotas.leave_aside(connection.client_host)
 
 
 class PushConnection(asyncio.Protocol):
@@ -170,6 +198,11 @@ class PushConnection(asyncio.Protocol):
     def limit(self, limit: int) -> None:
         self._reader.limit = limit
 
+    @property
+    def is_registering(self) -> bool:
+        """Whether a registration is under way."""
+        return self._registering
+
     def begin_long(self) -> None:
         """See :meth:`.ClientConnection.begin_long`."""
         if self._transport is not None:
@@ -191,9 +224,10 @@ class PushConnection(asyncio.Protocol):
         host, port = transport.get_extra_info("peername", ("?", 0))[:2]
         self.client_host = host
         self.peer = f"{host}:{port}"
-        number = self._listener.admit(self)
-        if number is None:
-            self.close("there are too many connections (coordinator.max.consumers)")
+        try:
+            number = self._listener.admit(self)
+        except ProtocolError as error:
+            self.close(str(error))
             return
         self.id = f"{LISTENER}-{number}"
         self.connected_at = self._listener.clock.monotonic()
@@ -201,9 +235,10 @@ class PushConnection(asyncio.Protocol):
 
     def _wait_for_request(self) -> None:
         self._stop_waiting()
-        self._timer = self._listener.clock.call_later(
-            REQUEST_SECONDS, self.close, f"no registration has come within {REQUEST_SECONDS:g} s"
-        )
+        clock = self._listener.clock
+        left = self.connected_at + REGISTERED_SECONDS - clock.monotonic()
+        seconds = min(REQUEST_SECONDS, max(0.0, left))
+        self._timer = clock.call_later(seconds, self.close, "it has not registered in time")
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:
@@ -296,6 +331,7 @@ class PushConnection(asyncio.Protocol):
             return
         self._stop_waiting()
         self._registered = True
+        self._listener.registered(self)
         self._transport.set_write_buffer_limits()
         self.send(RegisterConsumerResponse(0).encode())
         self._listener.service.registered(self)
@@ -323,7 +359,7 @@ class PushConnection(asyncio.Protocol):
         self._stop_waiting()
         if self._transport is not None:
             self._transport = None
-            self._listener.connections.discard(self)
+            self._listener.leave(self)
             self._listener.service.disconnected(self)
 
     def close(self, reason: str | None) -> None:

@@ -101,7 +101,7 @@ class Login:
         response = web.HTTPSeeOther(started.url)
         response.set_cookie(
             self._cookie,
-            started.secret,
+            started.cookie,
             path="/",
             max_age=round(LOGIN_SECONDS),
             httponly=True,
@@ -157,7 +157,10 @@ def _sentence(error: OidcError) -> str:
 
 def _local(target: str) -> str:
     """A path of this site; "" for anything else, as an address of another one."""
-    parts = urlsplit(target)
+    try:
+        parts = urlsplit(target)
+    except ValueError:
+        return ""
     is_local = (
         not parts.scheme and not parts.netloc and target.startswith("/") and target[1:2] not in ("/", "\\")
     )

@@ -1,6 +1,7 @@
 """Logging in at an OpenID Connect provider: authorization code with PKCE (RFC 7636), state and nonce.
 
-1. ``begin`` sends the browser to the provider, with a state, a nonce, and the digest of a verifier.
+1. ``begin`` sends the browser to the provider, with a state, a nonce, and the digest of a verifier. A login under way
+   is in the browser's cookie, signed: the console keeps nothing of it, so that no one can push others' logins out.
 2. ``finish`` gets the browser back with a code, which it exchanges for tokens. The ID token says who the person is; it
    must be signed by the provider, for this console, with this nonce.
 3. ``UserTokens`` gives the access token to the cluster, by OAUTHBEARER, and refreshes it. The cluster decides by it
@@ -17,7 +18,7 @@ import json
 import secrets
 import ssl
 import time
-from base64 import b64encode, urlsafe_b64encode
+from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -31,7 +32,8 @@ from ..errors import ConfigurationError
 
 LOGIN_SECONDS: Final = 600.0
 """How long the provider's own pages may take."""
-_MOST_LOGINS: Final = 1_000
+_MOST_TARGET: Final = 1_000
+"""A longer path to go on with is left out: cookies have 4 KB."""
 _SECONDS: Final = 10.0
 _MOST_BYTES: Final = 256 << 10
 _MOST_TOKEN: Final = 64 << 10
@@ -101,21 +103,49 @@ class OidcSettings:
 
 
 class Started(NamedTuple):
-    """Where to send a browser, and the secret for its cookie."""
+    """Where to send a browser, and the value of its cookie."""
 
     url: str
-    secret: str
+    cookie: str
 
 
 class _Login(NamedTuple):
-    """A login under way. Only the browser that began it may finish it."""
+    """A login under way. Only the browser that began it may finish it: it has this in a cookie."""
 
-    secret: str
-    nonce: str
-    verifier: str
+    state: str
     redirect: str
     next: str
     at: float
+    """On the clock of this process, as the key of the signature is."""
+
+
+def _bytes(text: str) -> bytes:
+    """Text of a stranger, which may have halves of surrogates."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+class _Signer:
+    """Signs logins under way, and derives their secrets, with a key of this process."""
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+
+    def secret(self, purpose: str, state: str) -> str:
+        """43 characters that only this process can make."""
+        digest = hmac.digest(self._key, _bytes(f"{purpose} {state}"), "sha256")
+        return urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+    def sign(self, login: _Login) -> str:
+        """The cookie's value."""
+        text = urlsafe_b64encode(json.dumps(login).encode()).decode()
+        return f"{text}.{self.secret('login', text)}"
+
+    def opened(self, cookie: str) -> _Login | None:
+        """The login of a cookie; None if this process has not signed it."""
+        text, _, signature = cookie.partition(".")
+        if not hmac.compare_digest(_bytes(signature), self.secret("login", text).encode()):
+            return None
+        return _Login(*json.loads(urlsafe_b64decode(text)))
 
 
 class Person(NamedTuple):
@@ -144,7 +174,9 @@ class OidcProvider:
             raise ConfigurationError(str(error)) from None
         self._jwt = jwt
         self._session: aiohttp.ClientSession | None = None
-        self._logins: dict[str, _Login] = {}
+        self._signer = _Signer()
+        # Of logins that have succeeded, until their cookies are too old.
+        self._finished: dict[str, float] = {}
         self._metadata: dict[str, Any] = {}
         self._metadata_until = 0.0
         self._keys: list[dict[str, Any]] = []
@@ -158,17 +190,10 @@ class OidcProvider:
     async def begin(self, redirect: str, target: str) -> Started:
         """Begin a login that comes back to ``redirect``, and ends on the page ``target``. Raises OidcError."""
         metadata = await self._described()
-        now = asyncio.get_running_loop().time()
-        self._logins = {s: each for s, each in self._logins.items() if now - each.at < LOGIN_SECONDS}
-        while len(self._logins) >= _MOST_LOGINS:
-            del self._logins[next(iter(self._logins))]
-        login = _Login(
-            *(secrets.token_urlsafe(32), secrets.token_urlsafe(32), secrets.token_urlsafe(48)),
-            *(redirect, target, now),
-        )
         state = secrets.token_urlsafe(32)
-        self._logins[state] = login
-        digest = hashlib.sha256(login.verifier.encode()).digest()
+        target = target if len(target) <= _MOST_TARGET else ""
+        login = _Login(state, redirect, target, asyncio.get_running_loop().time())
+        digest = hashlib.sha256(self._signer.secret("verifier", state).encode()).digest()
         query = urlencode(
             {
                 "response_type": "code",
@@ -176,21 +201,23 @@ class OidcProvider:
                 "redirect_uri": redirect,
                 "scope": self.settings.scopes,
                 "state": state,
-                "nonce": login.nonce,
+                "nonce": self._signer.secret("nonce", state),
                 "code_challenge": urlsafe_b64encode(digest).rstrip(b"=").decode(),
                 "code_challenge_method": "S256",
             }
         )
         endpoint = str(metadata["authorization_endpoint"])
-        return Started(f"{endpoint}{'&' if '?' in endpoint else '?'}{query}", login.secret)
+        return Started(f"{endpoint}{'&' if '?' in endpoint else '?'}{query}", self._signer.sign(login))
 
-    async def finish(self, query: Mapping[str, str], secret: str) -> Person:
+    async def finish(self, query: Mapping[str, str], cookie: str) -> Person:
         """The person whose browser comes back with this query and cookie. Raises OidcError."""
-        login = self._logins.pop(query.get("state", ""), None)
+        login = self._signer.opened(cookie)
+        now = asyncio.get_running_loop().time()
         if (
             login is None
-            or asyncio.get_running_loop().time() - login.at >= LOGIN_SECONDS
-            or not hmac.compare_digest(login.secret.encode(), secret.encode())
+            or now - login.at >= LOGIN_SECONDS
+            or not hmac.compare_digest(login.state.encode(), _bytes(query.get("state", "")))
+            or login.state in self._finished
         ):
             raise OidcError("this login wasn't begun in this browser, or took too long; log in again")
         if query.get("iss", self.settings.issuer) != self.settings.issuer:
@@ -202,13 +229,15 @@ class OidcProvider:
                 "grant_type": "authorization_code",
                 "code": query["code"],
                 "redirect_uri": login.redirect,
-                "code_verifier": login.verifier,
+                "code_verifier": self._signer.secret("verifier", login.state),
             }
         )
         claims = await self._claims(answer.get("id_token"))
-        nonce = claims.get("nonce")
-        if not isinstance(nonce, str) or not hmac.compare_digest(nonce.encode(), login.nonce.encode()):
+        nonce, expected = claims.get("nonce"), self._signer.secret("nonce", login.state)
+        if not isinstance(nonce, str) or not hmac.compare_digest(_bytes(nonce), expected.encode()):
             raise OidcError("the ID token is of another login (nonce)")
+        self._finished = {state: at for state, at in self._finished.items() if now - at < LOGIN_SECONDS}
+        self._finished[login.state] = now
         subject = str(claims["sub"])
         called = claims.get("preferred_username") or claims.get("email")
         name = f"{called[:100]} ({subject})" if isinstance(called, str) and called != subject else subject

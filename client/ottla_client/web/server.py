@@ -17,6 +17,8 @@ from .malformed import LOGGER
 from .settings import WebSettings
 
 _CLOSE_SECONDS = 2.0
+_IDLE_SECONDS = 30.0
+"""How long a connection may wait for the whole head of its first or next request."""
 
 
 @asynccontextmanager
@@ -31,6 +33,7 @@ async def serving(settings: WebSettings) -> AsyncIterator[str]:
         access_log=None,
         logger=LOGGER,
         shutdown_timeout=_CLOSE_SECONDS,
+        keepalive_timeout=_IDLE_SECONDS,
     )
     await runner.setup()
     try:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import click
 from aiohttp import web
@@ -51,6 +51,14 @@ _ALIVE_SECONDS: Final = 15.0
 _FAILED: Final = (ClientError, TimeoutError, click.ClickException)
 
 
+def _split(address: str) -> SplitResult:
+    """An address's parts; none if it can't be one, as an open bracket."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return SplitResult("", "", "", "", "")
+
+
 class Site:
     """What all pages share. Belongs to the event loop that serves it."""
 
@@ -75,7 +83,7 @@ class Site:
 
     def _is_for_us(self, request: web.Request) -> bool:
         """Whether the request names this site: a page elsewhere could have its own name lead here (DNS rebinding)."""
-        host = urlsplit(f"//{request.host}").hostname or ""
+        host = _split(f"//{request.host}").hostname or ""
         return is_address(host) or host.lower() in self._names
 
     @staticmethod
@@ -85,7 +93,7 @@ class Site:
         if site is not None and site not in ("same-origin", "none"):
             return False
         origin = request.headers.get("Origin")
-        return origin is None or urlsplit(origin).netloc.lower() == request.host.lower()
+        return origin is None or _split(origin).netloc.lower() == request.host.lower()
 
     async def prepare(self, request: web.Request, response: web.StreamResponse) -> None:
         """Headers of every response."""

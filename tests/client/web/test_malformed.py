@@ -10,6 +10,7 @@ import pytest
 from tests.support.processes import BrokerProcess
 
 from ottla_client.errors import ConfigurationError
+from ottla_client.web.login import _local
 from ottla_client.web.server import serving
 from ottla_client.web.settings import WebSettings
 
@@ -40,6 +41,37 @@ async def test_malformed_requests_are_one_line_in_the_log(
         assert record.exc_info is None
         assert record.getMessage().startswith("a request from 127.0.0.1 can't be read: ")
         assert "\n" not in record.getMessage()
+
+
+async def test_addresses_that_cannot_be_parsed_are_refused(
+    broker: BrokerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = (
+        (b"GET / HTTP/1.1\r\nHost: [\r\nConnection: close\r\n\r\n", b" 421 "),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nOrigin: http://[\r\nConnection: close\r\n\r\n", b" 403 "),
+    )
+    async with serving(settings_of(broker)) as address:
+        for request, status in answers:
+            reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(address).port)
+            writer.write(request)
+            assert status in await asyncio.wait_for(reader.read(), 60)
+            writer.close()
+            await writer.wait_closed()
+    assert _local("//[") == ""
+    assert not [each for each in caplog.records if each.exc_info]
+
+
+async def test_a_request_that_never_ends_is_not_waited_for(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla_client.web.server._IDLE_SECONDS", 0.1)
+    async with serving(settings_of(broker)) as address:
+        for request in (b"", b"GET / HTTP/1.1\r\nHost: x"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(address).port)
+            writer.write(request)
+            assert await asyncio.wait_for(reader.read(), 60) == b""
+            writer.close()
+            await writer.wait_closed()
 
 
 async def test_a_port_that_is_taken(broker: BrokerProcess) -> None:

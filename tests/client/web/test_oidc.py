@@ -8,7 +8,7 @@ from base64 import b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import jwt
 import pytest
@@ -20,7 +20,7 @@ from tests.support.oauth import AUDIENCE, Provider
 from tests.support.processes import BrokerProcess
 
 from ottla_client.errors import ConfigurationError
-from ottla_client.web.oidc import OidcError, OidcSettings, UserTokens
+from ottla_client.web.oidc import OidcError, OidcProvider, OidcSettings, UserTokens
 from ottla_client.web.settings import WebSettings
 
 pytestmark = pytest.mark.ottla_only
@@ -209,6 +209,26 @@ async def test_only_the_browser_that_began_a_login_finishes_it_once(site: Site, 
     again = await browser.get(f"/login/callback?code=x&state={_state(back)}")
     assert again.status == 401
     assert (await browser.post("/login", user="a", password="b", headers=None)).status == 200
+
+
+async def test_strangers_who_begin_logins_end_no_one_elses(site: Site) -> None:
+    provider = OidcProvider(OidcSettings(issuer=site.issuer, client_id="console", secret=SECRET))
+    try:
+        started = await provider.begin("http://console/login/callback", "/topics")
+        others = [await provider.begin("http://console/login/callback", "/" * 5_000) for _ in range(1_100)]
+        assert all(len(other.cookie) < 2_000 for other in others)
+        asked = dict(parse_qsl(urlsplit(started.url).query))
+        site.codes["c"] = asked
+        query = {"code": "c", "state": asked["state"]}
+        for cookie in ("", "a.b", started.cookie[:-1], f"{started.cookie}x", "\udc80.", others[0].cookie):
+            with pytest.raises(OidcError, match="begun in this browser"):
+                await provider.finish(query, cookie)
+        person = await provider.finish(query, started.cookie)
+        assert (person.name, person.next) == ("alice", "/topics")
+        with pytest.raises(OidcError, match="begun in this browser"):
+            await provider.finish(query, started.cookie)
+    finally:
+        await provider.close()
 
 
 def _state(page: Any) -> str:
