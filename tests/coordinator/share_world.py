@@ -47,6 +47,25 @@ class Keeper:
         settled(None)
 
 
+class MemorySlice:
+    """In place of a slice of a file."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def read(self) -> bytes:
+        return self._data
+
+    def read_at(self, start: int, size: int) -> bytes:
+        return self._data[start : start + size]
+
+    def part(self, start: int, size: int) -> MemorySlice:
+        return MemorySlice(self.read_at(start, size))
+
+
 class MemoryLog:
     """A log in memory that notes the offsets at which it was read."""
 
@@ -74,7 +93,7 @@ class MemoryLog:
             if end > max_offset or (found and size > max_bytes):
                 break
             found.append(batch)
-        return SimpleNamespace(read=lambda: b"".join(found)) if found else None
+        return MemorySlice(b"".join(found)) if found else None
 
     def aborted(self, *_: object) -> tuple[()]:
         return ()

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from tests.coordinator.share_world import Keeper, ShareWorld
 
+from ottla_broker.coordinator.share.fetched import batches_with, find_batches
 from ottla_broker.coordinator.share.in_flight import Batch
 from ottla_broker.coordinator.share.settings import ShareSettings
 from ottla_broker.coordinator.share.state_batches import ShareState
 from ottla_broker.coordinator.share.states import Acknowledge, RecordState
 from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.records.formats import iter_any_headers
 
 
 def test_records_too_far_ahead_of_the_start_are_not_read() -> None:
@@ -59,6 +61,37 @@ def test_a_fetch_learns_why_the_state_cannot_be_read(code: ErrorCode, shown: Err
         world.fetch("m")
     assert error.value.code is shown
     assert world.share.failure is error.value
+
+
+def test_large_batches_stay_in_the_file() -> None:
+    released = ShareState(1, 0, 0, [Batch(2_000, 2_000, RecordState.ACKNOWLEDGED, 1)])
+    world = ShareWorld(ShareSettings(most_locks=10_000), Keeper(released))
+    for count in (2_000, 1, 1, 2_000, 2_000, 1):
+        world.log.append([None] * count)
+    found = world.fetch("m", 10_000)
+    assert found is not None
+    data = world.log.read(0, 1 << 20, max_offset=10_000, min_one=True)
+    sizes = [header.size for _, header in iter_any_headers(data.read())]
+    # One piece for what lies together; small ones are copied.
+    assert list(map(len, found.records.parts)) == [sizes[0], sizes[2] + sum(sizes[3:])]
+    assert found.records.copied == 0
+    small = batches_with(data, find_batches(data, 10_000, 100), [(2_000, 2_000)])
+    assert (len(small), small.copied) == (sizes[1], sizes[1])
+    (part,) = small.parts
+    assert part == data.read()[sizes[0] : sizes[0] + sizes[1]]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 70])
+def test_headers_are_found_wherever_they_lie(cut: int) -> None:
+    world = ShareWorld(ShareSettings())
+    for number in range(600):
+        world.log.append([b"k" * (37 * number % 5_000)])
+    whole = world.log.read(0, 1 << 30, max_offset=600, min_one=True)
+    data = whole.part(0, len(whole) - cut)
+    every = list(iter_any_headers(data.read()))
+    assert find_batches(data, 600, 1_000) == every
+    assert find_batches(data, 400, 1_000) == every[:401]
+    assert find_batches(data, 600, 7) == every[:7]
 
 
 def test_only_batches_with_acquired_records_are_sent() -> None:

@@ -10,7 +10,7 @@ from tests.network.test_edges import Full, connection_on
 from tests.support.clock import FakeClock
 
 from ottla_broker.network.answer_memory import LOOK_BYTES, LOOK_SECONDS, SMALL_ANSWERS, AnswerMemory
-from ottla_broker.network.connection import Connection
+from ottla_broker.network.connection import ROW_BYTES, Connection
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.network.service import Reply
 
@@ -98,3 +98,19 @@ def test_answers_behind_others_are_counted() -> None:
     assert memory.used == 3 * SMALL_ANSWERS + 10
     connection.close(None)
     assert memory.used == 0
+
+
+def test_nothing_is_read_while_large_answers_wait_behind_a_pending_one() -> None:
+    first, second = PendingResponse(), PendingResponse()
+    answers: list[Any] = [first, second]
+    connection = connection_on(Full(framed(b"a") + framed(b"b")), lambda *_: answers.pop(0))
+    connection.processor.loop.add_writer = lambda *_: None  # type: ignore[method-assign]
+    connection.processor.loop.remove_writer = lambda *_: None  # type: ignore[method-assign]
+    connection._on_readable()
+    assert connection._reading
+    second.complete([bytes(ROW_BYTES + 1)])
+    assert not connection._reading
+    assert connection._row_bytes == ROW_BYTES + 1
+    first.complete(None)
+    assert connection._row_bytes == 0
+    connection.close(None)

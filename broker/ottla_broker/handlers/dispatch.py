@@ -33,6 +33,7 @@ _API_VERSIONS = int(ApiKey.API_VERSIONS)
 _PRODUCE = int(ApiKey.PRODUCE)
 _FETCHES = frozenset((int(ApiKey.FETCH), int(ApiKey.SHARE_FETCH)))
 _INIT_PRODUCER_ID = int(ApiKey.INIT_PRODUCER_ID)
+_SHARE_FETCH = int(ApiKey.SHARE_FETCH)
 _BETWEEN_BROKERS = frozenset(
     map(
         int,
@@ -343,7 +344,7 @@ class Dispatcher:
         if self.times_requests:
             route.timings = RequestTimes()
             route.throttles = Timings()
-            if route.in_parts:
+            if api_key == _FETCH:
                 route.follower_timings = RequestTimes()
         joined = self._services.joined
         if joined is None or joined.is_set() or api_key not in _CLUSTER_APIS:
@@ -475,6 +476,10 @@ class Dispatcher:
 
     def framed(self, route: Route, context: RequestContext, parts: Parts) -> Parts:
         """Put the header before a response's parts."""
+        if route.api_key == _SHARE_FETCH:
+            from ottla_broker.coordinator.share.fetched import spread
+
+            parts = spread(parts)
         size = sum(map(len, parts))  # type: ignore[arg-type]
         if route.flexible:
             parts.insert(0, _pack_flexible_header(size + 5, context.correlation_id, 0))

@@ -17,6 +17,7 @@ from ottla_protocol.header import response_header_is_flexible
 from ottla_protocol.registry import request_class, response_class
 
 _FETCH: Final = int(ApiKey.FETCH)
+_SHARE_FETCH: Final = int(ApiKey.SHARE_FETCH)
 
 Decode = Callable[[memoryview, int, int], Any]
 Handle = Callable[[RequestContext, Any], Any]
@@ -56,16 +57,17 @@ class Route:
         self.rules = authorizer.checked(RULES[api_key])
         self.gate = GATES.get(api_key)
         self.flexible = response_header_is_flexible(api_key, version)
-        # Only a fetch's response holds slices of files.
-        self.in_parts = api_key == _FETCH
+        # Only fetches' responses hold slices of files.
+        self.in_parts = api_key in (_FETCH, _SHARE_FETCH)
         self.timings: RequestTimes | None = None
         self.follower_timings: RequestTimes | None = None
         self.throttles: Timings | None = None
 
     def timings_of(self, request: Any) -> RequestTimes | None:
         """Where a request's time is counted."""
-        if self.in_parts and (request.replica_id >= 0 or request.replica_state.replica_id >= 0):
-            return self.follower_timings
+        followers = self.follower_timings
+        if followers is not None and (request.replica_id >= 0 or request.replica_state.replica_id >= 0):
+            return followers
         return self.timings
 
     def refusal(self, gate: Gate, context: RequestContext, request: Any) -> Any:

@@ -144,6 +144,13 @@ class FileSlice:
         """The descriptor's number, valid while this slice exists."""
         return self._descriptor.fd
 
+    def part(self, start: int, size: int) -> FileSlice:
+        """``size`` of these bytes, from the slice's byte ``start`` on, of the same open file."""
+        part = FileSlice.__new__(FileSlice)
+        part.file, part.position, part.size = self.file, self.position + start, size
+        part._descriptor = self._descriptor
+        return part
+
     def read(self) -> bytes:
         """The bytes themselves. Raises OSError."""
         return self.read_at(0, self.size)

@@ -574,10 +574,14 @@ class Connection:
     def _hold_row(self) -> None:
         """Count the answers that are ready before those that go out first."""
         for response in self._pending:
-            if response.ready and response.parts is not None and not response.held:
+            if response.ready and response.parts and not response.size:
+                response.size = sum(map(len, response.parts))  # type: ignore[arg-type]
                 response.held = _memory_of(response.parts)
+                self._row_bytes += response.size
                 self._row_held += response.held
         self._count_answers()
+        if self._must_hold:
+            self._hold_reading()
 
     def _send(self, parts: Parts) -> None:
         if self._out:

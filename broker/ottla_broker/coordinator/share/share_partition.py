@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator.deadlines import Deadline, Deadlines
+from ottla_broker.coordinator.share.fetched import Fetched, batches_with, find_batches
 from ottla_broker.coordinator.share.in_flight import Acknowledgement, Batch, InFlight
 from ottla_broker.coordinator.share.key_order import KeyOrder, Ranges
 from ottla_broker.coordinator.share.key_reader import KeyReader, Run
@@ -32,8 +33,6 @@ from ottla_broker.coordinator.share.states import Acknowledge
 from ottla_broker.events import get_logger
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.records.batch import LOG_OVERHEAD, CorruptRecordError
-from ottla_protocol.records.formats import iter_any_headers
 
 if TYPE_CHECKING:
     from ottla_broker.log.files import FileSlice
@@ -50,6 +49,8 @@ _MOST_BATCHES: Final = 1_000
 """How many batches of a partition one turn of the event loop looks at: about five milliseconds."""
 _OFFSETS_A_BATCH: Final = 32
 """Choosing among so many offsets by their keys takes about as long as looking at a batch."""
+_COPIED_A_BATCH: Final = 8 * 1024
+"""Copying so many bytes takes less time than looking at a batch."""
 _SHOWN: Final = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -88,7 +89,7 @@ class AcquisitionLock(Deadline):
 class Acquired(NamedTuple):
     """What a fetch brought: whole batches, and which of their offsets the member has."""
 
-    records: bytes | memoryview
+    records: Fetched
     batches: list[Batch]
 
 
@@ -97,7 +98,7 @@ class Tried(NamedTuple):
 
     Attributes:
         acquired: None if there was nothing.
-        work: the batches that were looked at.
+        work: the batches that were looked at, and bytes that were copied, in batches.
         unfinished: there may be something behind them.
     """
 
@@ -276,7 +277,7 @@ class SharePartition:
             if found is None:
                 return Tried(None, work)
             aborted = log.reader.aborted(offset, found, limit) if settings.read_committed else ()
-            data, headers = _read(found, wanted[-1][1], _MOST_BATCHES - work)
+            headers = find_batches(found, wanted[-1][1], _MOST_BATCHES - work)
             work += len(headers)
             if not headers:
                 return Tried(None, work)
@@ -286,11 +287,24 @@ class SharePartition:
             ranges = in_flight.available(offset, min(last, in_flight.start + settings.most_locks - 1))
             ranges = _first_records(ranges, most_records, None if exact else [h for _, h in headers])
             if ranges:
-                batches = self._acquire(member_id, ranges, settings)
-                return Tried(Acquired(_batches_with(data, headers, ranges), batches), work)
+                return self._take(found, headers, member_id, ranges, settings, work)
             if in_flight.next_offset(settings.most_locks) == offset:
                 return Tried(None, work)  # The same would be read again.
         return Tried(None, work, unfinished=True)
+
+    def _take(
+        self,
+        found: FileSlice,
+        headers: Sequence[tuple[int, BatchHeader]],
+        member_id: str,
+        ranges: Ranges,
+        settings: ShareSettings,
+        work: int,
+    ) -> Tried:
+        """Acquire these offsets, whose batches are in the slice. Raises KafkaError: they can't be read."""
+        records = batches_with(found, headers, ranges)
+        batches = self._acquire(member_id, ranges, settings)
+        return Tried(Acquired(records, batches), work + records.copied // _COPIED_A_BATCH)
 
     def _acquire(self, member_id: str, ranges: Ranges, settings: ShareSettings) -> list[Batch]:
         lock = AcquisitionLock(member_id, self)
@@ -366,15 +380,15 @@ class SharePartition:
         found = log.reader.read(ranges[0][0], most_bytes, max_offset=limit, min_one=True)
         if found is None:
             return Tried(None, work)
-        data, headers = _read(found, ranges[-1][1], _MOST_BATCHES)
+        headers = find_batches(found, ranges[-1][1], _MOST_BATCHES)
         work += len(headers)
         if not headers:
             return Tried(None, work)
         read_to = headers[-1][1].last_offset
         ranges = [(first, min(last, read_to)) for first, last in ranges if first <= read_to]
-        batches = self._acquire(member_id, ranges, settings)
+        tried = self._take(found, headers, member_id, ranges, settings, work)
         order.acquire(ranges)
-        return Tried(Acquired(_batches_with(data, headers, ranges), batches), work)
+        return tried
 
     # Acknowledging
 
@@ -513,44 +527,6 @@ def _first_records(
         result.append((first, min(last, end)))
         break
     return result
-
-
-def _read(found: FileSlice, last_offset: int, most: int) -> tuple[bytes, list[tuple[int, BatchHeader]]]:
-    """A slice's bytes, and its batches up to the one with ``last_offset``, ``most`` at most. Raises KafkaError."""
-    headers = []
-    try:
-        data = found.read()
-        for each in iter_any_headers(data):
-            headers.append(each)
-            if each[1].last_offset >= last_offset or len(headers) >= most:
-                break
-    except (CorruptRecordError, OSError) as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-    return data, headers
-
-
-def _batches_with(
-    data: bytes, headers: Sequence[tuple[int, BatchHeader]], ranges: Ranges
-) -> bytes | memoryview:
-    """The batches of ``data`` that hold any of these offsets."""
-    pieces: list[tuple[int, int]] = []
-    at = 0
-    for position, header in headers:
-        while at < len(ranges) and ranges[at][1] < header.base_offset:
-            at += 1
-        if at == len(ranges):
-            break
-        if ranges[at][0] > header.last_offset:
-            continue
-        end = position + int.from_bytes(data[position + 8 : position + 12], "big") + LOG_OVERHEAD
-        if pieces and pieces[-1][1] == position:
-            pieces[-1] = pieces[-1][0], end
-        else:
-            pieces.append((position, end))
-    view = memoryview(data)
-    if len(pieces) == 1:
-        return view[pieces[0][0] : pieces[0][1]]
-    return b"".join([view[begin:end] for begin, end in pieces])
 
 
 def _as_fetched(error: KafkaError) -> KafkaError:
