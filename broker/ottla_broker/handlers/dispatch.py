@@ -344,7 +344,7 @@ class Dispatcher:
         if self.times_requests:
             route.timings = RequestTimes()
             route.throttles = Timings()
-            if api_key == _FETCH:
+            if api_key == ApiKey.FETCH:
                 route.follower_timings = RequestTimes()
         joined = self._services.joined
         if joined is None or joined.is_set() or api_key not in _CLUSTER_APIS:
