@@ -46,6 +46,7 @@ OUR_OWN_KEYS = {
     "max.pending.members",
     "max.producers",
     "max.producers.per.partition",
+    "max.share.group.states",
     "max.transactional.ids",
     "metrics.listener",
     "metrics.max.series",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from tests.coordinator.harness import FakePartition
-from tests.coordinator.share_world import MemoryLog
+from tests.coordinator.share_world import AnyUser, MemoryLog
 from tests.support.clock import FakeClock
 
 from ottla_broker.coordinator.share.in_flight import Acknowledgement
@@ -182,6 +182,9 @@ class Broker:
         self.shares = SharePartitions(self.persister, lambda _: settings, clock, cast(Any, None))
 
 
+_USERS = AnyUser(), AnyUser()
+
+
 async def _nothing() -> None:
     """The topic exists."""
 
@@ -290,7 +293,7 @@ class ShareCluster:
         """The offsets that a fetch acquires."""
         try:
             share = self.brokers[self.leader].shares.get(KEY, cast(Any, self.data))
-            share.users.update({"m0", "m1"})
+            share.users.update(_USERS)
             while True:
                 tried = share.fetch(member, most, 1 << 20, True)
                 if not tried.unfinished:

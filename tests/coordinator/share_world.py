@@ -47,6 +47,13 @@ class Keeper:
         settled(None)
 
 
+class AnyUser:
+    """In place of a session."""
+
+    def forget(self, share: SharePartition) -> None:
+        """It has closed."""
+
+
 class MemorySlice:
     """In place of a slice of a file."""
 
@@ -108,6 +115,7 @@ class ShareWorld:
         self.log = MemoryLog()
         self.keeper = keeper or Keeper()
         self.on_thread: list[Callable[[], None]] = []
+        self._user = AnyUser()
         self.share = self._make()
         self.share.load()
 
@@ -141,7 +149,7 @@ class ShareWorld:
             lambda _: None,
             cast(Any, self._run),
         )
-        share.users.add("m0")
+        share.users.add(self._user)
         return share
 
     def _timed_out(self, lock: Deadline) -> None:

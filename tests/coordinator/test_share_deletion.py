@@ -152,3 +152,22 @@ def test_a_log_that_has_only_tombstones_is_cut_at_its_end() -> None:
     # First before the snapshot, then behind the tombstone.
     assert cuts == [(0, 0), (0, 3)]
     coordinator.stop()
+
+
+def test_states_have_a_limit() -> None:
+    clock = FakeClock()
+    settings = StateSettings(topic_partitions=1, most_states=2)
+    coordinator = ShareStateCoordinator(settings, clock, lambda: 1, lambda *_: None)
+    coordinator.start()
+    coordinator.on_leader(cast(Any, StateReplica(0)))
+    clock.settle()
+    answers = list[KafkaError | None]()
+    for partition, epoch in ((0, 1), (1, 1), (2, 1), (0, 2)):
+        coordinator.initialize(ShareKey("g", TOPIC, partition), epoch, UNINITIALIZED, answers.append)
+    coordinator.delete(ShareKey("g", TOPIC, 0), answers.append)
+    coordinator.initialize(ShareKey("g", TOPIC, 2), 1, UNINITIALIZED, answers.append)
+    clock.settle()
+    refused = [each for each in answers if each is not None]
+    assert [each.code for each in refused] == [ErrorCode.POLICY_VIOLATION]
+    assert len(answers) == 6
+    coordinator.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.coordinator.share_world import ShareWorld
+from tests.coordinator.share_world import AnyUser, ShareWorld
 from tests.support.depth import examples
 
 from ottla_broker.coordinator.share import key_reader
@@ -20,6 +20,7 @@ ACCEPT, RELEASE, REJECT = Acknowledge.ACCEPT, Acknowledge.RELEASE, Acknowledge.R
 ORDERED = ShareSettings(key_ordered=True, offset_reset="earliest")
 LIMIT = 3
 MEMBERS = ["m0", "m1", "m2"]
+USERS = [AnyUser() for _ in MEMBERS]
 
 
 def world_of(keys: str, *, size: int = 4, most_locks: int = 2_000, codec: int = 0) -> ShareWorld:
@@ -87,7 +88,7 @@ def test_a_poisonous_record_takes_no_other_with_it() -> None:
 
 def test_members_share_the_keys() -> None:
     world = world_of("abcdefabcdef")
-    world.share.users.update(MEMBERS)
+    world.share.users.update(USERS)
     assert [world.offsets(member) for member in MEMBERS] == [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5, 10, 11]]
 
 
@@ -173,7 +174,7 @@ def test_no_record_is_handed_out_before_those_of_its_key_that_precede_it(
     keys: str, size: int, most_locks: int, actions: list[tuple[str, str, int, list[int]]]
 ) -> None:
     world = world_of(keys, size=size, most_locks=most_locks)
-    world.share.users.update(MEMBERS)
+    world.share.users.update(USERS)
     # What preceded a record of its key when that was handed out.
     finished: set[int] = set()
 
@@ -225,7 +226,7 @@ def test_no_record_is_handed_out_before_those_of_its_key_that_precede_it(
             for other in MEMBERS:
                 fetch(other, number, settle=False)
             world.restart()
-            world.share.users.update(MEMBERS)
+            world.share.users.update(USERS)
         elif action == "kill":
             world.share.release(member)
         elif action == "wait":

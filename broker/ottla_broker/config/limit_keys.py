@@ -33,6 +33,13 @@ class LimitKeys:
         at_least(1),
         note=_OWN,
     )
+    max_share_group_states = integer(
+        250_000,
+        "The most share partitions (a group and a partition) whose state a broker keeps as share coordinator. The"
+        " members of a group get no partition for which there is no room.",
+        at_least(1),
+        note=_OWN,
+    )
     max_transactional_ids = integer(
         250_000,
         "The most transactional ids of a broker. A producer with a further one gets POLICY_VIOLATION, until ids expire:"

@@ -14,7 +14,7 @@ from typing import Final
 
 from ottla_broker.coordinator.share.in_flight import Acknowledgement
 from ottla_broker.coordinator.share.sessions import FINAL, INITIAL, Place, ShareSession
-from ottla_broker.coordinator.share.share_partition import Acquired, SharePartition
+from ottla_broker.coordinator.share.share_partition import Acquired, SharePartition, copy_of
 from ottla_broker.coordinator.share.state_batches import ShareKey
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_requests import (
@@ -86,15 +86,19 @@ def _session(
                 for topic in request.forgotten_topics_data
                 for index in topic.partitions
             ]
-            session.change(places, forgotten)
+            sessions.change(session, places, forgotten)
         return session
     if acknowledges:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "The first ShareFetch of a session can't acknowledge records."
         )
-    session = sessions.begin(group_id, member_id)
+    session = sessions.begin(group_id, member_id, ctx.connection)
     own_session(ctx, session)
-    session.change(places, ())
+    try:
+        sessions.change(session, places, ())
+    except KafkaError:
+        sessions.end(group_id, member_id)
+        raise
     return session
 
 
@@ -285,7 +289,7 @@ class _ShareFetch:
         for _, shares in self._waiting:
             for share in shares:
                 if share.failure is not None:
-                    failures[share.key.topic_id, share.key.partition] = share.failure
+                    failures[share.key.topic_id, share.key.partition] = copy_of(share.failure)
         self._leave()
         self._guarded(partial(self._fetch, failures=failures))
 

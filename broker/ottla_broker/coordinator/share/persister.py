@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState, StateChange
@@ -48,6 +48,9 @@ class Persister:
     """Owned by the loop thread. Each callback is called exactly once, unless the broker stops first.
 
     ``ensure_topic`` creates ``__share_group_state`` unless it exists.
+
+    Attributes:
+        closed: no more requests are sent.
     """
 
     def __init__(
@@ -55,9 +58,9 @@ class Persister:
     ) -> None:
         self._coordinators = coordinators
         self._ensure_topic = ensure_topic
-        self._clock = clock
+        self.clock = clock
         self._has_topic = False
-        self._closed = False
+        self.closed = False
         self._making: asyncio.Future[None] | None = None
         self._waiting: list[Callable[[], None]] = []
 
@@ -77,7 +80,7 @@ class Persister:
         self._try(partial(self._coordinators.summary, key), read)
 
     async def close(self) -> None:
-        self._closed = True
+        self.closed = True
         self._waiting.clear()
         if self._making is not None:
             self._making.cancel()
@@ -88,30 +91,11 @@ class Persister:
         request: Callable[[Callable[[T], None]], None],
         reply: Callable[[T], None],
     ) -> None:
-        until = self._clock.monotonic() + PATIENCE_SECONDS
-        pause, longest = _PAUSE_SECONDS
-
-        def attempt() -> None:
-            if not self._closed:
-                request(answered)
-
-        def answered(answer: T) -> None:
-            nonlocal pause
-            if (
-                isinstance(answer, KafkaError)
-                and answer.code in _AGAIN
-                and self._clock.monotonic() < until
-                and not self._closed
-            ):
-                self._clock.call_later(pause, attempt)
-                pause = min(2 * pause, longest)
-            else:
-                reply(answer)
-
+        attempts = _Attempts(self, request, reply)
         if self._has_topic:
-            attempt()
+            attempts.go()
             return
-        self._waiting.append(attempt)
+        self._waiting.append(attempts.go)
         if self._making is None:
             self._making = asyncio.ensure_future(self._make_topic())
 
@@ -126,6 +110,41 @@ class Persister:
         waiting, self._waiting = self._waiting, []
         for attempt in waiting:
             attempt()
+
+
+class _Attempts(Generic[T]):
+    """One request, as often as it takes. Nothing of it is left once it is answered: no reference goes round."""
+
+    __slots__ = ("_owner", "_pause", "_reply", "_request", "_until")
+
+    def __init__(
+        self,
+        owner: Persister,
+        request: Callable[[Callable[[T], None]], None],
+        reply: Callable[[T], None],
+    ) -> None:
+        self._owner = owner
+        self._request = request
+        self._reply = reply
+        self._until = owner.clock.monotonic() + PATIENCE_SECONDS
+        self._pause = _PAUSE_SECONDS[0]
+
+    def go(self) -> None:
+        if not self._owner.closed:
+            self._request(self._answered)
+
+    def _answered(self, answer: T) -> None:
+        clock = self._owner.clock
+        if (
+            isinstance(answer, KafkaError)
+            and answer.code in _AGAIN
+            and clock.monotonic() < self._until
+            and not self._owner.closed
+        ):
+            clock.call_later(self._pause, self.go)
+            self._pause = min(2 * self._pause, _PAUSE_SECONDS[1])
+        else:
+            self._reply(answer)
 
 
 def shown(answer: ShareState | KafkaError) -> ShareState:

@@ -10,7 +10,7 @@ the session may come by other connections too: franz-go's last acknowledgements 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from ottla_broker.coordinator.share.share_partition import SharePartition
@@ -20,6 +20,10 @@ INITIAL, FINAL = 0, -1
 _LARGEST: Final = 0x7FFF_FFFF
 MOST_PLACES: Final = 5_000
 """The most partitions of a session: a fetch tries all of them in one turn of the event loop."""
+MOST_PLACES_OF_ALL: Final = 250_000
+"""The most partitions of all sessions."""
+MOST_OF_CONNECTION: Final = 100
+"""The most sessions that may begin on one connection; clients have one."""
 
 Place = tuple[bytes, int]
 """A partition by topic id and index."""
@@ -34,18 +38,20 @@ class ShareSession:
         shares: the share partitions that it uses.
         ended: a fetch that still waits for it gets nothing.
         disown: called at its end, so that its connection forgets it.
+        owner: what it began on: its connection.
     """
 
-    __slots__ = ("disown", "ended", "epoch", "group_id", "member_id", "places", "shares")
+    __slots__ = ("disown", "ended", "epoch", "group_id", "member_id", "owner", "places", "shares")
 
-    def __init__(self, group_id: str, member_id: str) -> None:
+    def __init__(self, group_id: str, member_id: str, owner: object = None) -> None:
         self.group_id = group_id
         self.member_id = member_id
+        self.owner = owner
         self.disown: Callable[[], object] = lambda: None
         self.epoch = 1
         self.ended = False
         self.places: dict[Place, None] = {}
-        self.shares: set[SharePartition] = set()
+        self.shares: dict[Place, SharePartition] = {}
 
     def change(self, added: Iterable[Place], forgotten: Iterable[Place]) -> None:
         """Raises KafkaError: INVALID_REQUEST, for too many partitions."""
@@ -70,15 +76,21 @@ class ShareSession:
             self.places[first] = None
 
     def use(self, share: SharePartition) -> None:
-        self.shares.add(share)
+        self.shares[share.key.topic_id, share.key.partition] = share
         share.users.add(self)
+
+    def forget(self, share: SharePartition) -> None:
+        """A share partition has closed."""
+        place = share.key.topic_id, share.key.partition
+        if self.shares.get(place) is share:
+            del self.shares[place]
 
     def end(self) -> None:
         """Release what the member has."""
         self.ended = True
         self.disown()
-        shares, self.shares = self.shares, set()
-        for share in shares:
+        shares, self.shares = self.shares, {}
+        for share in shares.values():
             share.release(self.member_id)
             share.left_by(self)
 
@@ -89,12 +101,14 @@ class ShareSessions:
     def __init__(self, most: Callable[[], int]) -> None:
         self._most = most
         self._sessions: dict[tuple[str, str], ShareSession] = {}
+        self._places = 0
+        self._owned: dict[object, int] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, group_id: str, member_id: str) -> ShareSession:
-        """Begin a session. Raises KafkaError: SHARE_SESSION_LIMIT_REACHED."""
+    def begin(self, group_id: str, member_id: str, owner: object = None) -> ShareSession:
+        """Begin a session on a connection. Raises KafkaError: SHARE_SESSION_LIMIT_REACHED."""
         self.end(group_id, member_id)
         most = self._most()
         if len(self._sessions) >= most:
@@ -102,8 +116,35 @@ class ShareSessions:
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED,
                 f"This broker has {most} share sessions, the most that group.share.max.share.sessions allows.",
             )
-        session = self._sessions[group_id, member_id] = ShareSession(group_id, member_id)
+        owned = self._owned.get(owner, 0)
+        if owner is not None and owned >= MOST_OF_CONNECTION:
+            raise KafkaError(
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+                f"This connection has {owned} share sessions, the most that one may have.",
+            )
+        if owner is not None:
+            self._owned[owner] = owned + 1
+        session = self._sessions[group_id, member_id] = ShareSession(group_id, member_id, owner)
         return session
+
+    def change(self, session: ShareSession, added: Collection[Place], forgotten: Iterable[Place]) -> None:
+        """Change a session's partitions.
+
+        Raises KafkaError: INVALID_REQUEST, SHARE_SESSION_LIMIT_REACHED for too many partitions.
+        """
+        if added and self._places + len(added) > MOST_PLACES_OF_ALL:
+            new = sum(place not in session.places for place in added)
+            if self._places + new > MOST_PLACES_OF_ALL:
+                raise KafkaError(
+                    ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+                    f"The share sessions of this broker would have more than {MOST_PLACES_OF_ALL} partitions.",
+                )
+        before = len(session.places)
+        try:
+            session.change(added, forgotten)
+        finally:
+            if not session.ended:
+                self._places += len(session.places) - before
 
     def find(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
         """The session, whose epoch goes up; ``epoch`` may be FINAL.
@@ -125,8 +166,13 @@ class ShareSessions:
 
     def end(self, group_id: str, member_id: str) -> None:
         session = self._sessions.pop((group_id, member_id), None)
-        if session is not None:
-            session.end()
+        if session is None:
+            return
+        self._places -= len(session.places)
+        owned = self._owned.pop(session.owner, 0)
+        if owned > 1:
+            self._owned[session.owner] = owned - 1
+        session.end()
 
     def disconnected(self, session: ShareSession) -> None:
         """The session's connection has closed: it ends, if it hasn't yet."""

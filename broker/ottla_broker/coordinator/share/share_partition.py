@@ -72,6 +72,13 @@ class Life(Enum):
     CLOSED = "closed"
 
 
+class User(Protocol):
+    """A share session that contains a share partition."""
+
+    def forget(self, share: SharePartition) -> None:
+        """It has closed."""
+
+
 class Waiter(Protocol):
     """A fetch that waits for records."""
 
@@ -137,7 +144,7 @@ class SharePartition:
         self.life = Life.LOADING
         self.failure: KafkaError | None = None
         self.waiters: set[Waiter] = set()
-        self.users: set[object] = set()
+        self.users: set[User] = set()
         self.in_flight: InFlight[AcquisitionLock] = InFlight(0)
         self._persister = persister
         self._settings_of = settings_of
@@ -227,6 +234,9 @@ class SharePartition:
         replies, self._replies = self._replies, []
         self._changes = []
         self._closed(self)
+        users, self.users = self.users, set()
+        for user in users:
+            user.forget(self)
         for reply in replies:
             reply(error)
         self.wake()
@@ -251,7 +261,7 @@ class SharePartition:
         if self.life is Life.LOADING:
             return _NOTHING
         if self.life is Life.CLOSED:
-            raise self.failure or KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise copy_of(self.failure) if self.failure else KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         partition = self.partition
         partition.check_leader()
         settings = self._settings_of(self.key.group_id)
@@ -499,7 +509,7 @@ class SharePartition:
         )
         self._persister.write(self.key, change, written)
 
-    def left_by(self, user: object) -> None:
+    def left_by(self, user: User) -> None:
         """A session no longer contains it; without any, it closes when all is written."""
         self.users.discard(user)
         if self.is_idle:
@@ -529,12 +539,17 @@ def _first_records(
     return result
 
 
+def copy_of(error: KafkaError) -> KafkaError:
+    """The same error without the frames in which it was raised: one that is kept would keep them too."""
+    return KafkaError(error.code, error.message)
+
+
 def _as_fetched(error: KafkaError) -> KafkaError:
     """A fetch's error for what the share coordinator has answered (Kafka: ``SharePartition.fetchPersisterError``)."""
     if error.code in _FENCED:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message)
     if error.code in _SHOWN:
-        return error
+        return copy_of(error)
     return KafkaError(
         ErrorCode.UNKNOWN_SERVER_ERROR,
         f"The state of the share partition can't be read: {error}",

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator.deadlines import Deadline, Deadlines
 from ottla_broker.coordinator.share.key_reader import Run
 from ottla_broker.coordinator.share.persister import Persister
 from ottla_broker.coordinator.share.settings import SettingsOf
-from ottla_broker.coordinator.share.share_partition import AcquisitionLock, SharePartition
+from ottla_broker.coordinator.share.share_partition import AcquisitionLock, SharePartition, copy_of
 from ottla_broker.coordinator.share.state_batches import ShareKey
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
+
+_FAILED_SECONDS: Final = 0.5
+"""For so long a share partition whose state couldn't be read isn't loaded again."""
+_MOST_FAILED: Final = 5_000
 
 
 class SharePartitions:
@@ -26,18 +31,28 @@ class SharePartitions:
         self._run = run
         self._locks = Deadlines(clock, _timed_out)
         self._found: dict[ShareKey, SharePartition] = {}
+        # Those that failed last: until when, and why.
+        self._failed: dict[ShareKey, tuple[float, KafkaError]] = {}
 
     def find(self, key: ShareKey) -> SharePartition | None:
         return self._found.get(key)
 
     def get(self, key: ShareKey, partition: Partition) -> SharePartition:
-        """The share partition, which may have to be loaded first. Raises KafkaError: this broker doesn't lead."""
+        """The share partition, which may have to be loaded first.
+
+        Raises KafkaError: this broker doesn't lead, or the state couldn't be read a moment ago.
+        """
         partition.check_leader()
         found = self._found.get(key)
         if found is not None:
             if found.partition is partition and found.leader_epoch == partition.leader_epoch:
                 return found
             found.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        failed = self._failed.get(key)
+        if failed is not None:
+            if self._clock.monotonic() < failed[0]:
+                raise copy_of(failed[1])
+            del self._failed[key]
         found = self._found[key] = SharePartition(
             key,
             partition,
@@ -54,6 +69,10 @@ class SharePartitions:
     def _forget(self, share: SharePartition) -> None:
         if self._found.get(share.key) is share:
             del self._found[share.key]
+        if share.failure is not None:
+            if len(self._failed) >= _MOST_FAILED:
+                del self._failed[next(iter(self._failed))]
+            self._failed[share.key] = self._clock.monotonic() + _FAILED_SECONDS, share.failure
 
     def on_leader(self, partition: Partition) -> None:
         """A new epoch: the state is read again, so that earlier leaders are fenced."""

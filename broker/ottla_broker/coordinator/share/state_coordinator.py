@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.coordinator import codes
+from ottla_broker.coordinator.refusals import Refusals
 from ottla_broker.coordinator.shard import Shard, ShardHost
 from ottla_broker.coordinator.share import state_shard
 from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareKey, ShareState, StateChange
@@ -42,6 +43,7 @@ class StateSettings(NamedTuple):
     write_timeout_ms: int = 5_000
     prune_interval_ms: int = 300_000
     codec: int = 0
+    most_states: int = 250_000
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> StateSettings:
@@ -51,6 +53,7 @@ class StateSettings(NamedTuple):
             write_timeout_ms=config.share_coordinator_write_timeout_ms,
             prune_interval_ms=config.share_coordinator_state_topic_prune_interval_ms,
             codec=config.share_coordinator_state_topic_compression_codec,
+            most_states=config.max_share_group_states,
         )
 
 
@@ -86,6 +89,7 @@ class ShareStateCoordinator:
             settings.write_timeout_ms,
         )
         self._shards: dict[int, StateShard] = {}
+        self._refusals = Refusals(clock)
         self.on_leader = self._host.on_leader
         self.on_stop = self._host.on_stop
         self._active = False
@@ -157,6 +161,12 @@ class ShareStateCoordinator:
             if known is not None and known.epoch == epoch:
                 self._wait(shard, settled)
                 return
+            if known is None and self._is_full():
+                raise KafkaError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"This broker keeps the states of {self._settings.most_states} share partitions, the most that"
+                    " max.share.group.states allows.",
+                )
             state = PartitionState(epoch, start, self._clock.now_ms())
             if known is not None:
                 state.leader_epoch = known.leader_epoch
@@ -165,6 +175,14 @@ class ShareStateCoordinator:
             self._append_snapshot(shard, key, state, settled)
         except KafkaError as error:
             settled(_as_answered(error))
+
+    def _is_full(self) -> bool:
+        """Whether there are as many states as are allowed, which is logged."""
+        most = self._settings.most_states
+        if sum(len(shard.states) for shard in self._shards.values()) < most:
+            return False
+        self._refusals.log("state of a share partition refused: max.share.group.states", most)
+        return True
 
     def read(self, key: ShareKey, leader_epoch: int, read: Read) -> None:
         """ReadShareGroupState, by the leader of the partition: later requests of earlier leaders are fenced."""
