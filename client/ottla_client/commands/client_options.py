@@ -97,5 +97,5 @@ class ClientOptions:
         try:
             options = read_options(self._given, settings, also=also)
         except ConfigurationError as error:
-            raise click.BadParameter(str(error), param_hint="-X") from None
+            raise click.BadParameter(str(error), param_hint="-X or --command-config") from None
         return {"bootstrap_servers": self.bootstrap_servers, **own, **options}

@@ -76,7 +76,13 @@ class ProduceRun:
         producer = Producer(**client_options)  # first, because it checks the options
         self._limits = client_options["max_request_size"], client_options["buffer_memory"]
         if not client_options["allow_auto_create_topics"]:
-            await require_topics(self._console, ProducerSettings, [self._topic], self._partition)
+            await require_topics(
+                self._console,
+                ProducerSettings,
+                [self._topic],
+                self._partition,
+                hint="; --create-topic makes one",
+            )
         if STDIN in files and self._console.talks and sys.stdin is not None and sys.stdin.isatty():
             self._console.note("Each line is a record; Ctrl-D ends.")
         started = monotonic()

@@ -36,16 +36,26 @@ async def _cluster(console: Console, settings: type[ConnectionSettings]) -> Asyn
 
 
 async def require_topics(
-    console: Console, settings: type[ConnectionSettings], names: Collection[str], partition: int | None = None
+    console: Console,
+    settings: type[ConnectionSettings],
+    names: Collection[str],
+    partition: int | None = None,
+    *,
+    hint: str = "",
 ) -> None:
-    """Raises click.ClickException for an unknown topic, with a suggestion, or an unknown partition; BootstrapError."""
+    """Raises click.ClickException for an unknown topic, with a suggestion, or an unknown partition; BootstrapError.
+
+    ``hint`` ends what is said of an unknown topic that is like no other.
+    """
     async with _cluster(console, settings) as cluster:
         deadline = Deadline(console.timeout)
         topics = await cluster.fetch_topics(names, deadline)
         for name in names:
             topic = topics.get(name)
             if topic is None or topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise unknown_topic(name, await cluster.fetch_topics(None, deadline))
+                known = await cluster.fetch_topics(None, deadline)
+                said = unknown_topic(name, known).message
+                raise click.ClickException(said if said.endswith("?") else said + hint)
             if topic.error == ErrorCode.INVALID_TOPIC_EXCEPTION:
                 raise click.ClickException(f"{printable(name)!r} is not a valid topic name")
             if topic.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:

@@ -203,6 +203,8 @@ def test_a_topic_that_does_not_exist(shell: Shell, new_topic: NewTopic) -> None:
     done = shell("produce", topic + "x", data=b"1\n")
     assert (done.code, done.out) == (1, b"")
     assert done.err.startswith(f"Error: unknown topic {topic}x; did you mean {topic}")
+    done = shell("produce", "qqqqqqqqqqqq", data=b"1\n")
+    assert done.err == "Error: unknown topic qqqqqqqqqqqq; --create-topic makes one\n"
     done = shell("produce", topic, "-p", "7", data=b"1\n")
     assert done.code == 1
     assert done.err == f"Error: topic {topic} has no partition 7: it has 1, counted from 0\n"
