@@ -158,6 +158,8 @@ class LagHistory:
         # Ends of partitions without a replica here, at the last samples.
         self._ends: dict[TopicPartition, deque[tuple[int, int]]] = {}
         self._warned: set[str] = set()
+        # A history of many groups takes seconds to read.
+        self._reading = asyncio.Lock()
 
     async def run(self) -> None:
         """Take a sample each interval, for ever."""
@@ -412,10 +414,14 @@ class LagHistory:
     # Reading
 
     async def history(self, group_id: str, since_ms: int) -> list[LagSample]:
-        """The samples of a group since a time, from this broker's replica.
+        """The samples of a group since a time, from this broker's replica. One reader works at a time.
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER without a replica, whose message names the leader; of the log.
         """
+        async with self._reading:
+            return await self._history(group_id, since_ms)
+
+    async def _history(self, group_id: str, since_ms: int) -> list[LagSample]:
         around = self._around
         source = partition_for(group_id, around.partitions_of(OFFSETS_TOPIC))
         count = around.partitions_of(LAG_TOPIC)

@@ -6,10 +6,12 @@ the samples of one group, whichever broker took them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.network.http import Page, json_page
+from ottla_broker.tasks import unhurried
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.group_lag import sample_of
 
@@ -32,16 +34,12 @@ async def lag_page(sources: Sources, query: Mapping[str, str]) -> Page:
     group_id = query.get("group", "")
     if not group_id:
         states = sorted(history.latest.values(), key=lambda state: (-state.records, state.group_id))
-        return json_page(
-            200,
-            {
-                "groups": [
-                    {"group": state.group_id, **sample_of(history.sampled_ms, state).document()}
-                    for state in states[:_MOST_GROUPS]
-                ],
-                "left_out": history.left_out + max(0, len(states) - _MOST_GROUPS),
-            },
+        left_out = history.left_out + max(0, len(states) - _MOST_GROUPS)
+        documents = (
+            {"group": state.group_id, **sample_of(history.sampled_ms, state).document()}
+            for state in states[:_MOST_GROUPS]
         )
+        return await _page({"left_out": left_out}, "groups", documents)
     try:
         hours = float(query.get("hours", _DEFAULT_HOURS))
     except ValueError:
@@ -54,7 +52,15 @@ async def lag_page(sources: Sources, query: Mapping[str, str]) -> Page:
         return _error(503, str(error))
     if not samples:
         return _error(404, "there are no samples of this group in that time")
-    return json_page(200, {"group": group_id, "samples": [each.document() for each in samples]})
+    return await _page({"group": group_id}, "samples", (each.document() for each in samples))
+
+
+async def _page(document: Mapping[str, Any], name: str, items: Iterable[Mapping[str, Any]]) -> Page:
+    """A JSON document whose list ``name`` may be long: it is made in turns of the event loop."""
+    start = json.dumps(document)[:-1]
+    start = f'{json.dumps(document)[:-1]}, "{name}": ['
+    lines = [f"\n  {json.dumps(item)}" async for item in unhurried(items)]
+    return Page(200, "application/json", [start.encode(), ",".join(lines).encode(), b"\n]}\n"])
 
 
 def _error(status: int, text: str) -> Page:
