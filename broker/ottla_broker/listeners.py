@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from ottla_broker.background import Background
 from ottla_broker.clock import Clock
 from ottla_broker.config.quota_keys import QuotaKeys
 from ottla_broker.config.security_keys import SaslKeys
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS = 1.0
 """Time to finish pending responses when the broker stops."""
+_LOGIN_THREADS: Final = 2
 
 
 class Listeners:
@@ -174,6 +176,11 @@ class Listeners:
         # Clients on other listeners must not use up the memory for other brokers' requests.
         own = {} if inter_broker is None else {inter_broker: RequestMemory(bound, self._clock)}
         self.memories = [memory, *own.values()]
+        if self._tls is not None:
+            threads = self._tls.threads
+        else:
+            threads = Background(_LOGIN_THREADS)
+            self._stopping.append(threads.close)
 
         def service(endpoint: Endpoint) -> Service:
             """The dispatcher, after authentication if the listener has SASL."""
@@ -189,6 +196,7 @@ class Listeners:
                 self._clock,
                 self._random,
                 login_secret,
+                threads,
                 None if self._oauth is None else self._oauth.validators.get(endpoint.name),
                 tokens,
             )

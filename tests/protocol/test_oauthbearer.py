@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 
 from ottla_protocol.http_client import MAX_BODY, HttpError, ResponseReader, encode_request, parse_url
 from ottla_protocol.sasl import scram
-from ottla_protocol.sasl.mechanism import SCRAM_SHA_256, SaslError
-from ottla_protocol.sasl.oauthbearer import OAuthClient, OAuthServer, Token, TokenError, check_extensions
+from ottla_protocol.sasl.mechanism import SCRAM_SHA_256, Deferred, SaslError
+from ottla_protocol.sasl.oauthbearer import (
+    MOST_BYTES,
+    OAuthClient,
+    OAuthServer,
+    Token,
+    TokenError,
+    check_extensions,
+)
 from ottla_protocol.sasl.token_endpoint import Credentials, RetriableError, read_token, token_request
 
 HERE = parse_url("https://id.test/token")
@@ -177,6 +184,40 @@ def login(
 ) -> tuple[scram.ScramServer, scram.ScramClient]:
     server = scram.ScramServer(SCRAM_SHA_256, lambda _: None, "theirs", b"secret", find)
     return server, scram.ScramClient(SCRAM_SHA_256, "id", "hmac", "ours", tokenauth=tokenauth)
+
+
+def test_work_for_threads_is_left_to_the_caller() -> None:
+    def validate(token: str) -> Token:
+        raise Deferred(lambda: Token("alice", 1), lambda made: made)
+
+    server = OAuthServer(validate)
+    with pytest.raises(Deferred) as raised:
+        server.respond(OAuthClient("token", {}).first())
+    assert not server.complete
+    assert raised.value.then(raised.value.work()) == b""
+    assert (server.complete, server.user) == (True, "alice")
+
+    def find(_: str) -> scram.TokenCredential:
+        raise Deferred(lambda: scram.salt_password(SCRAM_SHA_256, "hmac", b"salt", 4096), known)
+
+    def known(salted: bytes) -> scram.TokenCredential:
+        return scram.TokenCredential(scram.credential(SCRAM_SHA_256, salted, b"salt", 4096), "bob", 9)
+
+    shared, client = login(find)
+    with pytest.raises(Deferred) as raised:
+        shared.respond(client.first())
+    final = client.respond(raised.value.then(raised.value.work()))
+    assert final is not None
+    assert client.respond(shared.respond(final)) is None
+    assert (shared.complete, shared.user, shared.token_authenticated) == (True, "bob", True)
+
+
+def test_a_token_that_is_too_large_is_not_looked_at() -> None:
+    server = OAuthServer(lambda _: pytest.fail("it is"))
+    assert server.respond(OAuthClient("x" * MOST_BYTES, {}).first()) == b'{"status":"invalid_token"}'
+    with pytest.raises(SaslError) as caught:
+        server.respond(b"\x01")
+    assert "bytes, at most" in caught.value.reason
 
 
 def test_delegation_tokens_in_scram() -> None:

@@ -12,6 +12,7 @@ import hmac
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -22,8 +23,8 @@ from ottla_broker.store.keys import BadNodeError
 from ottla_broker.store.notifications import Follower, Notifications
 from ottla_broker.store.token_nodes import PATHS, TokenChangeNode, TokenInfo, TokenNode
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.sasl.mechanism import MIN_ITERATIONS
-from ottla_protocol.sasl.scram import TokenCredential, credential, salt_password
+from ottla_protocol.sasl.mechanism import MIN_ITERATIONS, Deferred
+from ottla_protocol.sasl.scram import ScramCredential, TokenCredential, credential, salt_password
 
 if TYPE_CHECKING:
     from random import Random
@@ -124,7 +125,10 @@ class DelegationTokens:
         return hmac.digest(self._secret, token_id.encode(), _DIGEST)
 
     def find(self, mechanism: str, token_id: str) -> TokenCredential | None:
-        """What a login by a token is checked against; None for an unknown or expired token."""
+        """What a login by a token is checked against; None for an unknown or expired token.
+
+        Raises Deferred at a token's first login.
+        """
         token = self._tokens.get(token_id)
         if token is None or token.is_expired(self._clock.now_ms()):
             return None
@@ -133,10 +137,18 @@ class DelegationTokens:
         if found is None:
             password = b64encode(self.hmac_of(token_id)).decode()
             salt = hmac.digest(self._secret, f"{mechanism} {token_id}".encode(), _DIGEST)[:26]
-            salted = salt_password(mechanism, password, salt, MIN_ITERATIONS)
-            made = credential(mechanism, salted, salt, MIN_ITERATIONS)
-            found = self._credentials[key] = TokenCredential(made, token.owner.partition(":")[2], 0)
+            raise Deferred(
+                partial(_hashed, mechanism, password, salt), partial(self._learn, mechanism, token_id)
+            )
         return found._replace(expires_ms=token.expires_ms)
+
+    def _learn(self, mechanism: str, token_id: str, made: ScramCredential) -> TokenCredential | None:
+        """Keep a token's credential for further logins, unless the token is gone."""
+        token = self._tokens.get(token_id)
+        if token is None:
+            return None
+        self._credentials[token_id, mechanism] = TokenCredential(made, token.owner.partition(":")[2], 0)
+        return self.find(mechanism, token_id)
 
     def tokens(self) -> Iterable[TokenInfo]:
         """All tokens, also expired ones that aren't removed yet."""
@@ -267,3 +279,10 @@ class DelegationTokens:
         token_id = data.decode("utf-8", "replace")
         if token_id and "/" not in token_id and token_id.isprintable():
             await self._reload(token_id)
+
+
+def _hashed(mechanism: str, password: str, salt: bytes) -> ScramCredential:
+    """Touches nothing else: it runs on a thread."""
+    return credential(
+        mechanism, salt_password(mechanism, password, salt, MIN_ITERATIONS), salt, MIN_ITERATIONS
+    )

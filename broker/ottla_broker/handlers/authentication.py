@@ -6,6 +6,7 @@
     CONNECTED      ApiVersions         CONNECTED
     CONNECTED      SaslHandshake       CHOSEN, or closes if the mechanism isn't offered
     CHOSEN         SaslAuthenticate    CHOSEN while the mechanism has more messages, then READY; closes if it fails
+                                       (while a thread checks the message, no further request is read)
     RAW            a bare message      the same, after SaslHandshake version 0
     READY          SaslHandshake       CHOSEN: the client authenticates again (KIP-368)
     READY          any other           served, unless the session has expired: then the connection is closed
@@ -15,11 +16,13 @@ Any other request closes the connection. A failure is answered after ``connectio
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.events import get_logger
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
@@ -30,9 +33,10 @@ from ottla_protocol.header import RequestHeader, parse_request_header, response_
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
 from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from ottla_protocol.sasl.mechanism import SaslError, SaslServer
+from ottla_protocol.sasl.mechanism import Deferred, SaslError, SaslServer
 
 if TYPE_CHECKING:
+    from ottla_broker.background import Background
     from ottla_broker.clock import Clock
 
 _log = get_logger()
@@ -111,14 +115,23 @@ class AuthenticatingService:
     """
 
     def __init__(
-        self, inner: Service, mechanisms: Mapping[str, Mechanism], clock: Clock, delay: Callable[[], float]
+        self,
+        inner: Service,
+        mechanisms: Mapping[str, Mechanism],
+        clock: Clock,
+        delay: Callable[[], float],
+        threads: Background,
     ) -> None:
-        """``inner`` serves the requests of clients that have authenticated. ``delay`` is in seconds."""
+        """``inner`` serves the requests of clients that have authenticated. ``delay`` is in seconds.
+
+        ``threads`` check what takes milliseconds.
+        """
         self.succeeded = self.failed = 0
         self._inner = inner
         self._mechanisms = mechanisms
         self._clock = clock
         self._delay = delay
+        self._threads = threads
 
     def handle(self, connection: ClientConnection, frame: memoryview) -> Reply:
         session: Session | None = connection.session
@@ -131,7 +144,8 @@ class AuthenticatingService:
                 raise CloseConnection("its session has expired, and the client has not authenticated again")
             return self._inner.handle(connection, frame)
         if session.state is State.RAW:
-            return self._raw(connection, session, bytes(frame))
+            assert session.server is not None
+            return self._answer(connection, session, None, partial(session.server.respond, bytes(frame)))
         return self._login(connection, session, frame)
 
     def _login(self, connection: ClientConnection, session: Session, frame: memoryview) -> Reply:
@@ -158,7 +172,8 @@ class AuthenticatingService:
             message = SaslAuthenticateRequest.decode_counted(frame, version, position, _MEMORY).auth_bytes
         except ProtocolError as error:
             raise CloseConnection(f"{api_name(key)} version {version} can't be read: {error}") from error
-        return self._authenticate(connection, session, header, message)
+        assert session.server is not None
+        return self._answer(connection, session, header, partial(session.server.respond, message))
 
     def _check(self, header: RequestHeader, frame: memoryview, position: int) -> None:
         """Refuse a stranger's ApiVersions that is larger than any client's. Raises CloseConnection."""
@@ -191,33 +206,79 @@ class AuthenticatingService:
         session.state = State.CHOSEN if header.api_version > 0 else State.RAW
         return _encoded(header, offered)
 
-    def _authenticate(
-        self, connection: ClientConnection, session: Session, header: RequestHeader, message: bytes
+    def _answer(
+        self,
+        connection: ClientConnection,
+        session: Session,
+        header: RequestHeader | None,
+        respond: Callable[[], bytes],
+        pending: PendingResponse | None = None,
     ) -> Reply:
+        """Answer a message of the mechanism; without a header after SaslHandshake version 0.
+
+        ``pending`` is the place of an answer that has waited for a thread.
+        """
         assert session.server is not None
         try:
-            answer = session.server.respond(message)
+            answer = respond()
             lifetime = self._complete(connection, session) if session.server.complete else 0.0
+        except Deferred as later:
+            return self._defer(connection, session, header, later, pending or PendingResponse())
         except SaslError as error:
-            refusal = SaslAuthenticateResponse(
-                error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(error)
-            )
-            return self._refuse(connection, session, _encoded(header, refusal), error.reason)
+            # Without a header, there is no answer that the client could read.
+            refusal = None
+            if header is not None:
+                code = ErrorCode.SASL_AUTHENTICATION_FAILED
+                response = SaslAuthenticateResponse(error_code=code, error_message=str(error))
+                refusal = _encoded(header, response)
+            return self._refuse(connection, session, refusal, error.reason, pending)
+        if header is None:
+            return [_SIZE.pack(len(answer)) + answer]
         response = SaslAuthenticateResponse(error_message=None, auth_bytes=answer)
         if header.api_version >= _LIFETIME_SINCE:
             response.session_lifetime_ms = int(lifetime * 1000)
         return _encoded(header, response)
 
-    def _raw(self, connection: ClientConnection, session: Session, message: bytes) -> Reply:
-        assert session.server is not None
-        try:
-            answer = session.server.respond(message)
-            if session.server.complete:
-                self._complete(connection, session)
-        except SaslError as error:
-            # There is no answer that such a client could read.
-            return self._refuse(connection, session, None, error.reason)
-        return [_SIZE.pack(len(answer)) + answer]
+    def _defer(
+        self,
+        connection: ClientConnection,
+        session: Session,
+        header: RequestHeader | None,
+        later: Deferred,
+        pending: PendingResponse,
+    ) -> PendingResponse:
+        """Do the work of an answer on a thread; nothing is read from the connection meanwhile."""
+        left = False
+        pending.encode = _parts
+
+        def abandon() -> None:
+            nonlocal left
+            left = True
+            connection.end_long()
+
+        def done(work: asyncio.Future[Any]) -> None:
+            stops, defect = work.cancelled(), None if work.cancelled() else work.exception()
+            if left:
+                return
+            connection.end_long()
+            if stops or defect is not None:
+                if defect is not None:
+                    _log.error("login failed", connection=connection.id, exc_info=defect)
+                pending.complete(CloseConnection("the login can't be checked"))
+                return
+            try:
+                respond = partial(later.then, work.result())
+                reply = self._answer(connection, session, header, respond, pending)
+            except CloseConnection as error:
+                reply = None
+                pending.complete(error)
+            if reply is not None and reply is not pending:
+                pending.complete(reply)
+
+        pending.abandon = abandon
+        connection.begin_long()
+        self._threads.run(later.work).add_done_callback(done)
+        return pending
 
     def _complete(self, connection: ClientConnection, session: Session) -> float:
         """Let the client in. Returns the session's seconds, 0 for without end; raises SaslError."""
@@ -247,25 +308,30 @@ class AuthenticatingService:
         return lifetime
 
     def _refuse(
-        self, connection: ClientConnection, session: Session, parts: Parts | None, reason: str
+        self,
+        connection: ClientConnection,
+        session: Session,
+        parts: Parts | None,
+        reason: str,
+        pending: PendingResponse | None = None,
     ) -> PendingResponse:
-        """Answer after a delay, and close the connection."""
+        """Answer after a delay, and close the connection. ``pending`` is the answer's place if it has one already."""
         self.failed += 1
         session.server = None
         connection.stop_reading()
-        pending = PendingResponse()
+        place = pending or PendingResponse()
         what = f"authentication failed: {reason}"
 
         def answer() -> None:
-            pending.complete(parts)
+            place.complete(parts)
             if not connection.busy:
                 connection.close(what)
             else:
                 self._clock.call_later(_SEND_SECONDS, connection.close, what)
 
         timer = self._clock.call_later(self._delay(), answer)
-        pending.abandon = timer.cancel
-        return pending
+        place.abandon = timer.cancel
+        return place
 
 
 def _encoded(header: RequestHeader, response: SaslHandshakeResponse | SaslAuthenticateResponse) -> Parts:
@@ -273,3 +339,9 @@ def _encoded(header: RequestHeader, response: SaslHandshakeResponse | SaslAuthen
     if response_header_is_flexible(header.api_key, header.api_version):
         return [_FLEXIBLE_HEADER.pack(len(body) + 5, header.correlation_id, 0) + body]
     return [_HEADER.pack(len(body) + 4, header.correlation_id) + body]
+
+
+def _parts(answer: Parts | CloseConnection | None) -> Parts | None:
+    if isinstance(answer, CloseConnection):
+        raise answer
+    return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,8 +11,8 @@ from ottla_broker.config.oauth_keys import SIGNED_TOKENS, VALIDATORS, OAuthKeys
 from ottla_broker.config.sasl import login_of
 from ottla_broker.network.jwks import Jwks, JwksSettings
 from ottla_protocol.http_client import HttpError, provider_tls
-from ottla_protocol.sasl.mechanism import OAUTHBEARER
-from ottla_protocol.sasl.oauthbearer import Token
+from ottla_protocol.sasl.mechanism import OAUTHBEARER, Deferred
+from ottla_protocol.sasl.oauthbearer import Token, TokenError
 
 if TYPE_CHECKING:
     from ottla_broker.clock import Clock
@@ -78,14 +79,37 @@ class OAuthListeners:
         )
         tls = partial(provider_tls, options.get("ssl.truststore.location"))
         source = Jwks(settings, tokens.use, tls, self._clock)
-        tokens.on_unknown_key = source.expedite
+        loop = asyncio.get_running_loop()
+
+        def expedite() -> None:
+            loop.call_soon_threadsafe(source.expedite)
+
+        tokens.on_unknown_key = expedite
         try:
             await source.start()
         except HttpError as error:
             raise OAuthError(f"the keys for tokens of the listener {listener}: {error}") from error
         self._sources.append(source)
-        self.validators[listener] = tokens.validate
+        self.validators[listener] = partial(_on_a_thread, tokens.validate)
 
     async def close(self) -> None:
         for source in self._sources:
             await source.close()
+
+
+def _on_a_thread(validate: Validate, token: str) -> Token:
+    """Check a signature, which takes milliseconds, on another thread: always raises Deferred."""
+    raise Deferred(partial(_outcome, validate, token), _token)
+
+
+def _outcome(validate: Validate, token: str) -> Token | TokenError:
+    try:
+        return validate(token)
+    except TokenError as error:
+        return error
+
+
+def _token(outcome: Token | TokenError) -> Token:
+    if isinstance(outcome, TokenError):
+        raise outcome
+    return outcome

@@ -17,6 +17,7 @@ from ottla_protocol.sasl.scram import ScramServer
 if TYPE_CHECKING:
     from random import Random
 
+    from ottla_broker.background import Background
     from ottla_broker.clock import Clock
     from ottla_broker.config import BrokerConfig
     from ottla_broker.controller.delegation_tokens import DelegationTokens
@@ -48,13 +49,14 @@ def authenticating(
     clock: Clock,
     random: Random,
     secret: bytes,
+    threads: Background,
     validate: Callable[[str], Token] | None = None,
     tokens: DelegationTokens | None = None,
 ) -> AuthenticatingService:
     """The service of a listener with SASL; ``inner`` serves clients that have authenticated.
 
-    ``secret`` makes the salts that unknown users get. ``validate`` checks the tokens of
-    OAUTHBEARER; ``tokens`` are delegation tokens, which log in by SCRAM.
+    ``threads`` check what takes milliseconds. ``secret`` makes the salts that unknown users get. ``validate`` checks
+    the tokens of OAUTHBEARER; ``tokens`` are delegation tokens, which log in by SCRAM.
     """
     users = PlainUsers(config, listener)
 
@@ -81,4 +83,4 @@ def authenticating(
         for name in config.of_listener(listener, SaslKeys.sasl_enabled_mechanisms)
     }
     delay = config.connection_failed_authentication_delay_ms / 1000
-    return AuthenticatingService(inner, offered, clock, lambda: delay)
+    return AuthenticatingService(inner, offered, clock, lambda: delay, threads)

@@ -27,16 +27,20 @@ Stamp = tuple[object, ...]
 
 
 class TlsListeners:
-    """Makes the contexts of the listeners with TLS, and of connections to other brokers over them."""
+    """Makes the contexts of the listeners with TLS, and of connections to other brokers over them.
+
+    Attributes:
+        threads: those of handshakes and logins.
+    """
 
     def __init__(self, config: BrokerConfig) -> None:
         """Raises TlsError: a setting or a file can't be used."""
         self._config = config
-        self._threads = Background(HANDSHAKE_THREADS)
+        self.threads = Background(HANDSHAKE_THREADS)
         self._contexts: list[TlsContexts] = []
         self._stamps: dict[str, Stamp] = {}
         self.by_listener = {
-            endpoint.name: TlsListener(self._made(endpoint.name, TlsSettings.server), self._threads)
+            endpoint.name: TlsListener(self._made(endpoint.name, TlsSettings.server), self.threads)
             for endpoint in config.endpoints
             if endpoint.uses_tls
         }
@@ -82,8 +86,8 @@ class TlsListeners:
             self._stamps[listener] = _stamp(TlsSettings.of(self._config, listener))
 
     def close(self) -> None:
-        """End the handshakes' threads."""
-        self._threads.close()
+        """End the threads."""
+        self.threads.close()
 
 
 def _stamp(settings: TlsSettings) -> Stamp:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 PLAIN: Final = "PLAIN"
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"
@@ -29,6 +30,20 @@ class SaslError(Exception):
     def __init__(self, message: str, reason: str | None = None) -> None:
         super().__init__(message)
         self.reason = reason or message
+
+
+class Deferred(Exception):
+    """Instead of a result: it needs work that takes milliseconds.
+
+    Attributes:
+        work: for another thread; it raises nothing.
+        then: gets what ``work`` returned, on the thread of the caller, and returns the result or raises.
+    """
+
+    def __init__(self, work: Callable[[], Any], then: Callable[[Any], Any]) -> None:
+        super().__init__("work for another thread")
+        self.work = work
+        self.then = then
 
 
 class SaslClient(Protocol):
@@ -72,5 +87,5 @@ class SaslServer(Protocol):
     def token_authenticated(self) -> bool: ...
 
     def respond(self, message: bytes) -> bytes:
-        """The answer to the client's message. Raises SaslError."""
+        """The answer to the client's message. Raises SaslError; Deferred if the answer needs a thread."""
         ...

@@ -12,11 +12,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
-from .mechanism import SaslError
+from .mechanism import Deferred, SaslError
 
 SEPARATOR: Final = b"\x01"
+MOST_BYTES: Final = 16 * 1024
+"""The most bytes of a client's message: large tokens have some thousand."""
 INVALID_TOKEN: Final = "invalid_token"
 INSUFFICIENT_SCOPE: Final = "insufficient_scope"
 
@@ -85,7 +88,7 @@ class OAuthClient:
 
 
 class OAuthServer:
-    """See :class:`.mechanism.SaslServer`. ``validate`` raises TokenError."""
+    """See :class:`.mechanism.SaslServer`. ``validate`` raises TokenError, or Deferred."""
 
     def __init__(self, validate: Callable[[str], Token]) -> None:
         self.complete = False
@@ -102,14 +105,21 @@ class OAuthServer:
             if message == SEPARATOR:
                 raise SaslError(answer, reason)
             raise SaslError(_REFUSED, "the client answers the refusal of its token with another message")
+        if len(message) > MOST_BYTES:
+            return self._refuse(
+                TokenError(f"its message has {len(message)} bytes, at most {MOST_BYTES} are read")
+            )
         identity, token = _parse(message)
+        return self._judge(identity, partial(self._validate, token))
+
+    def _judge(self, identity: str, validate: Callable[[], Token]) -> bytes:
         try:
-            found = self._validate(token)
+            found = validate()
+        except Deferred as later:
+            then = later.then
+            raise Deferred(later.work, lambda done: self._judge(identity, partial(then, done))) from None
         except TokenError as error:
-            body = {"status": error.status, **({"scope": error.scope} if error.scope else {})}
-            answer = json.dumps(body, separators=(",", ":"))
-            self._refusal = answer, f"the token is refused: {error}"
-            return answer.encode()
+            return self._refuse(error)
         if identity and identity != found.principal:
             raise SaslError(
                 f"Authentication failed: Client requested an authorization id ({identity}) that is different from"
@@ -117,6 +127,12 @@ class OAuthServer:
             )
         self.user, self.expires_ms, self.complete = found.principal, found.expires_ms, True
         return b""
+
+    def _refuse(self, error: TokenError) -> bytes:
+        body = {"status": error.status, **({"scope": error.scope} if error.scope else {})}
+        answer = json.dumps(body, separators=(",", ":"))
+        self._refusal = answer, f"the token is refused: {error}"
+        return answer.encode()
 
 
 def _parse(message: bytes) -> tuple[str, str]:

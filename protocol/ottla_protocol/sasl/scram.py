@@ -20,7 +20,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from .mechanism import DIGESTS, MIN_ITERATIONS, SaslError
+from .mechanism import DIGESTS, MIN_ITERATIONS, Deferred, SaslError
 from .salts import DIGITS, KAFKAS_BITS, SaltForm, SaltForms
 
 _MAX_CLIENT_ITERATIONS: Final = 1_000_000
@@ -180,8 +180,8 @@ class ScramServer:
     ) -> None:
         """``nonce`` is random: printable, without commas. ``secret`` makes the salts of unknown users.
 
-        ``find_token`` finds a delegation token by its id, unless it has expired. ``forms`` are those of
-        the users' salts.
+        ``find_token`` finds a delegation token by its id, unless it has expired, or raises Deferred. ``forms`` are
+        those of the users' salts.
         """
         self.complete = False
         self.user = ""
@@ -209,26 +209,40 @@ class ScramServer:
         match = _FIRST.fullmatch(text)
         if match is None:
             raise SaslError("Invalid SASL/SCRAM message: the first one is malformed")
-        header, identity, bare, name, nonce, extensions = match.groups()
+        _, identity, _, name, _, extensions = match.groups()
         self.user = _unescaped(name)
         if identity and _unescaped(identity) != self.user:
             raise SaslError(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
         given = self.user
-        found = None
-        forms: SaltForms | SaltForm = self._forms
         if extensions and re.search(r"(?:^|,)tokenauth=true(?:,|$)", extensions, re.IGNORECASE):
-            forms = _TOKENS_FORM
-            token = self._find_token(given)
             self.token_authenticated = True
-            if token is not None:
-                found, self.user, self.expires_ms = token
-        else:
-            found = self._find(given)
+            try:
+                token = self._find_token(given)
+            except Deferred as later:
+                then = later.then
+                raise Deferred(later.work, lambda done: self._by_token(match, then(done))) from None
+            return self._by_token(match, token)
+        return self._challenge(match, self._find(given), self._forms)
+
+    def _by_token(self, match: re.Match[str], token: TokenCredential | None) -> bytes:
+        given, found = self.user, None
+        if token is not None:
+            found, self.user, self.expires_ms = token
+        return self._challenge(match, found, _TOKENS_FORM, given)
+
+    def _challenge(
+        self,
+        match: re.Match[str],
+        found: ScramCredential | None,
+        forms: SaltForms | SaltForm,
+        given: str = "",
+    ) -> bytes:
+        header, _, bare, _, nonce, _ = match.groups()
         self._known = found is not None
         # Also for users that are known, so that it takes as long.
-        unknown = self._unknown(given, forms)
+        unknown = self._unknown(given or self.user, forms)
         self._found = found or unknown
         self._header = header.encode()
         salt = b64encode(self._found.salt).decode()
