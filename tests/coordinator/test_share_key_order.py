@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.coordinator.share_world import AnyUser, ShareWorld
+from tests.coordinator.share_world import AnyUser, MemoryLog, ShareWorld
 from tests.support.depth import examples
 
-from ottla_broker.coordinator.share import key_reader
+from ottla_broker.coordinator.share import key_reader, key_window
 from ottla_broker.coordinator.share.in_flight import Acknowledgement
 from ottla_broker.coordinator.share.key_order import KeyOrder
 from ottla_broker.coordinator.share.settings import ShareSettings
 from ottla_broker.coordinator.share.states import TERMINAL, Acknowledge
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.records.compression import GZIP
+from ottla_protocol.records.batch import read_header
+from ottla_protocol.records.compression import GZIP, decompress
 
 ACCEPT, RELEASE, REJECT = Acknowledge.ACCEPT, Acknowledge.RELEASE, Acknowledge.REJECT
 ORDERED = ShareSettings(key_ordered=True, offset_reset="earliest")
@@ -258,3 +261,52 @@ def test_keys_of_large_batches_are_known_in_part(monkeypatch: pytest.MonkeyPatch
         assert not got or world.acknowledge("m0", dict.fromkeys(got, ACCEPT)) is None
     assert done == 2_000
     assert 10 < decoded < 50
+
+
+def test_of_a_large_batch_only_the_keys_that_are_wanted_are_decoded() -> None:
+    world = world_of("")
+    world.log.append([b"%d" % (number % 7) for number in range(3 * key_reader._AHEAD)], GZIP)
+    learnt: list[int] = []
+    learn = KeyOrder.learn
+
+    assert world.offsets("m0") == []
+    (read,) = world.on_thread
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            KeyOrder, "learn", lambda order, *given: (learnt.append(len(given[0])), learn(order, *given))
+        )
+        read()
+    assert learnt == [2_000 + key_reader._AHEAD]
+    assert world.offsets("m0", 3) == [0, 1, 2]
+
+
+@settings(max_examples=examples(25))
+@given(
+    st.lists(st.one_of(st.none(), st.binary(max_size=200)), min_size=1, max_size=60),
+    st.integers(0, 70),
+    st.integers(0, 70),
+    st.sampled_from([0, GZIP]),
+    st.integers(1, 300),
+    st.booleans(),
+)
+def test_a_window_has_the_keys_of_its_offsets(
+    keys: list[bytes | None], since: int, length: int, codec: int, piece: int, has_gaps: bool
+) -> None:
+    log = MemoryLog()
+    log.append(keys, codec)
+    data = log.read(0, 1 << 20, max_offset=100, min_one=True).read()
+    header = read_header(data)
+    if has_gaps:
+        # A batch whose last records compaction has removed.
+        header = header._replace(last_offset_delta=header.last_offset_delta + 3)
+
+    def pieces(codec: int, view: memoryview) -> Iterator[bytes]:
+        whole = decompress(codec, view)
+        return (whole[at : at + piece] for at in range(0, len(whole), piece))
+
+    until = since + length
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_window, "_parts", pieces)
+        offsets, found = key_window.read_window(data, 0, header, since, until)
+    assert offsets == list(range(since, min(until, len(keys))))
+    assert found == [hash(key) for key in keys[since:until]]

@@ -1,7 +1,8 @@
 """Reads the keys of a share partition's records, ahead of the fetches that hand them out in order.
 
-One turn of the event loop decodes a slice: some hundred records. Compressed and large batches are decoded on a thread,
-one at a time. What is known goes to a :class:`.KeyOrder`.
+One turn of the event loop decodes a slice: some hundred records. Of a compressed or large batch, a thread decodes the
+records that are wanted and some more (:mod:`.key_window`), of one batch at a time. What is known goes to a
+:class:`.KeyOrder`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator.share.key_order import KeyOrder, Ranges, read_keys
+from ottla_broker.coordinator.share.key_window import read_window
 from ottla_broker.events import get_logger
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -128,7 +130,8 @@ class KeyReader:
         if slow is not None:
             self._under_way = True
             batch, header = slow
-            self._run(read_keys, batch, 0, header).add_done_callback(
+            # A batch may have millions of records: those far ahead are decoded when they are needed.
+            self._run(read_window, batch, 0, header, offset, until + _AHEAD).add_done_callback(
                 lambda done: self._decoded(done, header, offset, until, limit)
             )
             return
