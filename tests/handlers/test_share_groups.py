@@ -29,6 +29,7 @@ from ottla_protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequestTopic,
 )
 from ottla_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla_protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla_protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -86,9 +87,10 @@ def test_records_go_to_one_member_until_they_are_released(
         assert one.outcome([(0, 2, [1, 2, 3])]) == 0
         assert two.acquire() == [(1, 1, 2)]
         # Not the member's: another has it, it is done with, or no one has it.
-        for offset in (4, 2, 50):
+        for offset in (4, 2):
             expected = ErrorCode.INVALID_RECORD_STATE
             assert one.outcome([(offset, offset, [1])]) == expected
+        assert one.outcome([(50, 50, [1])]) == ErrorCode.INVALID_REQUEST
         # Below the start all is done with.
         assert one.outcome([(0, 0, [1])]) == 0
         for acks in ([(3, 2, [1])], [(3, 3, [7])], [(3, 4, [1, 1, 1])], [(3, 3, [1]), (3, 3, [1])]):
@@ -96,6 +98,22 @@ def test_records_go_to_one_member_until_they_are_released(
         # A connection that closes releases what its member has.
         two.close()
         assert sorted(one.acquire()) == [(1, 1, 3), (4, 9, 2)]
+
+
+def test_what_is_no_groups_or_brings_nothing(broker: BrokerProcess, member: Callable[..., Member]) -> None:
+    group, topic = new_topic(broker, records=0)
+    with member(group, topic).join() as one:
+        # The first answer of a session names its partitions, later ones only those with something.
+        (place,) = one.fetch().responses[0].partitions
+        assert (place.error_code, bytes(place.records or b""), place.acquired_records) == (0, b"", [])
+        assert one.fetch().responses == []
+        (found,) = one.wire.call(DescribeGroupsRequest(groups=[group]), 5).groups
+        assert (found.error_code, found.group_state) == (0, "Dead")
+        # Of the second topic the group has had nothing.
+        _, other = new_topic(broker, records=0)
+        with member(group, other, "m2") as two:
+            one.topic_id = two.topic_id
+        assert one.outcome([(0, 0, [1])]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_sessions_count_their_requests(broker: BrokerProcess, member: Callable[..., Member]) -> None:
@@ -216,7 +234,7 @@ def test_records_of_a_key_wait_for_each_other(broker: BrokerProcess, member: Cal
     with member(group, topic).join() as one, member(group, topic, "m2").join() as two:
         assert one.acquire(records=2, mode=1) == [(0, 1, 1)]
         # Both keys have acquired records.
-        assert not two.fetch().responses
+        assert not two.fetch().responses[0].partitions[0].acquired_records
         assert one.outcome([(1, 1, [1])]) == 0
         got: list[int] = []
 
@@ -269,7 +287,8 @@ def test_a_group_of_very_many_partitions(broker: BrokerProcess) -> None:
             # It tries the partitions in several turns, and then waits for all of them.
             with Producer(bootstrap_servers=broker.bootstrap) as producer:
                 producer.send_and_wait(topic, b"v", partition=1)
-            (found,) = answer.result(60).responses[0].partitions
+            partitions = answer.result(60).responses[0].partitions
+            (found,) = [each for each in partitions if each.acquired_records]
         assert (found.partition_index, found.acquired_records[0].last_offset) == (1, 0)
 
 
@@ -323,6 +342,11 @@ def test_the_offsets_of_a_group_are_shown_and_changed(
         assert offsets_of(wire, group, None) == [(2, 8, 0)]
         for index, offset, code in ((7, 1, unknown), (0, -5, ErrorCode.INVALID_REQUEST)):
             assert alter_offset(wire, group, topic, index, offset) == (0, code)
+        # As a new group does.
+        assert alter_offset(wire, group, topic, 0, -1) == (0, 0)
+        assert offsets_of(wire, group, None) == [(-1, -1, 0)]
+        assert alter_offset(wire, group, topic, 0, 2) == (0, 0)
+        assert offsets_of(wire, f"new-{group}", None) == []
         # A group that isn't there is made, once something of it is written.
         assert alter_offset(wire, f"new-{group}", "missing", 0, 1) == (0, unknown)
         assert delete_offsets(wire, f"new-{group}", topic) == [ErrorCode.GROUP_ID_NOT_FOUND]

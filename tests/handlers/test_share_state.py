@@ -267,5 +267,5 @@ def test_brokers_find_the_coordinator() -> None:
         assert find(wrong).error_code == ErrorCode.INVALID_REQUEST
     assert find(coordinator_key(KEYS[0]), version=5).error_code == ErrorCode.INVALID_REQUEST
     assert find("g", listener="PLAINTEXT").error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    other.given.shares = None
+    other.given.find_shares = lambda: None
     assert find(coordinator_key(KEYS[0])).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla_broker.coordinator.group.share.offsets import Place
+from ottla_broker.coordinator.share.state_batches import UNINITIALIZED
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_requests import services
 from ottla_broker.network.pending_response import PendingResponse
@@ -37,9 +38,10 @@ def handle(
                 failure = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             elif found is None or each.partition_index not in found.partitions:
                 failure = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            elif each.start_offset < 0:
+            elif each.start_offset < UNINITIALIZED:
                 failure = KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"The start offset {each.start_offset} is negative."
+                    ErrorCode.INVALID_REQUEST,
+                    f"The start offset {each.start_offset} is none; {UNINITIALIZED} begins as a new group does.",
                 )
             else:
                 offsets[bytes(found.topic_id), each.partition_index] = each.start_offset

@@ -110,6 +110,10 @@ class _Group:
                 raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
             group = ctx.services.groups.describe_share_group(group_id)
         except KafkaError as error:
+            if error.code is ErrorCode.GROUP_ID_NOT_FOUND and self._wanted.topics is None:
+                # As in Kafka: all offsets of no group are none.
+                answered(DescribeShareGroupOffsetsResponseGroup(group_id=group_id))
+                return
             answered(
                 DescribeShareGroupOffsetsResponseGroup(
                     group_id=group_id, error_code=error.code, error_message=error.message

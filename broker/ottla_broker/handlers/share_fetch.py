@@ -322,6 +322,10 @@ class _ShareFetch:
     def _complete(self) -> None:
         if not (self._acknowledged and self._fetched) or self._pending.done:
             return
+        if self._request.share_session_epoch == INITIAL:
+            # The first answer of a session names all its partitions.
+            for place in self._session.places:
+                self._answer(place)
         topics: dict[bytes, ShareFetchableTopicResponse] = {}
         leaders = []
         for (topic_id, _), answer in self._answers.items():

@@ -97,7 +97,9 @@ def acknowledge(
             find_partition(ctx, place)
             share = services(ctx).partitions.find(ShareKey(session.group_id, *place))
             if share is None:
-                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The member has acquired nothing here.")
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The group's members have acquired nothing here."
+                )
         except KafkaError as error:
             settle(place, error)
         else:

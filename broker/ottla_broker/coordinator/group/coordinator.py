@@ -605,10 +605,10 @@ class GroupCoordinator:
     def describe(self, group_id: str) -> GroupDescription:
         """DescribeGroups for one group; a missing one is dead."""
         error, group, shard = self._find(group_id, may_be_unnamed=True)
-        if shard is None:
+        if shard is None and self.share_group(group_id) is None:
             return GroupDescription(error)
         if group is None or isinstance(group, ConsumerGroup):
-            # Clients ask for a group of the consumer protocol by ConsumerGroupDescribe.
+            # Clients ask for a group of the consumer protocol by ConsumerGroupDescribe, for a share group by its own.
             return GroupDescription(codes.NONE, GroupState.DEAD.value)
         stable = group.state is GroupState.STABLE
         protocol = group.protocol_name if stable else None

@@ -204,9 +204,10 @@ class InFlight(Generic[L]):
         return changed
 
     def check_held(self, batches: Iterable[Acknowledgement], member_id: str) -> None:
-        """Raises KafkaError: INVALID_RECORD_STATE for an offset that the member hasn't acquired, or no longer has.
+        """Check that the member has these offsets; those before ``start`` are done with, and ignored.
 
-        Offsets before ``start`` are done with, and ignored.
+        Raises KafkaError: INVALID_RECORD_STATE for one that it hasn't acquired, or no longer has; INVALID_REQUEST for
+        one past all that is in flight.
         """
         for first, last, _ in batches:
             self._check_held(max(first, self.start), last, member_id)
@@ -299,7 +300,10 @@ class InFlight(Generic[L]):
         if first > last:
             return
         if last >= self.end:
-            raise _not_held(last)
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"The record at offset {last} cannot be acknowledged: no record from offset {self.end} on is acquired.",
+            )
         for run in self._from(first):
             if run.first > last:
                 return
