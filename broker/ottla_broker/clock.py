@@ -58,3 +58,8 @@ class SystemClock:
 
     def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[Any]:
         return asyncio.timeout(seconds)
+
+
+def let_others_run() -> None:
+    """Give the interpreter to the event loop's thread, between calls that keep it; for functions on threads."""
+    time.sleep(0.0005)

@@ -80,6 +80,15 @@ def refusal(validate: Callable[[str], object], token: str) -> str:
     return str(caught.value)
 
 
+def test_other_threads_run_between_the_keys_that_are_tried() -> None:
+    made, pauses = tokens(), []
+    made.use(keys(jwk("RSA", "a"), jwk("RSA", "b"), jwk("RSA", "c")))
+    made.between_keys = lambda: pauses.append(True)
+    wrong = jwt.encode(CLAIMS, rsa.generate_private_key(65537, 2048), "RS256")
+    assert refusal(made.validate, wrong) == "its signature is wrong"
+    assert len(pauses) == 2
+
+
 @pytest.mark.parametrize(
     ("kind", "algorithm", "kid"),
     [

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ottla_broker.clock import let_others_run
 from ottla_broker.config.oauth_keys import SIGNED_TOKENS, VALIDATORS, OAuthKeys
 from ottla_broker.config.sasl import login_of
 from ottla_broker.network.jwks import Jwks, JwksSettings
@@ -85,6 +86,7 @@ class OAuthListeners:
             loop.call_soon_threadsafe(source.expedite)
 
         tokens.on_unknown_key = expedite
+        tokens.between_keys = let_others_run
         try:
             await source.start()
         except HttpError as error:

@@ -90,6 +90,7 @@ class SignedTokens:
 
     Attributes:
         keys: those in force.
+        between_keys: called before a token that names no key is tried with the next one.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class SignedTokens:
     ) -> None:
         self.keys: Sequence[_Key] = ()
         self.on_unknown_key: Callable[[], None] = lambda: None
+        self.between_keys: Callable[[], None] = lambda: None
         self._audience = frozenset(audience)
         self._issuer = issuer
         self._skew = skew_seconds
@@ -165,7 +167,9 @@ class SignedTokens:
             )
         verify = _SIGNATURES.get_algorithm_by_name(algorithm).verify
         message, proof = signed.encode(), _decoded(signature)
-        for key in fitting[:_TRIED]:
+        for number, key in enumerate(fitting[:_TRIED]):
+            if number:
+                self.between_keys()
             try:
                 right = verify(message, key.public, proof)
             except (jwt.PyJWTError, ValueError, TypeError):
