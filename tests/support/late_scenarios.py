@@ -6,6 +6,7 @@ the end, beside what it should see; with ``--kafka`` the same steps show what Ap
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable
@@ -69,29 +70,40 @@ class ConfluentDriver:
     def __init__(self, address: str, topic: str = TOPIC) -> None:
         self._topic = topic
         self._cut = False
+        # Reports in a row, since the cut, in which nothing waits for an answer; the first may be from before.
+        self._quiet = 0
         log = logging.Logger("librdkafka")
         log.addFilter(self._logged)
         self._producer = ck.Producer(
             {
                 "bootstrap.servers": address,
                 "transactional.id": f"late-{topic}",
-                "reconnect.backoff.ms": 10,
+                # Longer than it takes to notice a cut, so that nothing is sent again meanwhile.
+                "reconnect.backoff.ms": 300,
                 "retry.backoff.ms": 10,
                 "socket.timeout.ms": 6000,
                 "linger.ms": 0,
                 "logger": log,
+                "statistics.interval.ms": 10,
+                "stats_cb": self._counted,
             }
         )
         self._group = ck.Consumer({"bootstrap.servers": address, "group.id": GROUP})
         self._producer.init_transactions(60)
 
     def _logged(self, record: logging.LogRecord) -> bool:
-        self._cut |= "Disconnected" in record.getMessage()
+        if "Disconnected" in record.getMessage():
+            self._cut, self._quiet = True, 0
         return False
 
+    def _counted(self, statistics: str) -> None:
+        waits = any(broker["waitresp_cnt"] for broker in json.loads(statistics)["brokers"].values())
+        self._quiet = 0 if waits else self._quiet + 1
+
     def notice_cut(self) -> None:
+        """It logs the cut first, and gives back what waited for an answer a moment later."""
         deadline = time.monotonic() + 60
-        while not self._cut:
+        while not self._cut or self._quiet < 2:
             assert time.monotonic() < deadline
             self._producer.poll(0.01)
 
