@@ -67,6 +67,7 @@ def test_brokers(ottla: Ottla) -> None:
     )
 
 
+@pytest.mark.ottla_only
 def test_groups(ottla: Ottla) -> None:
     ottla("configs", "alter", "--group", "pickers", "--set", "share.key.ordered=true")
     row = ["share.key.ordered", "true", "group"]
