@@ -162,8 +162,10 @@ class ShareGroups:
         group.stated.count_out()
 
     def make(self, group_id: str, shard: Shard) -> ShareGroup:
-        """A group without members, which only memory has until something of it is written."""
-        return self.groups.setdefault(group_id, ShareGroup(group_id, shard))
+        """A group that isn't there yet, without members; only memory has it until something of it is written."""
+        group = ShareGroup(group_id, shard)
+        self._list(group)
+        return group
 
     def discard_unwritten(self, group: ShareGroup) -> None:
         """Forget a group that was made, if nothing of it has been written."""
