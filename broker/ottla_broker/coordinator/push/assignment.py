@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from heapq import heappop, heappush, heapreplace
+from itertools import islice
 from typing import Final, TypeVar
 
 from ottla_broker.coordinator.push.subscription import MAX_STREAMS
@@ -54,7 +55,9 @@ def threads_in_order(readers: Iterable[tuple[R, str, int]]) -> Iterator[tuple[st
 
 
 def _threads_of(consumer_id: str, streams: int) -> Iterator[str]:
-    return (thread_id(consumer_id, stream) for stream in _BY_TEXT if stream < streams)
+    # islice, so that those of one stream, as most have, don't go through all the numbers.
+    found = (thread_id(consumer_id, stream) for stream in _BY_TEXT if stream < streams)
+    return islice(found, streams)
 
 
 def _next_of(heads: list[tuple[str, int, Iterator[str], R]]) -> tuple[str, R]:
