@@ -25,7 +25,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.events import get_logger
-from ottla_broker.network.pending_response import CloseConnection, PendingResponse
+from ottla_broker.network.pending_response import CloseConnection, PendingResponse, given_parts
 from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply, Service
 from ottla_protocol.api_keys import ApiKey, api_name
 from ottla_protocol.errors import ErrorCode, ProtocolError
@@ -249,7 +249,7 @@ class AuthenticatingService:
     ) -> PendingResponse:
         """Do the work of an answer on a thread; nothing is read from the connection meanwhile."""
         left = False
-        pending.encode = _parts
+        pending.encode = given_parts
 
         def abandon() -> None:
             nonlocal left
@@ -339,9 +339,3 @@ def _encoded(header: RequestHeader, response: SaslHandshakeResponse | SaslAuthen
     if response_header_is_flexible(header.api_key, header.api_version):
         return [_FLEXIBLE_HEADER.pack(len(body) + 5, header.correlation_id, 0) + body]
     return [_HEADER.pack(len(body) + 4, header.correlation_id) + body]
-
-
-def _parts(answer: Parts | CloseConnection | None) -> Parts | None:
-    if isinstance(answer, CloseConnection):
-        raise answer
-    return answer

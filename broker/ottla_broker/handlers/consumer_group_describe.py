@@ -9,7 +9,7 @@ from __future__ import annotations
 from ottla_broker.coordinator.group.metadata_room import MEMBER, topics_bytes
 from ottla_broker.coordinator.group.modern.describe import MemberDescription, NamedPartitions
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
-from ottla_broker.handlers.limits import MOST_ANSWER
+from ottla_broker.handlers.group_descriptions import described_groups, hides, refused
 from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
@@ -23,29 +23,15 @@ from ottla_protocol.messages.consumer_group_describe import (
 )
 
 _CLASSIC, _CONSUMER = 0, 1
-_PORTION = 100
 _TOPIC = 64
 """What a topic of an assignment has besides its partitions, in bytes."""
 
 
 def steps(ctx: RequestContext, request: ConsumerGroupDescribeRequest) -> Steps[ConsumerGroupDescribeResponse]:
-    groups = []
-    size = 0
-    for group_id in dict.fromkeys(request.group_ids):
-        if size > MOST_ANSWER:
-            groups.append(
-                DescribedGroup(
-                    error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                    error_message="The groups before it fill the response; ask for it again.",
-                    group_id=group_id,
-                )
-            )
-            yield 1
-            continue
-        described = yield from _describe(ctx, group_id, request.include_authorized_operations)
-        groups.append(described)
-        size += sum(map(_size, described.members))
-        yield 5
+    def describe(group_id: str) -> Steps[DescribedGroup]:
+        return _describe(ctx, group_id, request.include_authorized_operations)
+
+    groups = yield from described_groups(request.group_ids, describe, _size, DescribedGroup)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
@@ -57,24 +43,16 @@ def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Step
         return DescribedGroup(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
     found = ctx.services.groups.describe_consumer_group(group_id)
     if found.error is not None:
-        return DescribedGroup(
-            error_code=found.error.code, error_message=found.error.message, group_id=group_id
-        )
+        return refused(DescribedGroup, group_id, found.error)
     members = []
     names: set[str] = set()
     for each in found.members:
         members.append(_member(each))
         names.update(name for _, name, _ in (*each.assigned, *each.target))
         yield 5 + len(each.assigned) + len(each.target)
-    for done, name in enumerate(names, 1):
-        if not ctx.shows(AclResource.TOPIC, name):
-            return DescribedGroup(
-                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                error_message="The group has described topic(s) that the client is not authorized to describe.",
-                group_id=group_id,
-            )
-        if done % _PORTION == 0:
-            yield _PORTION
+    hidden = yield from hides(ctx, names)
+    if hidden is not None:
+        return refused(DescribedGroup, group_id, hidden)
     return DescribedGroup(
         group_id=group_id,
         group_state=found.state,
@@ -86,14 +64,14 @@ def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Step
     )
 
 
-def _size(member: Member) -> int:
-    """About how many bytes a member has in the response."""
-    topics = (*member.assignment.topic_partitions, *member.target_assignment.topic_partitions)
-    return (
-        MEMBER
-        + topics_bytes(member.subscribed_topic_names)
-        + sum(_TOPIC + 4 * len(each.partitions) for each in topics)
-    )
+def _size(group: DescribedGroup) -> int:
+    """About how many bytes a group's members have in the response."""
+    size = 0
+    for member in group.members:
+        topics = (*member.assignment.topic_partitions, *member.target_assignment.topic_partitions)
+        size += MEMBER + topics_bytes(member.subscribed_topic_names)
+        size += sum(_TOPIC + 4 * len(each.partitions) for each in topics)
+    return size
 
 
 def _member(found: MemberDescription) -> Member:

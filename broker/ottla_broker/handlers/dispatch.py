@@ -14,11 +14,11 @@ from ottla_broker.events import get_logger
 from ottla_broker.handlers.api_versions import unsupported
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.limits import answer_memory, element_memory, most_memory
-from ottla_broker.handlers.long_request import LongRequest, given_parts
+from ottla_broker.handlers.long_request import LongRequest
 from ottla_broker.handlers.route import Handle, Route
 from ottla_broker.handlers.turns import at_once
 from ottla_broker.metadata.client_quotas import QuotaKind
-from ottla_broker.network.pending_response import CloseConnection, PendingResponse
+from ottla_broker.network.pending_response import CloseConnection, PendingResponse, given_parts
 from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply
 from ottla_protocol.api_keys import ApiKey, api_name
 from ottla_protocol.errors import ErrorCode, ProtocolError
@@ -514,10 +514,12 @@ class Dispatcher:
         try:
             if isinstance(response, BaseException):
                 raise response
-            if self._quotas.enabled:
+            measured = self._quotas.enabled
+            if measured:
                 self.throttle(route, context, size, response)
             parts = None if response is None else self._encode(route, context, response)
-            self.count_rest(route, context)
+            if measured:
+                self.count_rest(route, context)
             self.finish(route, context, size, since, ended, parts)
             return parts
         except CloseConnection:

@@ -7,7 +7,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ottla_broker.handlers.turns import CODED, TURN, Job, Room
-from ottla_broker.network.pending_response import CloseConnection, PendingResponse
+from ottla_broker.network.pending_response import CloseConnection, PendingResponse, given_parts
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ProtocolError
 
@@ -222,13 +222,6 @@ class LongRequest:
         inner, self._inner = self._inner, None
         if inner is not None and inner.abandon is not None:
             inner.abandon()
-
-
-def given_parts(answer: Parts | CloseConnection | None) -> Parts | None:
-    """What a pending response encodes to whose answer is already encoded, or else closes the connection."""
-    if isinstance(answer, CloseConnection):
-        raise answer
-    return answer
 
 
 def _slices(coding: Generator[None, None, R]) -> Generator[int, None, R]:

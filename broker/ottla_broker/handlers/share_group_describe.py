@@ -7,7 +7,7 @@ from ottla_broker.coordinator.group.modern.topics import TopicsView
 from ottla_broker.coordinator.group.share.assignor import ASSIGNOR
 from ottla_broker.coordinator.group.share.group import ShareMember
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
-from ottla_broker.handlers.limits import MOST_ANSWER
+from ottla_broker.handlers.group_descriptions import described_groups, hides, refused
 from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -20,27 +20,12 @@ from ottla_protocol.messages.share_group_describe import (
     TopicPartitions,
 )
 
-_PORTION = 100
-
 
 def steps(ctx: RequestContext, request: ShareGroupDescribeRequest) -> Steps[ShareGroupDescribeResponse]:
-    groups = []
-    size = 0
-    for group_id in dict.fromkeys(request.group_ids):
-        if size > MOST_ANSWER:
-            groups.append(
-                DescribedGroup(
-                    error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                    error_message="The groups before it fill the response; ask for it again.",
-                    group_id=group_id,
-                )
-            )
-            yield 1
-            continue
-        described = yield from _describe(ctx, group_id, request.include_authorized_operations)
-        groups.append(described)
-        size += sum(MEMBER + topics_bytes(member.subscribed_topic_names) for member in described.members)
-        yield 5
+    def describe(group_id: str) -> Steps[DescribedGroup]:
+        return _describe(ctx, group_id, request.include_authorized_operations)
+
+    groups = yield from described_groups(request.group_ids, describe, _size, DescribedGroup)
     return ShareGroupDescribeResponse(groups=groups)
 
 
@@ -54,7 +39,7 @@ def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Step
     try:
         group = groups.describe_share_group(group_id)
     except KafkaError as error:
-        return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
+        return refused(DescribedGroup, group_id, error)
     assert groups.shares is not None
     topics = groups.shares.topics
     members = []
@@ -65,15 +50,9 @@ def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Step
         members.append(member)
         names.update(one.topic_name for one in member.assignment.topic_partitions)
         yield 5 + len(each.assigned)
-    for done, name in enumerate(names, 1):
-        if not ctx.shows(AclResource.TOPIC, name):
-            return DescribedGroup(
-                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                error_message="The group has described topic(s) that the client is not authorized to describe.",
-                group_id=group_id,
-            )
-        if done % _PORTION == 0:
-            yield _PORTION
+    hidden = yield from hides(ctx, names)
+    if hidden is not None:
+        return refused(DescribedGroup, group_id, hidden)
     return DescribedGroup(
         group_id=group_id,
         group_state=state,
@@ -83,6 +62,11 @@ def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Step
         members=members,
         authorized_operations=ctx.operations(AclResource.GROUP, group_id) if with_operations else NOT_ASKED,
     )
+
+
+def _size(group: DescribedGroup) -> int:
+    """About how many bytes a group's members have in the response."""
+    return sum(MEMBER + topics_bytes(member.subscribed_topic_names) for member in group.members)
 
 
 def _member(member: ShareMember, topics: TopicsView) -> Member:

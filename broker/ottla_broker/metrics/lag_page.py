@@ -57,7 +57,6 @@ async def lag_page(sources: Sources, query: Mapping[str, str]) -> Page:
 
 async def _page(document: Mapping[str, Any], name: str, items: Iterable[Mapping[str, Any]]) -> Page:
     """A JSON document whose list ``name`` may be long: it is made in turns of the event loop."""
-    start = json.dumps(document)[:-1]
     start = f'{json.dumps(document)[:-1]}, "{name}": ['
     lines = [f"\n  {json.dumps(item)}" async for item in unhurried(items)]
     return Page(200, "application/json", [start.encode(), ",".join(lines).encode(), b"\n]}\n"])

@@ -68,3 +68,10 @@ class PendingResponse:
         else:
             self.ready = True
             queue.on_response_ready()
+
+
+def given_parts(answer: list[object] | CloseConnection | None) -> list[object] | None:
+    """What a pending response encodes to whose answer is already encoded, or else closes the connection."""
+    if isinstance(answer, CloseConnection):
+        raise answer
+    return answer
