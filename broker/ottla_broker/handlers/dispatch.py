@@ -33,7 +33,6 @@ _API_VERSIONS = int(ApiKey.API_VERSIONS)
 _PRODUCE = int(ApiKey.PRODUCE)
 _FETCHES = frozenset((int(ApiKey.FETCH), int(ApiKey.SHARE_FETCH)))
 _INIT_PRODUCER_ID = int(ApiKey.INIT_PRODUCER_ID)
-_SHARE_FETCH = int(ApiKey.SHARE_FETCH)
 _BETWEEN_BROKERS = frozenset(
     map(
         int,
@@ -146,31 +145,6 @@ class RequestRecord(NamedTuple):
     bytes_in: int
     bytes_out: int
     seconds: float
-
-
-class _Answered:
-    """Takes the place of a request's connection, and has its response once it is encoded."""
-
-    def __init__(self, reply: PendingResponse) -> None:
-        self.parts: asyncio.Future[Parts | None] = asyncio.get_running_loop().create_future()
-        self._reply = reply
-
-    def on_response_ready(self) -> None:
-        """See :class:`.ResponseQueue`."""
-        if not self.parts.done():
-            self.parts.set_result(self._reply.parts)
-
-    def close(self, reason: str | None) -> None:
-        """See :class:`.ResponseQueue`."""
-        if not self.parts.done():
-            self.parts.set_exception(CloseConnection(reason))
-
-    def abandon(self) -> None:
-        """The client has left."""
-        if self._reply.abandon is not None:
-            self._reply.abandon()
-        if not self.parts.done():
-            self.parts.set_result(None)
 
 
 class Dispatcher:
@@ -359,7 +333,7 @@ class Dispatcher:
         assert load is not None
         connection.begin_long()
 
-        async def serve() -> Parts | None:
+        async def serve() -> Reply:
             try:
                 await load(api_key != _INIT_PRODUCER_ID)
             except Exception as error:
@@ -367,15 +341,7 @@ class Dispatcher:
             finally:
                 connection.end_long()
             self._unloaded.discard(api_key)
-            if connection.has_left():
-                return None
-            reply = self.handle(connection, memoryview(frame))
-            if not isinstance(reply, PendingResponse):
-                return reply
-            answered = _Answered(reply)
-            pending.abandon = answered.abandon
-            reply.put(answered)
-            return await answered.parts
+            return None if connection.has_left() else self.handle(connection, memoryview(frame))
 
         pending = self.run(serve())
         pending.encode = given_parts
@@ -476,10 +442,8 @@ class Dispatcher:
 
     def framed(self, route: Route, context: RequestContext, parts: Parts) -> Parts:
         """Put the header before a response's parts."""
-        if route.api_key == _SHARE_FETCH:
-            from ottla_broker.coordinator.share.fetched import spread
-
-            parts = spread(parts)
+        if route.spread is not None:
+            parts = route.spread(parts)
         size = sum(map(len, parts))  # type: ignore[arg-type]
         if route.flexible:
             parts.insert(0, _pack_flexible_header(size + 5, context.correlation_id, 0))
@@ -527,19 +491,22 @@ class Dispatcher:
         except Exception as error:
             raise self.failed(route, context, error) from error
 
-    def run(self, answer: Awaitable[Any]) -> PendingResponse:
+    def run(self, work: Awaitable[Any]) -> PendingResponse:
         """Run a handler's coroutine, and complete the response with its result."""
         pending = PendingResponse()
-        task = asyncio.ensure_future(answer, loop=self._loop)
+        task = asyncio.ensure_future(work, loop=self._loop)
         self._tasks.add(task)
 
         def done(task: asyncio.Future[Any]) -> None:
             self._tasks.discard(task)
             if task.cancelled():
                 pending.complete(CloseConnection("the broker stops"))
+            elif (error := task.exception()) is not None:
+                pending.complete(error)
+            elif isinstance(answer := task.result(), PendingResponse):
+                pending.follow(answer)
             else:
-                error = task.exception()
-                pending.complete(task.result() if error is None else error)
+                pending.complete(answer)
 
         task.add_done_callback(done)
         return pending

@@ -11,6 +11,7 @@ from ottla_broker.handlers import Served
 from ottla_broker.handlers.authorization import DENIED, GATES, RULES, Authorizer, Gate
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.limits import quick_bytes
+from ottla_broker.network.service import Parts
 from ottla_protocol.acls import CLUSTER_NAME
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.header import response_header_is_flexible
@@ -27,6 +28,7 @@ class Route:
     """Serves one version of one API; made on its first request.
 
     Attributes:
+        spread: makes several parts of each field that a handler has built of several pieces, if it builds such.
         timings: how long its requests took, if that is wanted; ``follower_timings``: those of followers' fetches.
         throttles: how long clients that exceeded a quota had to wait.
     """
@@ -42,6 +44,7 @@ class Route:
         "quick_bytes",
         "request_class",
         "rules",
+        "spread",
         "throttles",
         "timings",
     )
@@ -59,6 +62,7 @@ class Route:
         self.flexible = response_header_is_flexible(api_key, version)
         # Only fetches' responses hold slices of files.
         self.in_parts = api_key in (_FETCH, _SHARE_FETCH)
+        self.spread: Callable[[Parts], Parts] | None = getattr(module, "spread", None)
         self.timings: RequestTimes | None = None
         self.follower_timings: RequestTimes | None = None
         self.throttles: Timings | None = None

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
+from ottla_broker.coordinator.share.fetched import spread as spread
 from ottla_broker.coordinator.share.in_flight import Acknowledgement
 from ottla_broker.coordinator.share.sessions import FINAL, INITIAL, Place, ShareSession
 from ottla_broker.coordinator.share.share_partition import Acquired, SharePartition, copy_of

@@ -31,12 +31,24 @@ class PendingResponse:
         size: bytes of a finished response that waits behind others; ``held``: those of them in memory.
     """
 
-    __slots__ = ("abandon", "done", "encode", "held", "parts", "queue", "ready", "response", "size")
+    __slots__ = (
+        "abandon",
+        "done",
+        "encode",
+        "followed",
+        "held",
+        "parts",
+        "queue",
+        "ready",
+        "response",
+        "size",
+    )
 
     def __init__(self, abandon: Callable[[], None] | None = None) -> None:
         self.abandon = abandon
         self.encode: Callable[[Any], list[object] | None] | None = None
         self.queue: ResponseQueue | None = None
+        self.followed: PendingResponse | None = None
         self.done = False
         self.response: Any = None
         self.ready = False
@@ -58,6 +70,25 @@ class PendingResponse:
         self.queue = queue
         if self.done:
             self._deliver(queue)
+
+    def follow(self, other: PendingResponse) -> None:
+        """Complete this with what ``other`` is encoded to, and abandon ``other`` with it."""
+        self.followed, self.abandon = other, self._abandon_followed
+        other.put(self)
+
+    def on_response_ready(self) -> None:
+        """The followed response is ready; see :class:`ResponseQueue`."""
+        assert self.followed is not None
+        self.complete(self.followed.parts)
+
+    def close(self, reason: str | None) -> None:
+        """The followed response can't be given; see :class:`ResponseQueue`."""
+        self.complete(CloseConnection(reason))
+
+    def _abandon_followed(self) -> None:
+        assert self.followed is not None
+        if self.followed.abandon is not None:
+            self.followed.abandon()
 
     def _deliver(self, queue: ResponseQueue) -> None:
         response, self.response = self.response, None
