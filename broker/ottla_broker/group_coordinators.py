@@ -24,7 +24,7 @@ from ottla_broker.coordinator.held_groups import HeldGroups
 from ottla_broker.coordinator.on_demand import OnDemand
 from ottla_broker.coordinator.share.persister import Coordinators, Persister
 from ottla_broker.coordinator.share.sessions import ShareSessions
-from ottla_broker.coordinator.share.settings import ShareSettings
+from ottla_broker.coordinator.share.settings import Configs, KeptSettings, ShareSettings
 from ottla_broker.coordinator.share.share_partitions import SharePartitions
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator, StateSettings
 from ottla_broker.coordinator.share.state_logs import StateLogs
@@ -113,8 +113,8 @@ def _make_shares(
     """Build the share coordinator, and what leaders and the group coordinator need for share groups."""
     config, clock, metadata = around.config, around.clock, around.metadata
 
-    def settings_of(group_id: str) -> ShareSettings:
-        found = share_configs(config, metadata.group_configs.get(group_id, {}))
+    def settings_for(own: Configs) -> ShareSettings:
+        found = share_configs(config, own)
         return ShareSettings(
             lock_ms=found.lock_ms,
             most_deliveries=found.most_deliveries,
@@ -141,7 +141,9 @@ def _make_shares(
             coordinator, partial(around.leader_of, SHARE_STATE_TOPIC), settings.write_timeout_ms
         )
     persister = Persister(coordinators, partial(around.controller.ensure_topic, SHARE_STATE_TOPIC), clock)
-    partitions = SharePartitions(persister, settings_of, clock, around.run)
+    partitions = SharePartitions(
+        persister, KeptSettings(metadata.group_configs, settings_for), clock, around.run
+    )
     groups = ShareGroups(
         persister, times_of, CachedTopics(metadata), lambda: config.group_share_max_size, clock
     )

@@ -40,7 +40,8 @@ def handle(
             raise KafkaError(
                 ErrorCode.INVALID_SHARE_SESSION_EPOCH, "A share session begins with a ShareFetch."
             )
-        session = services(ctx).sessions.find(group_id, member_id, epoch)
+        shares = services(ctx)
+        session = shares.sessions.find(group_id, member_id, epoch)
     except KafkaError as error:
         return ShareAcknowledgeResponse(error_code=error.code, error_message=error.message)
     wanted: dict[Place, list[Acknowledgement]] = {
@@ -51,12 +52,12 @@ def handle(
     pending = PendingResponse()
 
     def done(results: AckResults) -> None:
-        finish(ctx, session, epoch)
-        lock_ms = services(ctx).partitions.settings_of(group_id).lock_ms
+        finish(shares.sessions, session, epoch)
+        lock_ms = shares.partitions.settings_of(group_id).lock_ms
         if not pending.done:
             pending.complete(_response(ctx, results, lock_ms))
 
-    acknowledge(ctx, session, wanted, request.is_renew_ack, done)
+    acknowledge(ctx, shares.partitions, session, wanted, request.is_renew_ack, done)
     return pending
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from ottla_broker.coordinator.share.fetched import spread as spread
 from ottla_broker.coordinator.share.in_flight import Acknowledgement
-from ottla_broker.coordinator.share.sessions import FINAL, INITIAL, Place, ShareSession
+from ottla_broker.coordinator.share.sessions import FINAL, INITIAL, Place, ShareSession, ShareSessions
 from ottla_broker.coordinator.share.share_partition import Acquired, SharePartition, copy_of
 from ottla_broker.coordinator.share.state_batches import ShareKey
 from ottla_broker.handlers.context import RequestContext
@@ -30,6 +30,7 @@ from ottla_broker.handlers.share_requests import (
     services,
     share_of,
 )
+from ottla_broker.handlers.share_services import ShareServices
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.delayed_fetch import DelayedFetch
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -60,15 +61,20 @@ def handle(ctx: RequestContext, request: ShareFetchRequest) -> PendingResponse |
             places.append(place)
             if each.acknowledgement_batches:
                 wanted[place] = acknowledgements(each.acknowledgement_batches)
+    shares = services(ctx)
     try:
-        session = _session(ctx, request, places, bool(wanted))
+        session = _session(ctx, shares.sessions, request, places, bool(wanted))
     except KafkaError as error:
         return ShareFetchResponse(error_code=error.code, error_message=error.message)
-    return _ShareFetch(ctx, request, session).start(wanted)
+    return _ShareFetch(ctx, shares, request, session).start(wanted)
 
 
 def _session(
-    ctx: RequestContext, request: ShareFetchRequest, places: list[Place], acknowledges: bool
+    ctx: RequestContext,
+    sessions: ShareSessions,
+    request: ShareFetchRequest,
+    places: list[Place],
+    acknowledges: bool,
 ) -> ShareSession:
     """Begin or find the session, with the request's partitions. Raises KafkaError."""
     group_id, member_id = check_member(ctx, request.group_id, request.member_id)
@@ -78,7 +84,6 @@ def _session(
             "A ShareFetch that renews locks fetches nothing: its limits of bytes and records must be 0.",
         )
     epoch = request.share_session_epoch
-    sessions = services(ctx).sessions
     if epoch != INITIAL:
         session = sessions.find(group_id, member_id, epoch)
         if epoch != FINAL:
@@ -94,7 +99,7 @@ def _session(
             ErrorCode.INVALID_REQUEST, "The first ShareFetch of a session can't acknowledge records."
         )
     session = sessions.begin(group_id, member_id, ctx.connection)
-    own_session(ctx, session)
+    own_session(ctx, sessions, session)
     try:
         sessions.change(session, places, ())
     except KafkaError:
@@ -127,8 +132,11 @@ class _Scan:
 class _ShareFetch:
     """One request, from its acknowledgements to its response. Owned by the loop thread."""
 
-    def __init__(self, ctx: RequestContext, request: ShareFetchRequest, session: ShareSession) -> None:
+    def __init__(
+        self, ctx: RequestContext, shares: ShareServices, request: ShareFetchRequest, session: ShareSession
+    ) -> None:
         self._ctx = ctx
+        self._shares = shares
         self._request = request
         self._session = session
         self._pending = PendingResponse()
@@ -145,7 +153,14 @@ class _ShareFetch:
 
     def start(self, wanted: dict[Place, list[Acknowledgement]]) -> PendingResponse:
         self._pending.abandon = self._abandon
-        acknowledge(self._ctx, self._session, wanted, self._request.is_renew_ack, self._when_acknowledged)
+        acknowledge(
+            self._ctx,
+            self._shares.partitions,
+            self._session,
+            wanted,
+            self._request.is_renew_ack,
+            self._when_acknowledged,
+        )
         if not self._fetched:
             self._fetch(may_wait=not wanted)
         return self._pending
@@ -161,7 +176,7 @@ class _ShareFetch:
             else:
                 self._answer(place)
         self._acknowledged = True
-        finish(self._ctx, self._session, self._request.share_session_epoch)
+        finish(self._shares.sessions, self._session, self._request.share_session_epoch)
         if self._tries_again:
             self._guarded(partial(self._fetch, may_wait=False))
         else:
@@ -219,9 +234,9 @@ class _ShareFetch:
             failure = scan.failures.pop(place, None)
             if failure is not None:
                 raise failure
-            partitions = services(self._ctx).partitions
+            partitions = self._shares.partitions
             is_known = partitions.find(ShareKey(session.group_id, *place)) is not None
-            share = share_of(self._ctx, session, place)
+            share = share_of(self._ctx, partitions, session, place)
             exact = self._request.share_acquire_mode == _EXACT
             tried = share.fetch(session.member_id, scan.left_records, scan.left_bytes, exact)
         except KafkaError as error:
@@ -279,7 +294,7 @@ class _ShareFetch:
         waiting.start(max(0, int((self._until - clock.monotonic()) * 1000)) + 1)
 
     def _reads_committed(self, share: SharePartition) -> bool:
-        return services(self._ctx).partitions.settings_of(share.key.group_id).read_committed
+        return self._shares.partitions.settings_of(share.key.group_id).read_committed
 
     def _resume(self) -> None:
         """Something has come, or the time is up."""
@@ -337,9 +352,9 @@ class _ShareFetch:
                 leaders.append(answer.current_leader.leader_id)
         self._pending.complete(
             ShareFetchResponse(
-                acquisition_lock_timeout_ms=services(self._ctx)
-                .partitions.settings_of(self._session.group_id)
-                .lock_ms,
+                acquisition_lock_timeout_ms=self._shares.partitions.settings_of(
+                    self._session.group_id
+                ).lock_ms,
                 responses=list(topics.values()),
                 node_endpoints=endpoints(self._ctx, leaders, NodeEndpoint),
             )

@@ -7,8 +7,9 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from ottla_broker.coordinator.share.in_flight import Acknowledgement, check_acknowledgements
-from ottla_broker.coordinator.share.sessions import FINAL, Place, ShareSession
+from ottla_broker.coordinator.share.sessions import FINAL, Place, ShareSession, ShareSessions
 from ottla_broker.coordinator.share.share_partition import SharePartition
+from ottla_broker.coordinator.share.share_partitions import SharePartitions
 from ottla_broker.coordinator.share.state_batches import ShareKey
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_services import ShareServices
@@ -62,16 +63,18 @@ def find_partition(ctx: RequestContext, place: Place) -> Partition:
     return partition
 
 
-def share_of(ctx: RequestContext, session: ShareSession, place: Place) -> SharePartition:
+def share_of(
+    ctx: RequestContext, partitions: SharePartitions, session: ShareSession, place: Place
+) -> SharePartition:
     """The share partition, used by the session from now on. Raises KafkaError."""
-    partition = find_partition(ctx, place)
-    share = services(ctx).partitions.get(ShareKey(session.group_id, *place), partition)
+    share = partitions.get(ShareKey(session.group_id, *place), find_partition(ctx, place))
     session.use(share)
     return share
 
 
 def acknowledge(
     ctx: RequestContext,
+    partitions: SharePartitions,
     session: ShareSession,
     wanted: Mapping[Place, Sequence[Acknowledgement]],
     renews: bool,
@@ -95,7 +98,7 @@ def acknowledge(
         try:
             check_acknowledgements(batches, renews=renews)
             find_partition(ctx, place)
-            share = services(ctx).partitions.find(ShareKey(session.group_id, *place))
+            share = partitions.find(ShareKey(session.group_id, *place))
             if share is None:
                 raise KafkaError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The group's members have acquired nothing here."
@@ -110,16 +113,16 @@ def acknowledge(
             share.acknowledge(session.member_id, batches, replied)
 
 
-def finish(ctx: RequestContext, session: ShareSession, epoch: int) -> None:
+def finish(sessions: ShareSessions, session: ShareSession, epoch: int) -> None:
     """End the session if the request's epoch says so."""
     if epoch == FINAL:
-        services(ctx).sessions.end(session.group_id, session.member_id)
+        sessions.end(session.group_id, session.member_id)
 
 
-def own_session(ctx: RequestContext, session: ShareSession) -> None:
+def own_session(ctx: RequestContext, sessions: ShareSessions, session: ShareSession) -> None:
     """Have the session end with its connection."""
     connection, key = ctx.connection, (session.group_id, session.member_id)
-    connection.on_close[key] = partial(services(ctx).sessions.disconnected, session)
+    connection.on_close[key] = partial(sessions.disconnected, session)
     session.disown = lambda: connection.on_close.pop(key, None)
 
 
