@@ -28,6 +28,8 @@ from ottla_protocol.records.formats import Octets, decode_any
 NO_KEY: Final = hash(None)
 """In place of a key's hash: the record has none, or there is no record. Its order doesn't matter."""
 
+_ACCEPT: Final = int(Acknowledge.ACCEPT)
+
 Ranges = list[tuple[int, int]]
 """Offsets, first and last included, that rise."""
 
@@ -185,12 +187,14 @@ class KeyOrder:
 
     def acquire(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Note that a member has these offsets, which rise and follow what is acquired of their keys."""
-        base, keys, held = self._base, self._keys, self._held
+        base, keys, held, known_to = self._base, self._keys, self._held, self.known_to
         for first, last in ranges:
-            for offset in range(max(first, base), min(last + 1, self.known_to)):
+            for offset in range(max(first, base), min(last + 1, known_to)):
                 key = keys[offset - base]
-                if key != NO_KEY:
-                    held.setdefault(key, []).append(offset)
+                if key in held:
+                    held[key].append(offset)
+                elif key != NO_KEY:
+                    held[key] = [offset]
 
     # Giving up
 
@@ -240,19 +244,24 @@ class KeyOrder:
         # By key: how many of the first that are held are done with.
         heads: dict[int, int] = {}
         for first, last, types in batches:
-            if len(types) > 1 or types[0] != Acknowledge.ACCEPT or last >= end:
+            if len(types) > 1 or types[0] != _ACCEPT or last >= end:
                 return None
             for offset in range(max(first, base), last + 1):
                 key = keys[offset - base]
                 if key == NO_KEY:
                     continue
                 head = heads.get(key, 0)
-                of_key = held.get(key)
-                if of_key is None or head >= len(of_key) or of_key[head] != offset:
+                try:
+                    if held[key][head] != offset:
+                        return None
+                except LookupError:
                     return None
                 heads[key] = head + 1
         for key, head in heads.items():
-            self._hold(key, held[key][head:])
+            if head == len(held[key]):
+                del held[key]
+            else:
+                del held[key][:head]
         return Settled(list(batches), [], heads.keys())
 
     def release(self, ranges: Iterable[tuple[int, int]]) -> Released:

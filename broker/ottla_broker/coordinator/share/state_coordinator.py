@@ -7,6 +7,7 @@ key. Memory follows the log at append; an answer waits until the log has committ
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.clock import Clock, TimerHandle
@@ -57,6 +58,7 @@ class StateSettings(NamedTuple):
         )
 
 
+@lru_cache(maxsize=512)
 def coordinator_key(key: ShareKey) -> str:
     """What clients and brokers find the coordinator of a share partition by (``SharePartitionKey``)."""
     return f"{key.group_id}:{encode_uuid(key.topic_id)}:{key.partition}"

@@ -7,6 +7,7 @@ change is a snapshot again, so that what comes before the oldest needed snapshot
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TypeVar
 
 from ottla_broker.coordinator.shard import Shard
@@ -174,7 +175,13 @@ def update(key: ShareKey, state: PartitionState, change: StateChange) -> Row:
         delivery_complete_count=change.completed,
         state_batches=to_wire(change.batches, StateBatch),
     )
-    return encode_versioned(_key(ShareUpdateKey, key), UPDATE), encode_versioned(value, 0)
+    return _update_key(key), encode_versioned(value, 0)
+
+
+@lru_cache(maxsize=512)
+def _update_key(key: ShareKey) -> bytes:
+    """Of few share partitions much is written."""
+    return encode_versioned(_key(ShareUpdateKey, key), UPDATE)
 
 
 def tombstone(key: ShareKey) -> Row:
