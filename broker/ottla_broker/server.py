@@ -327,7 +327,9 @@ class Broker:
 
         address = parse_address(self.config.metrics_listener)
         assert address is not None
-        self.metrics = MetricsService(*address, self.config.metrics_max_series, self.clock)
+        self.metrics = MetricsService(
+            *address, self.config.metrics_max_series, self.clock, self.listeners.quotas
+        )
         self._stopping.append(self.metrics.close)
         await self.metrics.start()
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 from tests.support.clock import FakeClock
 from tests.support.waiting import until
 
 from ottla_broker.clock import SystemClock
+from ottla_broker.config.model import INT_MAX
+from ottla_broker.metadata.client_quotas import Windows
 from ottla_broker.network.acceptor import open_listener
+from ottla_broker.network.connection_quotas import ConnectionQuotas
+from ottla_broker.network.connection_rates import ConnectionRates
 from ottla_broker.network.http import (
     HEAD_BYTES,
     HEAD_SECONDS,
     MOST_CONNECTIONS,
+    MOST_OF_ADDRESS,
     PAGE_SECONDS,
     HttpServer,
     Page,
@@ -26,7 +31,9 @@ class World:
     def __init__(self, clock: FakeClock | SystemClock) -> None:
         self.never = asyncio.Event()
         self.server = HttpServer(
-            clock, {"/a": self.a, "/fails": self.fails, "/late": self.late, "/long": self.long}
+            clock,
+            {"/a": self.a, "/fails": self.fails, "/late": self.late, "/long": self.long},
+            {"/query": self.query},
         )
         sock = open_listener("127.0.0.1", 0, 64)
         self.port: int = sock.getsockname()[1]
@@ -38,6 +45,9 @@ class World:
     async def a(self) -> Page:
         return json_page(200, {"ok": True})
 
+    async def query(self, query: Mapping[str, str]) -> Page:
+        return json_page(200, query)
+
     async def fails(self) -> Page:
         raise RuntimeError("a defect")
 
@@ -48,10 +58,10 @@ class World:
     async def long(self) -> Page:
         return Page(200, "text/plain", [b"x" * 100_000] * 50)
 
-    async def send(self, request: bytes) -> tuple[int, bytes, bytes]:
+    async def send(self, request: bytes, host: str = "127.0.0.1") -> tuple[int, bytes, bytes]:
         """Status, head and body; 0 if the connection ends without an answer."""
         async with asyncio.timeout(60):
-            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port, local_addr=(host, 0))
             try:
                 writer.write(request)
                 answer = await reader.read(-1)
@@ -124,13 +134,38 @@ async def test_clients_that_wait_are_dropped() -> None:
 
 
 async def test_connections_are_bounded(world: World) -> None:
-    waiting = [
-        asyncio.ensure_future(world.send(b"GET /late HTTP/1.1\r\n\r\n")) for _ in range(MOST_CONNECTIONS)
-    ]
-    await until(lambda: world.server.connections == MOST_CONNECTIONS)
-    assert (await world.send(b"GET /a HTTP/1.1\r\n\r\n"))[0] == 0
+    hosts = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+    late = b"GET /late HTTP/1.1\r\n\r\n"
+    waiting = []
+    for number, host in enumerate(hosts[:2], 1):
+        waiting += [asyncio.ensure_future(world.send(late, host)) for _ in range(MOST_OF_ADDRESS)]
+        await until(lambda number=number: world.server.connections == number * MOST_OF_ADDRESS)
+        # One address doesn't take others' places.
+        assert (await world.send(b"GET /a HTTP/1.1\r\n\r\n", host))[0] == 0
+        found = await world.send(b"GET /a HTTP/1.1\r\n\r\n", hosts[2])
+        assert found[0] == (200 if number == 1 else 0)
+    assert world.server.connections == MOST_CONNECTIONS
     await world.server.close()
     assert [(await each)[0] for each in waiting] == [0] * MOST_CONNECTIONS
+
+
+async def test_the_limits_of_listeners_hold_for_addresses(world: World) -> None:
+    clock = FakeClock()
+    quotas = ConnectionQuotas(0, 1, {"127.0.0.2": 0})
+    quotas.rates = ConnectionRates(clock, INT_MAX, Windows(2, 1000))
+    quotas.rates.set_ip("127.0.0.3", 1.0)
+    world.server.limit, world.server.is_too_early = quotas.limit_of, quotas.is_too_early
+    request = b"GET /a HTTP/1.1\r\n\r\n"
+    assert (await world.send(request, "127.0.0.1"))[0] == 200
+    assert (await world.send(request, "127.0.0.2"))[0] == 0
+    found = [(await world.send(request, "127.0.0.3"))[0] for _ in range(5)]
+    assert found[0] == 200
+    assert found[-1] == 0
+
+
+async def test_a_query_of_many_values_is_not_read(world: World) -> None:
+    assert (await world.send(b"GET /query?x=1&y= HTTP/1.1\r\n\r\n"))[0] == 200
+    assert (await world.send(b"GET /query?" + b"&" * 100 + b" HTTP/1.1\r\n\r\n"))[0] == 400
 
 
 async def test_clients_that_say_nothing_or_take_nothing_make_room_for_a_probe(world: World) -> None:

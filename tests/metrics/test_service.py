@@ -168,11 +168,22 @@ async def test_a_collector_that_fails_leaves_the_others() -> None:
 
 
 async def test_scrapers_that_come_together_share_a_text() -> None:
-    made = Counted(FakeClock(), 0)
-    made.service._collectors = (made.collect,)
+    clock = FakeClock()
+    made = Counted(clock, 0)
+
+    def slow(out: Any) -> Iterator[None]:
+        clock.advance(0.1)
+        yield
+
+    made.service._collectors = (made.collect, slow)
     made.service._sources = SimpleNamespace()  # type: ignore[assignment]
     pages = await asyncio.gather(*(made.service._metrics() for _ in range(5)))
     assert made.runs == 1
     assert len({b"".join(page.body) for page in pages}) == 1
-    await made.service._metrics()
+    # The next text is made after a rest, for those that came meanwhile.
+    later = [asyncio.ensure_future(made.service._metrics()) for _ in range(5)]
+    await clock.elapse(0.2)
+    assert made.runs == 1
+    await clock.elapse(0.2)
+    await asyncio.gather(*later)
     assert made.runs == 2

@@ -3,7 +3,8 @@
 The listener opens before the logs are loaded, so that a long recovery can be watched. If its port is taken, the broker
 goes on without it and tries again: metrics must never keep a broker from starting.
 
-One scrape's text is made in slices of a few milliseconds; scrapers that come meanwhile share it.
+One scrape's text is made in slices of a few milliseconds; scrapers that come meanwhile share it. A flood of requests
+for a page doesn't make it all the time (:class:`Pace`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ottla_broker.metrics.health import STARTING, STOPPING, Problem, problems
 from ottla_broker.metrics.lag import LagCollector
 from ottla_broker.metrics.lag_page import lag_page
 from ottla_broker.metrics.loop_monitor import LoopMonitor
+from ottla_broker.metrics.pace import Pace
 from ottla_broker.metrics.process_page import process_page
 from ottla_broker.metrics.state import StateCollector
 from ottla_broker.metrics.traffic import TrafficCollector
@@ -31,6 +33,7 @@ from ottla_protocol.prometheus import CONTENT_TYPE
 if TYPE_CHECKING:
     from ottla_broker.clock import Clock
     from ottla_broker.metrics.sources import Collector, Sources
+    from ottla_broker.network.connection_quotas import ConnectionQuotas
 
 _SLICE_SECONDS: Final = 0.002
 _RETRY_SECONDS: Final = 10.0
@@ -46,7 +49,10 @@ class MetricsService:
         address: host and port in use; None while the port is taken.
     """
 
-    def __init__(self, host: str, port: int, max_series: int, clock: Clock) -> None:
+    def __init__(
+        self, host: str, port: int, max_series: int, clock: Clock, quotas: ConnectionQuotas | None = None
+    ) -> None:
+        """``quotas``: those of the broker's listeners, for the limits of single addresses."""
         self.address: tuple[str, int] | None = None
         self._wanted = (host, port)
         self._max_series = max_series
@@ -70,6 +76,10 @@ class MetricsService:
             },
             {"/lag": self._lag},
         )
+        self._scrapes, self._lags, self._processes = Pace(clock), Pace(clock), Pace(clock)
+        if quotas is not None:
+            self._http.limit = quotas.limit_of
+            self._http.is_too_early = quotas.is_too_early
 
     async def start(self) -> None:
         """Open the listener, now or, if its port is taken, as soon as it is free."""
@@ -164,11 +174,17 @@ class MetricsService:
 
     async def _lag(self, query: Mapping[str, str]) -> Page:
         sources = self._running()
-        return sources if isinstance(sources, Page) else await lag_page(sources, query)
+        if isinstance(sources, Page):
+            return sources
+        async with self._lags:
+            return await lag_page(sources, query)
 
     async def _process(self) -> Page:
         sources = self._running()
-        return sources if isinstance(sources, Page) else await process_page(sources)
+        if isinstance(sources, Page):
+            return sources
+        async with self._processes:
+            return await process_page(sources)
 
     async def _metrics(self) -> Page:
         sources = self._running()
@@ -176,7 +192,7 @@ class MetricsService:
             return sources
         rendering = self._rendering
         if rendering is None:
-            rendering = self._rendering = asyncio.ensure_future(self.render())
+            rendering = self._rendering = asyncio.ensure_future(self._render())
             rendering.add_done_callback(self._rendered)
         # Shielded: others may wait for the same text.
         return Page(200, CONTENT_TYPE, await asyncio.shield(rendering))
@@ -186,6 +202,10 @@ class MetricsService:
         if not rendering.cancelled():
             # Retrieved, in case every scraper has gone.
             rendering.exception()
+
+    async def _render(self) -> Sequence[bytes]:
+        async with self._scrapes:
+            return await self.render()
 
     async def render(self) -> Sequence[bytes]:
         """The text of one scrape."""

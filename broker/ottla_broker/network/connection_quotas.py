@@ -70,7 +70,7 @@ class ConnectionQuotas:
         ``False`` if its address has reached its limit. :meth:`leave_aside` undoes it.
         """
         held = self._by_ip.get(ip, 0)
-        if held >= self.overrides.get(ip, self.per_ip):
+        if held >= self.limit_of(ip):
             return False
         self._by_ip[ip] = held + 1
         return True
@@ -78,6 +78,14 @@ class ConnectionQuotas:
     def leave_aside(self, ip: str) -> None:
         """Count such a connection out."""
         _less(self._by_ip, ip)
+
+    def limit_of(self, ip: str) -> int:
+        """The most connections of an address."""
+        return self.overrides.get(ip, self.per_ip)
+
+    def is_too_early(self, ip: str) -> bool:
+        """Count a connection of an address, and say whether it exceeds the address's rate."""
+        return self.rates is not None and self.rates.refused_for(ip) > 0
 
     def update(self, total: int, per_ip: int, overrides: Mapping[str, int]) -> None:
         """Set other limits. Connections beyond a lower total are closed, the idlest first, as in Kafka."""

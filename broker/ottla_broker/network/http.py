@@ -3,7 +3,8 @@
 It trusts nothing that comes in: the head of a request has to arrive within :data:`HEAD_SECONDS` and be at most
 :data:`HEAD_BYTES` long, and a body is never read. A client that doesn't take its response within :data:`SEND_SECONDS`
 is dropped. Beyond :data:`MOST_CONNECTIONS`, a new connection takes the place of one that waits for its client, so that
-silent clients don't keep a probe from being answered; it is closed at once if all others are being served.
+silent clients don't keep a probe from being answered; it is closed at once if all others are being served. Of these,
+one address has at most :data:`MOST_OF_ADDRESS`, or fewer by ``max.connections.per.ip``, in the same way.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 import json
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from http import HTTPStatus
@@ -28,6 +29,10 @@ HEAD_SECONDS: Final = 10.0
 PAGE_SECONDS: Final = 30.0
 SEND_SECONDS: Final = 30.0
 MOST_CONNECTIONS: Final = 32
+MOST_OF_ADDRESS: Final = 16
+_BACKLOG: Final = 16
+"""Connections that wait to be accepted, all in the same turn of the event loop."""
+_MOST_VALUES: Final = 16
 _END: Final = b"\r\n\r\n"
 _PARTS_A_TURN: Final = 5
 """Parts that are sent in a turn of the event loop; one of /metrics has up to 40 KB."""
@@ -80,9 +85,16 @@ class _Open:
 
 
 class HttpServer:
-    """Serves pages on one listening socket. Owned by the loop thread."""
+    """Serves pages on one listening socket. Owned by the loop thread.
+
+    Attributes:
+        limit: the most connections of an address, if that is less than :data:`MOST_OF_ADDRESS`.
+        is_too_early: counts a connection from an address, and says whether it exceeds that address's rate.
+    """
 
     def __init__(self, clock: Clock, pages: Pages, queries: Queries | None = None) -> None:
+        self.limit: Callable[[str], int] = lambda _host: MOST_OF_ADDRESS
+        self.is_too_early: Callable[[str], bool] = lambda _host: False
         self._clock = clock
         self._pages = pages
         self._queries = queries or {}
@@ -98,7 +110,9 @@ class HttpServer:
 
     async def start(self, sock: socket.socket) -> None:
         """Begin to accept connections on a socket that listens."""
-        self._server = await asyncio.start_server(self._connected, sock=sock, limit=HEAD_BYTES)
+        self._server = await asyncio.start_server(
+            self._connected, sock=sock, limit=HEAD_BYTES, backlog=_BACKLOG
+        )
 
     async def close(self) -> None:
         """Stop accepting, and drop the connections."""
@@ -114,9 +128,11 @@ class HttpServer:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        made = _Open(task, str((writer.get_extra_info("peername") or ("",))[0]))
+        # An IPv4 client of an IPv6 listener counts as the same client as on an IPv4 listener.
+        host = str((writer.get_extra_info("peername") or ("",))[0]).removeprefix("::ffff:")
+        made = _Open(task, host)
         try:
-            if self._make_room():
+            if not self.is_too_early(host) and self._make_room(host):
                 self._open[made] = None
                 await self._serve(made, reader, writer)
         except (OSError, TimeoutError):
@@ -126,17 +142,23 @@ class HttpServer:
             self._tasks.discard(task)
             writer.transport.abort()
 
-    def _make_room(self) -> bool:
-        """Whether one more connection may be served.
+    def _make_room(self, host: str) -> bool:
+        """Whether one more connection of an address may be served.
 
         If there are too many, one that waits for its client is dropped: the oldest of the address that has the most.
         """
-        if len(self._open) < MOST_CONNECTIONS:
-            return True
-        waits = min(each.waits for each in self._open)
+        most = min(MOST_OF_ADDRESS, self.limit(host))
+        same = [each for each in self._open if each.host == host]
+        if len(same) >= most:
+            return most > 0 and self._drop_one(same)
+        return len(self._open) < MOST_CONNECTIONS or self._drop_one(self._open)
+
+    def _drop_one(self, among: Collection[_Open]) -> bool:
+        """Drop a connection that waits for its client. False if there is none."""
+        waits = min(each.waits for each in among)
         if waits is _Waits.SERVED:
             return False
-        idle = [each for each in self._open if each.waits is waits]
+        idle = [each for each in among if each.waits is waits]
         by_host = Counter(each.host for each in idle)
         oldest = max(idle, key=lambda each: by_host[each.host])
         del self._open[oldest]
@@ -181,9 +203,13 @@ class HttpServer:
             known = ", ".join((*self._pages, *self._queries))
             return text_page(404, f"there is no such page; there are {known}")
         try:
+            values = _values(query) if answer is not None else {}
+        except ValueError:
+            return text_page(400, f"a query has at most {_MOST_VALUES} values")
+        try:
             async with self._clock.timeout(PAGE_SECONDS):
                 if answer is not None:
-                    return await answer(_values(query))
+                    return await answer(values)
                 assert make is not None
                 return await make()
         except TimeoutError:
@@ -203,8 +229,9 @@ def _parse(head: bytes) -> tuple[bytes, str, str]:
 
 
 def _values(query: str) -> dict[str, str]:
-    """The first value of each name, as UTF-8. A head's bound is the query's bound."""
-    return {name: values[0] for name, values in parse_qs(query, keep_blank_values=True).items()}
+    """The first value of each name, as UTF-8. A head's bound is the query's bound. Raises ValueError for too many."""
+    found = parse_qs(query, keep_blank_values=True, max_num_fields=_MOST_VALUES)
+    return {name: values[0] for name, values in found.items()}
 
 
 def _head(page: Page) -> bytes:

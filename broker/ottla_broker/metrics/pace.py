@@ -1,0 +1,39 @@
+"""How often a page may be made: a flood of requests for it takes a quarter of the event loop's time at most."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ottla_broker.clock import Clock
+
+_REST: Final = 3.0
+"""How long a page isn't made again, by the time that it took."""
+_LONGEST_REST: Final = 2.0
+"""Seconds; a scrape of many thousands of partitions takes one, and lets requests in meanwhile."""
+
+
+class Pace:
+    """A context in which one page is made. Others wait for it, and until it has rested. Owned by the loop thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._began = self._rested = clock.monotonic()
+
+    async def __aenter__(self) -> None:
+        await self._lock.acquire()
+        try:
+            wait = self._rested - self._clock.monotonic()
+            if wait > 0:
+                await self._clock.sleep(wait)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._began = self._clock.monotonic()
+
+    async def __aexit__(self, *_: object) -> None:
+        now = self._clock.monotonic()
+        self._rested = now + min(_LONGEST_REST, (now - self._began) * _REST)
+        self._lock.release()
