@@ -191,6 +191,17 @@ def test_signatures_that_are_refused() -> None:
     assert len(asked) == 3
 
 
+def test_a_header_of_many_values_is_not_parsed() -> None:
+    many = {"alg": "RS256", "kid": "r", **{str(number): 0 for number in range(200)}}
+    token = f"{base64.urlsafe_b64encode(json.dumps(many).encode()).rstrip(b'=').decode()}.x.y"
+    assert refusal(tokens().validate, token) == "its header has more than 100 values"
+    unsigned = UnsecuredTokens({}, lambda: NOW).validate
+    assert refusal(unsigned, token.removesuffix("y")) == "its header has more than 100 values"
+    # A chain of certificates is one long text.
+    chained = jwt.encode(CLAIMS, key("RSA"), "RS256", headers={"kid": "r", "x5c": ["x" * 4000] * 3})
+    assert tokens().validate(chained).principal == CLAIMS["sub"]
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -24,6 +24,8 @@ _RSA_BITS: Final = range(2048, 8193)
 _MOST_KEYS: Final = 128
 _TRIED: Final = 4
 """How many keys to try with a token that names none."""
+_MOST_IN_HEADER: Final = 100
+"""Values of a token's header, which is parsed before its signature is checked; providers write three to six."""
 _SHOWN: Final = 64
 _LONGEST_NAME: Final = 255
 """The characters of a user's name, as OpenID Connect limits ``sub``."""
@@ -149,7 +151,7 @@ class SignedTokens:
             raise TokenError("it is not a signed JWT")
         signed, _, signature = token.rpartition(".")
         encoded, _, payload = signed.partition(".")
-        header = _object(_decoded(encoded), "header is")
+        header = _header(encoded)
         algorithm, key_id = header.get("alg"), header.get("kid")
         if not isinstance(algorithm, str) or "crit" in header or "b64" in header:
             raise TokenError("its header is not accepted")
@@ -201,7 +203,7 @@ class UnsecuredTokens:
         parts = token.split(".")
         if len(parts) != 3 or parts[2]:
             raise TokenError("it is not a JWT without signature")
-        header, claims = _object(_decoded(parts[0])), _object(_decoded(parts[1]))
+        header, claims = _header(parts[0]), _object(_decoded(parts[1]))
         if header.get("alg") != "none":
             raise TokenError("it is not a JWT without signature: its alg is not none")
         principal = _name(claims, self._principal_claim)
@@ -224,6 +226,14 @@ def _decoded(part: str) -> bytes:
         return urlsafe_b64decode(part + "=" * (-len(part) % 4))
     except ValueError:
         raise TokenError("it is not base64") from None
+
+
+def _header(encoded: str) -> Mapping[str, Any]:
+    """A token's header. Parsing thousands of values would take longer than checking the signature."""
+    data = _decoded(encoded)
+    if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_IN_HEADER:
+        raise TokenError(f"its header has more than {_MOST_IN_HEADER} values")
+    return _object(data, "header is")
 
 
 def _object(data: bytes, what: str = "claims are") -> Mapping[str, Any]:
