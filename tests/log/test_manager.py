@@ -56,8 +56,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 
 def abandon(manager: LogManager) -> None:
     """Release the locks as a crash does."""
-    for timer in manager._timers:
-        timer.cancel()
+    manager.deferred.close()
     for folder in manager.folders:
         folder.unlock()
     manager.files.close()

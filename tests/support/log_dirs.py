@@ -58,8 +58,7 @@ class World:
     def kill(self) -> None:
         for task in self.replicas.moves._tasks._running:
             task.cancel()
-        for timer in self.logs._timers:
-            timer.cancel()
+        self.logs.deferred.close()
         for folder in self.logs.folders:
             folder.unlock()
         self.files.close()

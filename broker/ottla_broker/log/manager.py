@@ -18,6 +18,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.log import names
 from ottla_broker.log.checkpoints import encode_topic_id
 from ottla_broker.log.config import LogConfig
+from ottla_broker.log.deferred_removals import DeferredRemovals
 from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import Files, descriptor_budget
 from ottla_broker.log.flush import Flusher
@@ -29,7 +30,7 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla_broker.background import Background
-    from ottla_broker.clock import Clock, TimerHandle
+    from ottla_broker.clock import Clock
     from ottla_broker.log.producer_state import ProducerStates
     from ottla_broker.log.user_retention import UserRetention
 
@@ -68,7 +69,7 @@ class LogManager:
         self._partitions: dict[str, set[int]] = {}
         # Partitions that were deleted, and may still be in a checkpoint on disk.
         self._forgotten: set[tuple[str, int]] = set()
-        self._timers: set[TimerHandle] = set()
+        self.deferred = DeferredRemovals(clock, background)
         # The shortest flush.ms of any topic: how often maintenance has to check.
         self.shortest_flush_ms = default_config.flush_ms
         self.files = files or Files(descriptor_budget())
@@ -80,7 +81,7 @@ class LogManager:
             producer_id_expiration_ms=producer_id_expiration_ms,
             flusher=self.flusher,
             monotonic=clock.monotonic,
-            later=self._later,
+            later=self.deferred.run_later,
             on_removal=lambda *removal: self.maintenance.removal_recorded(*removal),
         )
         self.folders: list[DataFolder] = []
@@ -163,7 +164,7 @@ class LogManager:
                 if name == names.CLUSTER_METADATA:
                     continue
                 if names.is_deleted_folder(name):
-                    self._later(0, self._removal(f"{folder.path}/{name}"))
+                    self.deferred.run_later(0, partial(self._remove, f"{folder.path}/{name}"))
                     continue
                 key = names.partition_of(name) or names.future_of(name)
                 if key is None:
@@ -370,7 +371,7 @@ class LogManager:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: can't be removed: {error}"
             ) from error
-        self._later(log.config.file_delete_delay_ms, self._removal(path))
+        self.deferred.run_later(log.config.file_delete_delay_ms, partial(self._remove, path))
 
     def set_aside(self, topic: str, partition: int) -> str | None:
         """Rename the folder of a partition that belongs to no topic, so that its name can be used again.
@@ -421,24 +422,12 @@ class LogManager:
     def _folder_of(self, log: Log) -> DataFolder:
         return self.future.folder_of(log)
 
-    def _removal(self, path: str) -> Callable[[], None]:
-        def remove() -> None:
-            try:
-                self.files.remove_folder(path)
-            except OSError as error:
-                _log.warning("a deleted partition's folder can't be removed", folder=path, why=str(error))
-
-        return remove
-
-    def _later(self, delay_ms: int, function: Callable[[], None]) -> None:
-        """Run ``function`` on a thread after the delay, unless the broker stops first: the next start does it then."""
-
-        def due() -> None:
-            self._timers.discard(timer)
-            self.background.run(function)
-
-        timer = self.clock.call_later(delay_ms / 1000, due)
-        self._timers.add(timer)
+    def _remove(self, path: str) -> None:
+        """Runs on a thread."""
+        try:
+            self.files.remove_folder(path)
+        except OSError as error:
+            _log.warning("a deleted partition's folder can't be removed", folder=path, why=str(error))
 
     def high_watermark(self, topic: str, partition: int) -> int | None:
         """The high watermark in the checkpoint, None when it has none."""
@@ -485,9 +474,7 @@ class LogManager:
 
         A folder with a failed log isn't marked, so its next start recovers.
         """
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
+        self.deferred.close()
         await self.flusher.idle()
         await self.maintenance.idle()
         used = [log for log in self.stored_logs() if log.is_open]
