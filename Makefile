@@ -43,11 +43,11 @@ secure-cluster: $(VENV)/.dev  ## run the same with TLS, SCRAM and ACLs, and cert
 	@exec $(BIN)/python -m bench.local --secure --data ottla-secure-cluster $(ARGS)
 
 faults: $(VENV)/.dev  ## break a broker, a cluster and landing jobs for longer than the tests do (MINUTES=30 OTTLA_FAULT_ROUNDS=… OTTLA_FAULT_SEED=…)
-	@OTTLA_FAULT_ROUNDS=$${OTTLA_FAULT_ROUNDS:-30} OTTLA_FAULT_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/crash tests/faults tests/pipeline/faults -s $(ARGS)
-	@OTTLA_HOSTILE=100 $(BIN)/python -m pytest tests/badinput/test_hostile_requests.py $(ARGS)
-	@OTTLA_BAD_INPUTS=$${OTTLA_BAD_INPUTS:-1000000} $(BIN)/python -m pytest $$(grep -rlw --include='test_*.py' inputs tests/protocol tests/records tests/log) $(ARGS)
-	@OTTLA_EXAMPLES=$${OTTLA_EXAMPLES:-20} $(BIN)/python -m pytest $$(grep -rl --include='test_*.py' hypothesis tests) $(ARGS)
-	@OTTLA_POWER_RUNS=$${OTTLA_POWER_RUNS:-100} $(BIN)/python -m pytest tests/log/test_power_loss.py tests/store/test_power_loss.py $(ARGS)
+	@OTTLA_FAULT_ROUNDS=$${OTTLA_FAULT_ROUNDS:-30} OTTLA_FAULT_MINUTES=$(MINUTES) $(PYTEST) tests/crash tests/faults tests/pipeline/faults -s $(ARGS)
+	@OTTLA_HOSTILE=100 $(PYTEST) tests/badinput/test_hostile_requests.py $(ARGS)
+	@OTTLA_BAD_INPUTS=$${OTTLA_BAD_INPUTS:-1000000} $(PYTEST) $$(grep -rlw --include='test_*.py' inputs tests/protocol tests/records tests/log) $(ARGS)
+	@OTTLA_EXAMPLES=$${OTTLA_EXAMPLES:-20} $(PYTEST) $$(grep -rl --include='test_*.py' hypothesis tests) $(ARGS)
+	@OTTLA_POWER_RUNS=$${OTTLA_POWER_RUNS:-100} $(PYTEST) tests/log/test_power_loss.py tests/store/test_power_loss.py $(ARGS)
 
 check: $(VENV)/.dev  ## check style, formatting, types and layers
 	@$(BIN)/ruff check .

@@ -26,7 +26,6 @@ PACKAGES = ("broker", "protocol", "client", "pipeline")
 # The commands that end, the longest first: arguments, and the files that they make.
 END: Mapping[str, tuple[tuple[str, ...], str]] = {
     "bench": (("ARGS=--quick --only start --brokers ottla",), "bench/results/*.json"),
-    "faults": (("MINUTES=1", "ARGS=--collect-only -q"), ""),
     "test": (("ARGS=tests/config/test_properties.py -q",), ""),
     "format": ((), ""),
     "help": ((), ""),
@@ -135,6 +134,24 @@ def test_it_ends_well(target: str, clone: Path, make: Callable[..., subprocess.P
     assert not made or list(clone.glob(made)), output
 
 
+def test_faults_runs_tests_that_exist(clone: Path, make: Callable[..., subprocess.Popen[str]]) -> None:
+    """It takes minutes, so only what it would run is printed."""
+    process = make("faults", "MINUTES=1", "PYTEST=echo")
+    output = output_of(process, 60)
+    assert process.returncode == 0, output
+    runs = [line.split() for line in output.splitlines()]
+    for run in runs:
+        paths = [word for word in run if not word.startswith("-")]
+        assert paths, run
+        assert all((clone / path).exists() for path in paths), run
+    recipe = re.search(r"^faults:.*\n((?:\t.*\n)+)", (clone / "Makefile").read_text(), re.MULTILINE)
+    assert recipe is not None
+    assert len(runs) == recipe[1].count("$(PYTEST)")
+    read = "".join(file.read_text() for file in (clone / "tests").rglob("*.py"))
+    for name in re.findall(r"\b(OTTLA_\w+)=", recipe[1]):
+        assert f'"{name}"' in read, name
+
+
 def test_run_serves_until_it_is_stopped(make: Callable[..., subprocess.Popen[str]]) -> None:
     port = free_port()
     process = make("run", f"LISTEN=127.0.0.1:{port}")
@@ -198,7 +215,7 @@ def test_clean_leaves_what_was_cloned(
 
 def test_every_target_is_covered() -> None:
     """Targets in the help, and commands on the pages for beginners."""
-    covered = END.keys() | SERVE | IN_GATE | ASK | {"clean"}
+    covered = END.keys() | SERVE | IN_GATE | ASK | {"clean", "faults"}
     targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert targets == covered
     for page in ("README.md", "CONTRIBUTING.md", "docs/getting-started.md"):
