@@ -49,6 +49,26 @@ async def test_large_frames_beside_small_ones(size: int) -> None:
             assert [await c.receive() for _ in range(5)] == [b"before", big, b"after", big, b""]
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+async def test_accepted_sockets_have_the_listeners_options_and_their_own_address(host: str) -> None:
+    seen: list[Connection] = []
+
+    def remember(connection: Connection, frame: memoryview) -> Reply:
+        seen.append(connection)
+        return echo(connection, frame)
+
+    async with serving(remember, host=host) as acceptor, client(acceptor) as c:
+        c.send(b"")
+        await c.receive()
+        (connection,) = seen
+        sock = connection.sock
+        assert isinstance(sock, socket.socket)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        near, far = sock.getsockname(), sock.getpeername()
+        assert connection.id == f"{near[0]}:{near[1]}-{far[0]}:{far[1]}-0-1"
+
+
 async def test_requests_pipelined_by_the_thousand_are_answered_in_order() -> None:
     bodies = [b"%d" % i * (i % 40) for i in range(5000)]
     async with serving(echo) as acceptor, client(acceptor) as c:

@@ -69,6 +69,20 @@ def open_listener(
     return sock
 
 
+def _set_options(sock: socket.socket, settings: SocketSettings) -> None:
+    """Set what the sockets that a listening one accepts inherit: three system calls less for each of them."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if settings.send_buffer_bytes > 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
+
+
+def _only_address(sock: socket.socket) -> str | None:
+    """The address and port that all connections of a listening socket have; None: it listens on all addresses."""
+    host, port = sock.getsockname()[:2]
+    return None if host in ("0.0.0.0", "::") else f"{host}:{port}"
+
+
 class Acceptor:
     """One listener with its processors. Owned by the loop thread."""
 
@@ -91,6 +105,8 @@ class Acceptor:
         self._clock = clock
         self._quotas = quotas
         self._tls = tls
+        _set_options(sock, settings)
+        self._local = _only_address(sock)
         self.processors = [
             Processor(i, name, loop, clock, service, quotas, memory, settings, tls) for i in range(processors)
         ]
@@ -134,7 +150,7 @@ class Acceptor:
                 if too_early:
                     self._refuse_later(sock, too_early)
                 elif self._quotas.admit(self.name, host):
-                    self.processors[turn].assign(sock, host, port)
+                    self.processors[turn].assign(sock, host, port, self._local)
                     turn = (turn + 1) % len(self.processors)
                 else:
                     _log.warning("too many connections from one address", client=host, listener=self.name)

@@ -354,10 +354,10 @@ class Connection:
         """Serve the whole frames in ``data[:end]`` and keep the rest."""
         position = 0
         turn = REQUESTS_PER_TURN if self.authenticated else FIRST_REQUESTS_PER_TURN
-        largest = self._largest_request
         unfinished = 0
         while end - position >= 4:
             (size,) = _unpack_size(data, position)
+            largest = self._largest_request
             if not 0 <= size <= largest:
                 key = "socket.request.max.bytes"
                 if not self.authenticated:
@@ -381,7 +381,6 @@ class Connection:
             # Whatever else has come waits for this one.
             self.waiting_since = self._received_at
             position = stop
-            largest = self._largest_request
             if self._must_hold:
                 if self.closed:
                     return

@@ -90,22 +90,22 @@ class Processor:
         period = max(0.05, min(idle / 4, LOOK_SECONDS)) if idle > 0 else LOOK_SECONDS
         self._timer = self.clock.call_later(period, self._look, idle, period)
 
-    def assign(self, sock: socket.socket, host: str, port: int) -> None:
-        """Serve an accepted socket, which the quotas have counted in."""
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if self.settings.send_buffer_bytes > 0:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.settings.send_buffer_bytes)
-            local = sock.getsockname()
-        except OSError as error:
-            _log.warning("connection lost at once", client=f"{host}:{port}", error=str(error))
-            self.quotas.leave(self.listener, host)
-            sock.close()
-            return
+    def assign(self, sock: socket.socket, host: str, port: int, local: str | None = None) -> None:
+        """Serve an accepted socket, which the quotas have counted in.
+
+        ``local`` is its own address and port; None: the socket is asked.
+        """
+        if local is None:
+            try:
+                local = "{}:{}".format(*sock.getsockname()[:2])
+            except OSError as error:
+                _log.warning("connection lost at once", client=f"{host}:{port}", error=str(error))
+                self.quotas.leave(self.listener, host)
+                sock.close()
+                return
         self.accepted += 1
         # Kafka's form: both ends, the processor, and a number, because addresses are used again.
-        name = f"{local[0]}:{local[1]}-{host}:{port}-{self.number}-{self.accepted}"
+        name = f"{local}-{host}:{port}-{self.number}-{self.accepted}"
         if self.tls is None:
             self._serve(Connection(self, sock, host, name, self.listener))
         else:

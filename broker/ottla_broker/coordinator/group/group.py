@@ -470,7 +470,10 @@ def _commit_time(committed: Committed) -> int:
 
 def metadata_bytes(protocols: Protocols) -> int:
     """What a member states for the protocols that it supports, in bytes."""
-    return sum(len(name) + len(metadata) for name, metadata in protocols)
+    size = 0
+    for name, metadata in protocols:
+        size += len(name) + len(metadata)
+    return size
 
 
 def join_error(member_id: str, code: int) -> JoinGroupResponse:

@@ -100,7 +100,7 @@ class StatedBytes:
 
 def names_bytes(*names: str | None) -> int:
     """What names take, in bytes; missing ones take none."""
-    return sum(len(name) for name in names if name is not None)
+    return sum(map(len, filter(None, names)))
 
 
 def topics_bytes(topics: Sequence[str]) -> int:
