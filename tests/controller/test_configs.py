@@ -168,7 +168,7 @@ async def test_a_brokers_config_acts_on_topics_that_do_not_have_their_own(open_w
             "INVALID_REQUEST",
             "Unexpected broker id, expected 1001, but received 7",
         ),
-        ("x", ("log.retention.ms", "5"), "INVALID_REQUEST", "Broker id must be an integer, but it is: x"),
+        ("x", ("log.retention.ms", "5"), "INVALID_REQUEST", "Node id must be an integer, but it is: x"),
         (
             "1001",
             ("num.partitions", "5"),
@@ -179,14 +179,26 @@ async def test_a_brokers_config_acts_on_topics_that_do_not_have_their_own(open_w
         (
             "",
             ("message.max.bytes", "x"),
-            "INVALID_CONFIG",
-            "Invalid config value for resource ConfigResource(type=BR",
+            "INVALID_REQUEST",
+            "Invalid value x for configuration message.max.bytes: Not a number of type INT",
         ),
         (
             "",
             ("log.retention.ms", "0"),
-            "INVALID_CONFIG",
-            "Invalid config value for resource ConfigResource(type=BR",
+            "INVALID_REQUEST",
+            "Invalid value 0 for configuration log.retention.ms",
+        ),
+        (
+            "",
+            ("max.connections", "0"),
+            "INVALID_REQUEST",
+            "Invalid value 0 for configuration max.connections",
+        ),
+        (
+            "1001",
+            ("listener.name.plaintext.max.connection.creation.rate", "0"),
+            "INVALID_REQUEST",
+            "Invalid value 0 for configuration listener.name.plaintext.max.connection.creation.rate",
         ),
     ],
 )

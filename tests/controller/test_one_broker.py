@@ -181,9 +181,9 @@ async def test_there_are_no_acls(world: World, version: int) -> None:
 @pytest.mark.parametrize(
     ("kinds", "error", "message"),
     [
-        ([], ErrorCode.NONE, None),
-        (["user", "client-id"], ErrorCode.NONE, None),
-        (["ip"], ErrorCode.NONE, None),
+        ([], ErrorCode.NONE, ""),
+        (["user", "client-id"], ErrorCode.NONE, ""),
+        (["ip"], ErrorCode.NONE, ""),
         (["user", "user"], ErrorCode.INVALID_REQUEST, "Duplicate user filter component entity type"),
         (
             ["client-id", "client-id"],
@@ -211,12 +211,19 @@ async def test_there_are_no_client_quotas(
     assert answer.entries == ([] if error is ErrorCode.NONE else None)
 
 
+async def test_an_exact_quota_filter_needs_a_name(world: World) -> None:
+    component = ComponentData(entity_type="user", match_type=0, match=None)
+    request = DescribeClientQuotasRequest(components=[component])
+    answer = await world.call(describe_client_quotas, request, 1)
+    assert (answer.error_code, answer.entries) == (ErrorCode.INVALID_REQUEST, None)
+
+
 async def test_no_user_has_scram_credentials(world: World) -> None:
     for users in (None, []):
         answer = await world.call(
             describe_user_scram_credentials, DescribeUserScramCredentialsRequest(users=users), 0
         )
-        assert (answer.error_code, answer.error_message, answer.results) == (ErrorCode.NONE, None, [])
+        assert (answer.error_code, answer.error_message, answer.results) == (ErrorCode.NONE, "", [])
     asked = [UserName(name=name) for name in ("a", "b", "b", "")]
     answer = await world.call(
         describe_user_scram_credentials, DescribeUserScramCredentialsRequest(users=asked), 0

@@ -16,7 +16,9 @@ from ottla_broker.handlers.authorization import RULES
 from ottla_protocol.acls import AclOperation, AclResource, PatternType
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from ottla_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ottla_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla_protocol.messages.describe_acls import DescribeAclsRequest
 from ottla_protocol.messages.describe_cluster import DescribeClusterRequest
@@ -177,12 +179,28 @@ def test_rules_that_make_no_sense_are_refused(admin: Wire) -> None:
             acl_matrix.create(admin, [bad])
 
 
-@pytest.mark.parametrize("code", [0, 99, -1])
-def test_codes_without_a_meaning_close_the_connection(broker: BrokerProcess, code: int) -> None:
+def test_the_code_of_unknown_closes_the_connection(broker: BrokerProcess) -> None:
     with Wire(broker.port) as wire, pytest.raises(ConnectionError):
-        wire.call(DescribeAclsRequest(resource_type_filter=code), 3)
+        wire.call(DescribeAclsRequest(resource_type_filter=0), 3)
     with Wire(broker.port) as wire:
         acl_matrix.delete(wire, [])
+
+
+@pytest.mark.parametrize("code", [99, -1])
+def test_codes_without_a_meaning_find_nothing(admin: Wire, code: int) -> None:
+    known = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+    for unknown in known:
+        filters = {**known, unknown: code, "resource_name_filter": None, "principal_filter": None}
+        filters["host_filter"] = None
+        described = admin.call(DescribeAclsRequest(**filters), 3)
+        assert (described.error_code, described.resources) == (0, [])
+        deleted = admin.call(DeleteAclsRequest(filters=[DeleteAclsFilter(**filters)]), 3)
+        assert [(each.error_code, each.matching_acls) for each in deleted.filter_results] == [(0, [])]
+    creation = AclCreation(
+        resource_type=code, resource_name="t", principal="User:a", host="*", operation=3, permission_type=3
+    )
+    created = admin.call(CreateAclsRequest(creations=[creation]), 3)
+    assert [each.error_code for each in created.results] == [ErrorCode.INVALID_REQUEST]
 
 
 def test_denials_are_in_the_log(broker: BrokerProcess, client: Wire) -> None:

@@ -15,8 +15,8 @@ from ottla_broker.config.delegation_keys import DelegationTokenKeys
 from ottla_broker.config.environment import PREFIX, read_environment
 from ottla_broker.config.group_keys import GroupKeys, check_consumer_times
 from ottla_broker.config.limit_keys import LimitKeys
+from ottla_broker.config.listener_settings import LIMITS, full_name, listener_setting
 from ottla_broker.config.listener_settings import PREFIX as LISTENER_PREFIX
-from ottla_broker.config.listener_settings import full_name, listener_setting
 from ottla_broker.config.listener_settings import unknown as unknown_of_listener
 from ottla_broker.config.listeners import Endpoint, ListenerError, parse_endpoints
 from ottla_broker.config.log_keys import LogKeys, TopicDefaultKeys
@@ -228,6 +228,8 @@ class BrokerConfig(
             value = key.parse(text)
             if key.effect == UNSUPPORTED and key.is_requested(value):
                 raise InvalidValue(name, text, key.note)
+            if key in LIMITS and value == 0:  # else no client could connect to change it back
+                raise InvalidValue(name, text, "Value must be at least 1")
         self._check_retention({**self._given_texts(), **changes})
 
     def check_reconfiguration(self, broker: Mapping[str, str]) -> None:

@@ -243,25 +243,23 @@ def check_client_metrics(settings: Mapping[str, str]) -> None:
 def check_broker(config: BrokerConfig, name: str, settings: Mapping[str, str]) -> None:
     """Check this broker's settings, or (empty name) those of all brokers.
 
-    Raises KafkaError: INVALID_REQUEST for a config that can't change, INVALID_CONFIG for a bad value.
+    Raises KafkaError: INVALID_REQUEST for a config that can't change, and for a bad value.
     """
     try:
         config.check_dynamic(settings)
         if name:
             config.check_reconfiguration(settings)
-    except InvalidValue as error:
-        resource = resource_text(ResourceType.BROKER, name)
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG, f"Invalid config value for resource {resource}: {error}"
-        ) from error
     except ValueError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
-def check_own_id(config: BrokerConfig, name: str) -> None:
-    """Raises KafkaError(INVALID_REQUEST) for a resource name that isn't this broker's number."""
+def check_own_id(config: BrokerConfig, name: str, called: str = "Node id") -> None:
+    """Raises KafkaError(INVALID_REQUEST) for a resource name that isn't this broker's number.
+
+    ``called`` is what Kafka's message calls the number, which depends on the request.
+    """
     if not name.isascii() or not name.removeprefix("-").isdigit():
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{called} must be an integer, but it is: {name}")
     if int(name) != config.broker_id:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,

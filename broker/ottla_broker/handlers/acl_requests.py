@@ -15,14 +15,16 @@ E = TypeVar("E", bound=IntEnum)
 
 
 def code_of(kind: type[E], number: int) -> E:
-    """The meaning of a code. Raises CloseConnection for one that nothing has, as Kafka closes the connection."""
+    """The meaning of a code; that of one that nothing has is UNKNOWN, which no ACL has.
+
+    Raises CloseConnection for 0, the code of UNKNOWN itself, as Kafka closes the connection.
+    """
+    if number == 0:
+        raise CloseConnection(f"a request for ACLs has the code 0, which no {kind.__name__} has")
     try:
-        found = kind(number)
+        return kind(number)
     except ValueError:
-        found = kind(0)
-    if found == 0:
-        raise CloseConnection(f"a request for ACLs has the code {number}, which no {kind.__name__} has")
-    return found
+        return kind(0)
 
 
 def acl_filter(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ottla_broker.controller.api import Outcome, ResourceType
 from ottla_broker.handlers.config_requests import answer_each, check_allowed, check_entries, supported_kind
 from ottla_broker.handlers.context import RequestContext
-from ottla_protocol.errors import KafkaError
+from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -30,6 +30,11 @@ async def _alter(ctx: RequestContext, resource: AlterConfigsResource, validate_o
     try:
         check_entries([(c.name, c.value, True) for c in resource.configs])
         kind: ResourceType = supported_kind(resource.resource_type)
+        if kind not in (
+            ResourceType.TOPIC,
+            ResourceType.BROKER,
+        ):  # as in Kafka, which has this API for no others
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind:d}")
         check_allowed(ctx, kind, resource.resource_name)
     except KafkaError as error:
         return Outcome(error.code, error.message)

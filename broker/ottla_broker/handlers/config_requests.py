@@ -48,7 +48,7 @@ async def answer_each(
 
 def supported_kind(number: int) -> ResourceType:
     """The kind of a resource whose configs can change. Raises KafkaError(INVALID_REQUEST) for others."""
-    if number not in ResourceType.__members__.values():
+    if number not in ResourceType.__members__.values() or number == ResourceType.UNKNOWN:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {number}")
     kind = ResourceType(number)
     if kind is ResourceType.BROKER_LOGGER:

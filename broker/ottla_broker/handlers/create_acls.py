@@ -69,10 +69,10 @@ def _check(binding: AclBinding) -> Outcome:
     elif not pattern.name:
         message = "Invalid empty resource name"
     elif (
-        pattern.resource is AclResource.ANY
-        or pattern.pattern in (PatternType.ANY, PatternType.MATCH)
-        or entry.operation is AclOperation.ANY
-        or entry.permission is AclPermission.ANY
+        pattern.resource <= AclResource.ANY
+        or pattern.pattern <= PatternType.MATCH
+        or entry.operation <= AclOperation.ANY
+        or entry.permission <= AclPermission.ANY
         or ":" not in entry.principal
         or not entry.host
     ):

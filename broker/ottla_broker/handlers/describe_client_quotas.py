@@ -30,7 +30,6 @@ def handle(ctx: RequestContext, request: DescribeClientQuotasRequest) -> Describ
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
     return DescribeClientQuotasResponse(
-        error_message=None,
         entries=[
             EntryData(
                 entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in parts],
@@ -45,5 +44,9 @@ def _component(component: ComponentData) -> Component:
     """Raises KafkaError."""
     if component.match_type not in (_EXACT, _DEFAULT, _ANY):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected match type: {component.match_type}")
+    if component.match_type == _EXACT and component.match is None:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "Request specified MATCH_TYPE_EXACT, but set the match string to null."
+        )
     name = component.match if component.match_type == _EXACT else None
     return Component(component.entity_type, name, component.match_type == _ANY)

@@ -96,7 +96,7 @@ def _describe(ctx: RequestContext, resource: DescribeConfigsResource) -> list[Co
     if kind == ResourceType.BROKER:
         if not name:
             return describe_cluster_default(config, names)
-        check_own_id(config, name)
+        check_own_id(config, name, "Broker id")
         return describe_broker(config, names)
     if kind in ResourceType.__members__.values():
         what = ResourceType(kind).name

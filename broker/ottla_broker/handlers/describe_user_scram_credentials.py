@@ -29,7 +29,6 @@ def handle(
     known = ctx.services.scram.describe()
     asked = Counter(user.name for user in request.users) if request.users else Counter(list(known))
     return DescribeUserScramCredentialsResponse(
-        error_message=None,
         results=[_result(name, count, known.get(name)) for name, count in asked.items()],
     )
 
@@ -50,5 +49,5 @@ def _result(
             CredentialInfo(mechanism=_NUMBERS[mechanism], iterations=each.iterations)
             for mechanism, each in found.items()
         ]
-        return DescribeUserScramCredentialsResult(user=name, error_message=None, credential_infos=infos)
+        return DescribeUserScramCredentialsResult(user=name, credential_infos=infos)
     return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message)

@@ -22,6 +22,7 @@ from ottla_protocol.messages.elect_leaders import (
 _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
 _ERROR_CODE_SINCE: Final = 1
+_NOT_NEEDED: Final = "Leader election not needed for topic partition."
 
 
 async def handle(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
@@ -57,6 +58,12 @@ def _results(outcomes: dict[Partition, Outcome]) -> list[ReplicaElectionResult]:
     for (name, index), outcome in outcomes.items():
         topic = topics.setdefault(name, ReplicaElectionResult(topic=name, partition_result=[]))
         topic.partition_result.append(
-            PartitionResult(partition_id=index, error_code=outcome.error, error_message=outcome.message)
+            PartitionResult(
+                partition_id=index,
+                error_code=outcome.error,
+                error_message=_NOT_NEEDED
+                if outcome.error is ErrorCode.ELECTION_NOT_NEEDED
+                else outcome.message,
+            )
         )
     return list(topics.values())

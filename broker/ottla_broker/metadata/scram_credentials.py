@@ -125,7 +125,7 @@ class ScramCredentials:
             if self.find(mechanism, change.user) is None:
                 raise KafkaError(
                     ErrorCode.RESOURCE_NOT_FOUND,
-                    f"Attempt to delete a user credential that does not exist: {change.user}",
+                    "Attempt to delete a user credential that does not exist",
                 )
             return
         if change.iterations < MIN_ITERATIONS:
