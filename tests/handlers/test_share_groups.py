@@ -38,6 +38,16 @@ from ottla_protocol.messages.describe_share_group_offsets import (
 from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla_protocol.messages.list_groups import ListGroupsRequest
+from ottla_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from ottla_protocol.messages.share_fetch import (
     FetchPartition,
     FetchTopic,
@@ -114,6 +124,39 @@ def test_what_is_no_groups_or_brings_nothing(broker: BrokerProcess, member: Call
         with member(group, other, "m2") as two:
             one.topic_id = two.topic_id
         assert one.outcome([(0, 0, [1])]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_requests_answer_as_those_of_kafka_4_2_do(
+    broker: BrokerProcess, member: Callable[..., Member]
+) -> None:
+    group, topic = new_topic(broker)
+    with member(group, topic, "m" * 36).join() as one, member(group, topic, "m" * 37) as two:
+        refused = ErrorCode.INVALID_REQUEST, "Invalid member id in the request."
+        heartbeat, fetched, acknowledged = two.heartbeat(0, [topic]), two.fetch(), two.acknowledge([])
+        for answer in (heartbeat, fetched, acknowledged):
+            assert (answer.error_code, answer.error_message) == refused
+        # Without a batch, a partition only has to exist: the group has nothing of the second topic yet.
+        one.fetch()
+        _, other = new_topic(broker, records=0)
+        with member(group, other, "m3") as three:
+            topic_id, one.topic_id = one.topic_id, three.topic_id
+        assert one.outcome([]) == 0
+        one.topic_id = bytes(range(16))
+        assert one.outcome([]) == ErrorCode.UNKNOWN_TOPIC_ID
+        one.topic_id = topic_id
+        # A share group has no offsets, and none can be committed.
+        wanted = [OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
+        for topics, expected in ((wanted, [-1]), (None, [])):
+            asked = [OffsetFetchRequestGroup(group_id=group, topics=topics)]
+            (found,) = one.wire.call(OffsetFetchRequest(groups=asked), 8).groups
+            assert found.error_code == 0
+            assert [each.committed_offset for named in found.topics for each in named.partitions] == expected
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=3)
+        commit = OffsetCommitRequest(
+            group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])]
+        )
+        (outcome,) = one.wire.call(commit, 8).topics[0].partitions
+        assert outcome.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_sessions_count_their_requests(broker: BrokerProcess, member: Callable[..., Member]) -> None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from ottla_broker.coordinator.group.share.groups import ShareHeartbeat, ShareHeartbeatAnswer
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.share_requests import check_member_id
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
-from ottla_protocol.errors import ErrorCode
+from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.share_group_heartbeat import (
     Assignment,
     ShareGroupHeartbeatRequest,
@@ -21,6 +22,10 @@ from ottla_protocol.messages.share_group_heartbeat import (
 def handle(
     ctx: RequestContext, request: ShareGroupHeartbeatRequest
 ) -> PendingResponse | ShareGroupHeartbeatResponse:
+    try:
+        check_member_id(request.member_id)
+    except KafkaError as error:
+        return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
     for name in request.subscribed_topic_names or ():
         if not ctx.authorize(AclResource.TOPIC, name):
             return ShareGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)

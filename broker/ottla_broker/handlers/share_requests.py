@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from ottla_broker.coordinator.share.in_flight import Acknowledgement, check_acknowledgements
 from ottla_broker.coordinator.share.sessions import FINAL, Place, ShareSession, ShareSessions
@@ -17,6 +17,9 @@ from ottla_broker.metadata.cache import NO_LEADER
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
+
+_LONGEST_MEMBER_ID: Final = 36
+"""Characters: those of a UUID as Java's class writes it (Kafka 4.2: ``KafkaApis.isMemberIdValid``)."""
 
 AckResults = dict[Place, KafkaError | None]
 """What became of each partition's acknowledgements."""
@@ -43,11 +46,18 @@ def services(ctx: RequestContext) -> ShareServices:
 
 def check_member(ctx: RequestContext, group_id: str | None, member_id: str | None) -> tuple[str, str]:
     """The group and the member. Raises KafkaError: the request names none, or may not read for the group."""
-    if not group_id or not member_id:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "The group id and the member id must be given.")
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The group id must be given.")
     if not ctx.authorize(AclResource.GROUP, group_id):
         raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return group_id, member_id
+    return group_id, check_member_id(member_id)
+
+
+def check_member_id(member_id: str | None) -> str:
+    """The id, as all requests of members name it. Raises KafkaError: INVALID_REQUEST."""
+    if not member_id or len(member_id) > _LONGEST_MEMBER_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
+    return member_id
 
 
 def find_partition(ctx: RequestContext, place: Place) -> Partition:
@@ -61,6 +71,15 @@ def find_partition(ctx: RequestContext, place: Place) -> Partition:
     partition = ctx.partition(name, index)
     partition.check_leader()
     return partition
+
+
+def check_exists(ctx: RequestContext, place: Place) -> None:
+    """Raises KafkaError: there is no such partition, or the client may not read it. Any broker may lead it."""
+    try:
+        find_partition(ctx, place)
+    except KafkaError as error:
+        if error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            raise
 
 
 def share_of(
@@ -80,7 +99,10 @@ def acknowledge(
     renews: bool,
     done: Callable[[AckResults], None],
 ) -> None:
-    """Apply acknowledgements; ``done`` is called once, when all are persisted or refused."""
+    """Apply acknowledgements; ``done`` is called once, when all are persisted or refused.
+
+    A partition with none must only exist (``KafkaApis.handleAcknowledgements``).
+    """
     results: AckResults = {}
     waiting = len(wanted)
     if not waiting:
@@ -97,6 +119,10 @@ def acknowledge(
     for place, batches in wanted.items():
         try:
             check_acknowledgements(batches, renews=renews)
+            if not batches:
+                check_exists(ctx, place)
+                settle(place, None)
+                continue
             find_partition(ctx, place)
             share = partitions.find(ShareKey(session.group_id, *place))
             if share is None:

@@ -556,8 +556,10 @@ class GroupCoordinator:
     ) -> tuple[int, list[tuple[str, list[Fetched]]]]:
         """OffsetFetch for one group; returns the group's error code, and offsets by topic if that is NONE.
 
-        A member of the consumer protocol names itself and its epoch.
+        A member of the consumer protocol names itself and its epoch. A share group has no offsets.
         """
+        if self.share_group(group_id) is not None:
+            return codes.NONE, self._commits.fetch(None, topics, require_stable)
         error, group, shard = self._find(group_id, may_be_unnamed=True)
         if shard is None:
             return error, []
