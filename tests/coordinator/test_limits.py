@@ -126,6 +126,36 @@ def test_the_sum_of_what_is_stated_follows_groups_that_change_their_protocol() -
     assert world.coordinator._room.used == 0
 
 
+def test_offsets_of_open_transactions_have_the_room_of_members() -> None:
+    world = World(max_metadata_bytes=100_000)
+    large, ten, refused = "x" * 4000, tuple(range(10)), [Code.GROUP_MAX_SIZE_REACHED]
+    p, q, r = (7, 0), (8, 0), (9, 0)
+
+    def commit(producer: tuple[int, int], group: str) -> list[Code]:
+        return world.commit_transactional(producer, group=group, partitions=ten, metadata=large)
+
+    assert commit(p, "a") == [Code.NONE] * 10
+    assert commit(q, "a") == refused * 10  # it would have more than half
+    assert commit(q, "b") == [Code.NONE] * 10
+    assert commit(r, "c") == refused * 10
+    # Those with little, and those that are there, go on.
+    assert world.commit_transactional(r, group="c") == [Code.NONE]
+    assert commit(p, "a") == [Code.NONE] * 10
+    counted = _counted(world.coordinator)
+    assert counted > 2 * 10 * 4000
+    world = world.restart(max_metadata_bytes=100_000)
+    assert _counted(world.coordinator) == counted
+    assert commit(r, "c") == refused * 10
+    world.coordinator.delete_offsets("a", [("t", 0)], lambda *_: None)
+    assert _counted(world.coordinator) == counted  # it has no offset that counts
+    world.end_transaction(p, False)
+    assert commit(r, "c") == [Code.NONE] * 10
+    world.end_transaction(q, True)
+    world.coordinator.on_partitions_deleted("t", ten)
+    world.clock.advance(1)
+    assert _counted(world.coordinator) == len("ac")  # groups without offsets, until they expire
+
+
 def test_a_group_has_few_regular_expressions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeats, "MOST_REGEXES", 2)
     world = ConsumerWorld(FakeTopics(t=1, u=1))

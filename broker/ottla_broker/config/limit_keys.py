@@ -28,8 +28,8 @@ class LimitKeys:
     max_group_metadata_bytes = long(
         256 * 1024 * 1024,
         "The most bytes that the members of all groups of a broker may state: metadata, subscriptions, names, and 1 KiB"
-        " for each. Members with up to 16 KiB have as much again for themselves. One group may have half. A member for"
-        " whom there is no room gets GROUP_MAX_SIZE_REACHED.",
+        " for each. Members with up to 16 KiB have as much again for themselves. One group may have half. The offsets"
+        " of an open transaction count as a member. Without room for it, either gets GROUP_MAX_SIZE_REACHED.",
         at_least(1),
         note=_OWN,
     )

@@ -119,6 +119,7 @@ REACTIONS: Final[Mapping[Step, Mapping[ErrorCode, Reaction]]] = {
             (
                 ErrorCode.FENCED_INSTANCE_ID,
                 ErrorCode.GROUP_AUTHORIZATION_FAILED,
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
                 ErrorCode.ILLEGAL_GENERATION,
                 ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
                 ErrorCode.INVALID_GROUP_ID,

@@ -14,6 +14,7 @@ from ottla_broker.coordinator.group import records
 from ottla_broker.coordinator.group.errors import commit_error
 from ottla_broker.coordinator.group.group import Group
 from ottla_broker.coordinator.group.group_shard import AnyGroup, GroupShard
+from ottla_broker.coordinator.group.metadata_room import MetadataRoom
 from ottla_broker.coordinator.group.offsets import Committed, TopicPartition
 from ottla_broker.coordinator.group.rebalance import Rebalancer
 from ottla_broker.coordinator.group.settings import GroupSettings
@@ -46,15 +47,21 @@ class Fetched(NamedTuple):
 class Commits:
     """Changes the offsets of groups. Owned by the loop thread; it keeps no state of its own.
 
-    ``retire`` makes a group dead and removes it from the coordinator's index.
+    ``retire`` makes a group dead and removes it from the coordinator's index. ``room`` bounds what open transactions
+    write.
     """
 
     def __init__(
-        self, settings: GroupSettings, rebalancer: Rebalancer, retire: Callable[[AnyGroup], None]
+        self,
+        settings: GroupSettings,
+        rebalancer: Rebalancer,
+        retire: Callable[[AnyGroup], None],
+        room: MetadataRoom,
     ) -> None:
         self._settings = settings
         self._rebalancer = rebalancer
         self._retire = retire
+        self._room = room
 
     # OffsetCommit
 
@@ -150,7 +157,8 @@ class Commits:
     ) -> None:
         """Write offsets that count once the transaction of ``producer`` (its id and epoch) is committed.
 
-        ``reply`` gets one error code per item. ``guard``: where the transaction had to be verified.
+        ``reply`` gets one error code per item: GROUP_MAX_SIZE_REACHED where open transactions have as many offsets as
+        there is room for. ``guard``: where the transaction had to be verified.
         """
         if group is None:
             group = shard.create(group_id)
@@ -163,6 +171,9 @@ class Commits:
             reply([codes.OFFSET_METADATA_TOO_LARGE] * len(items))
             return
         try:
+            self._room.check(
+                group.stated.bytes, *group.offsets.staging(producer[0], fitting), "offsets of a transaction"
+            )
             end_offset = group.shard.write(_rows(group_id, fitting), producer, guard)
         except KafkaError as failure:
             reply(self._answers(items, fitting, int(failure.code)))
@@ -175,6 +186,7 @@ class Commits:
         for topic, partition, committed in fitting:
             committed.position = end_offset
             group.offsets.stage(producer[0], topic, partition, committed)
+        group.stated.count_staged(group.offsets.staged_bytes)
         group.shard.when_committed(end_offset, lambda error, _: reply(self._answers(items, fitting, error)))
 
     # OffsetFetch
@@ -235,6 +247,7 @@ class Commits:
             # log, and must be later here as well.
             for topic, partition in keys[start : start + TOMBSTONES_PER_BATCH]:
                 group.offsets.remove(topic, partition)
+        group.stated.count_staged(group.offsets.staged_bytes)
         if failure != codes.NONE:
             removed(commit_error(failure))
             return

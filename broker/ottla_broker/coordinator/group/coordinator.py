@@ -130,7 +130,7 @@ class GroupCoordinator:
             self._room,
         )
         self._life = GroupLife(self._resume, self._retire)
-        self._commits = Commits(settings, self._rebalancer, self._forget)
+        self._commits = Commits(settings, self._rebalancer, self._forget, self._room)
         self._host = ShardHost(
             OFFSETS_TOPIC, partitions, self._make_shard, clock, settings.codec, settings.commit_timeout_ms
         )

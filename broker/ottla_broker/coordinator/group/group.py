@@ -78,6 +78,7 @@ class Group(GroupStateMachine):
         self.join_timer: TimerHandle | None = None
         self.sync_timer: TimerHandle | None = None
         self.offsets = OffsetTable() if offsets is None else offsets
+        self.stated.count_staged(self.offsets.staged_bytes)
 
     @classmethod
     def loaded(

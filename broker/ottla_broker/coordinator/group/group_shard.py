@@ -36,8 +36,8 @@ class GroupShard:
     """Loads groups and offsets, and unloads them. Owned by the loop thread.
 
     ``all_groups`` is the coordinator's index of the groups of all its active shards. A group is in it exactly while it
-    is in ``groups`` here and the shard is active; so long what its members have stated is counted in ``room``.
-    ``shares`` loads share groups; None: they aren't served, and skipped.
+    is in ``groups`` here and the shard is active; so long what its members have stated, and the offsets of open
+    transactions, are counted in ``room``. ``shares`` loads share groups; None: they aren't served, and skipped.
     """
 
     __slots__ = (
@@ -156,6 +156,7 @@ class GroupShard:
             group = self.groups.get(group_id)
             if group is not None:
                 group.offsets.end_transaction(producer_id, committed)
+                group.stated.count_staged(group.offsets.staged_bytes)
 
     def publish(self) -> Iterator[None]:
         """Build the groups in steps, then add them all to the index at once."""

@@ -1,7 +1,8 @@
 """How much the members of groups may state: their metadata, subscriptions, regular expressions and names.
 
-Each group counts what its members have stated, and all groups that a coordinator has together have a running sum, so
-that a request pays for its own size only.
+The offsets that open transactions have written for a group count as well, since each transaction has its own. Each
+group counts what its members have stated, and all groups that a coordinator has together have a running sum, so that a
+request pays for its own size only.
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ class MetadataRoom:
         self.used = 0
         self._refusals = refusals
 
-    def check(self, in_group: int, before: int, after: int) -> None:
+    def check(self, in_group: int, before: int, after: int, of: str = "member") -> None:
         """Check that a member of a group, which has stated ``in_group`` bytes, may grow from ``before`` to ``after``.
+
+        ``of``: what is refused otherwise, for the log.
 
         Raises KafkaError: GROUP_MAX_SIZE_REACHED; that is logged.
         """
@@ -52,11 +55,9 @@ class MetadataRoom:
         most = self.most if after > SMALL else 2 * self.most
         growth = after - before
         if self.used + growth > most:
-            self._refuse(f"member refused: groups have as much metadata as {_KEY} allows", "All groups")
+            self._refuse(f"{of} refused: groups have as much metadata as {_KEY} allows", "All groups")
         elif in_group + growth > most // 2:
-            self._refuse(
-                f"member refused: its group has half of the metadata that {_KEY} allows", "The group"
-            )
+            self._refuse(f"{of} refused: its group has half of the metadata that {_KEY} allows", "The group")
 
     def is_full(self) -> bool:
         """Whether there is room for nothing further; that is logged."""
@@ -74,18 +75,27 @@ class MetadataRoom:
 
 
 class StatedBytes:
-    """What one group's name and members take, in bytes; part of a room's sum between count_in and count_out."""
+    """What one group's name and members take, and the offsets of open transactions, in bytes.
 
-    __slots__ = ("_room", "bytes")
+    Part of a room's sum between count_in and count_out.
+    """
+
+    __slots__ = ("_room", "_staged", "bytes")
 
     def __init__(self, name: str) -> None:
         self.bytes = len(name)
+        self._staged = 0
         self._room: MetadataRoom | None = None
 
     def add(self, change: int) -> None:
         self.bytes += change
         if self._room is not None:
             self._room.used += change
+
+    def count_staged(self, size: int) -> None:
+        """The offsets of open transactions take ``size`` bytes now."""
+        self.add(size - self._staged)
+        self._staged = size
 
     def count_in(self, room: MetadataRoom) -> None:
         self.count_out()

@@ -8,10 +8,16 @@ asks for stable offsets (KIP-447) gets an error that it retries.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 NO_EXPIRY = -1
+
+TRANSACTION: Final = 1024
+"""What a transaction with offsets of a group takes besides them, in bytes."""
+_OFFSET: Final = 256
+"""What an offset of a transaction takes besides its texts, in bytes."""
 
 
 @dataclass(slots=True)
@@ -33,16 +39,34 @@ class Committed:
 TopicPartition = tuple[str, int]
 
 
-class OffsetTable:
-    """Offsets by topic and partition. Owned by its group."""
+class _Staged(dict[TopicPartition, Committed]):
+    """The offsets of one open transaction, and the bytes that they take."""
 
-    __slots__ = ("_pending", "_size", "_topics", "_transactions")
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = TRANSACTION
+
+
+def _size(topic: str, committed: Committed) -> int:
+    return _OFFSET + len(topic) + len(committed.metadata)
+
+
+class OffsetTable:
+    """Offsets by topic and partition. Owned by its group.
+
+    Attributes:
+        staged_bytes: what the offsets of open transactions take, in bytes.
+    """
+
+    __slots__ = ("_pending", "_size", "_topics", "_transactions", "staged_bytes")
 
     def __init__(self) -> None:
         self._topics: dict[str, dict[int, Committed]] = {}
         self._size = 0
         self._pending: Counter[TopicPartition] = Counter()
-        self._transactions: dict[int, dict[TopicPartition, Committed]] = {}
+        self._transactions: dict[int, _Staged] = {}
+        self.staged_bytes = 0
 
     # Reading
 
@@ -123,19 +147,45 @@ class OffsetTable:
 
     def stage(self, producer_id: int, topic: str, partition: int, committed: Committed) -> None:
         """Keep an offset that a transaction wrote until it ends."""
-        self._transactions.setdefault(producer_id, {})[(topic, partition)] = committed
+        staged = self._transactions.get(producer_id)
+        if staged is None:
+            staged = self._transactions[producer_id] = _Staged()
+            self.staged_bytes += TRANSACTION
+        before = staged.get((topic, partition))
+        change = _size(topic, committed) - (0 if before is None else _size(topic, before))
+        staged[(topic, partition)] = committed
+        staged.bytes += change
+        self.staged_bytes += change
+
+    def staging(self, producer_id: int, items: Iterable[tuple[str, int, Committed]]) -> tuple[int, int]:
+        """The bytes that the offsets of a transaction take, and those that they would take with ``items``."""
+        staged = self._transactions.get(producer_id)
+        before = 0 if staged is None else staged.bytes
+        after = before or TRANSACTION
+        for topic, partition, committed in items:
+            known = None if staged is None else staged.get((topic, partition))
+            after += _size(topic, committed) - (0 if known is None else _size(topic, known))
+        return before, after
 
     def unstage(self, producer_id: int, topic: str, partition: int) -> None:
         """Remove one offset that a transaction wrote."""
         staged = self._transactions.get(producer_id)
         if staged is not None:
-            staged.pop((topic, partition), None)
+            removed = staged.pop((topic, partition), None)
+            if removed is not None:
+                size = _size(topic, removed)
+                staged.bytes -= size
+                self.staged_bytes -= size
             if not staged:
                 del self._transactions[producer_id]
+                self.staged_bytes -= staged.bytes
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         """End a transaction: its offsets are committed or dropped."""
-        staged = self._transactions.pop(producer_id, {})
+        staged = self._transactions.pop(producer_id, None)
+        if staged is None:
+            return
+        self.staged_bytes -= staged.bytes
         if committed:
             for (topic, partition), offset in staged.items():
                 self.put(topic, partition, offset)

@@ -64,6 +64,7 @@ class ConsumerGroup:
         self.stated = StatedBytes(group_id)
         self.stated.add(self.membership.stated_bytes)
         self.offsets = OffsetTable() if offsets is None else offsets
+        self.stated.count_staged(self.offsets.staged_bytes)
         self.metadata_version = UNKNOWN_VERSION
         self.end_offset = 0
         self.is_dead = False
