@@ -252,6 +252,11 @@ def found_by(data: bytes, magic: int, first_offset: int) -> tuple[bytes, type[Ex
     return b"".join(pieces), None
 
 
+def test_batches_whose_offsets_go_back(way: None) -> None:
+    """Offsets are outside the checksum, so damaged ones reach the conversion."""
+    assert [each.offset for each in decode_set(converted(batch(2, 900) + batch(2, 46), 1, 50))] == [900, 901]
+
+
 @need_compiled
 def test_damaged_batches_are_the_same_both_ways() -> None:
     """Whatever is in a batch, the compiled module and Python convert and refuse the same."""

@@ -108,6 +108,8 @@ class _Conversion:
                 or header.codec
                 or header.is_control
                 or header.is_log_append_time != first.is_log_append_time
+                or header.base_offset
+                <= batches[number - 1][1].last_offset  # damaged: a search needs an order
                 or records > _TOGETHER_RECORDS
             ):
                 return batches[at:number]
