@@ -159,7 +159,9 @@ class Producer:
         )
         if self._transactions is not None:
             try:
-                await self._transactions.start(self._accumulator, sender.route_all, deadline)
+                await self._transactions.start(
+                    self._accumulator, sender.route_all, sender.add_partitions, deadline
+                )
             except BaseException:
                 await self._transactions.end()
                 await sender.stop()
@@ -489,10 +491,18 @@ class Producer:
         return self._transactions
 
     def _check_send(self) -> None:
-        self._check_open()
+        if self._fatal is not None or self._closing or self._sender is None:
+            self._check_open()
         transactions = self._transactions
         if transactions is not None and not transactions.manager.is_open:
             transactions.manager.check_sending()
+
+    def _adds_partitions(self) -> bool:
+        """Ask for the partitions that an open transaction lacks; False: it lacks none, or there is none.
+
+        The event loop sends the request in its next turn.
+        """
+        return self._transactions is not None and self._sender is not None and self._sender.add_partitions()
 
     def _check_open(self) -> None:
         if self._fatal is not None:

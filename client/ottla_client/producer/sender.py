@@ -180,10 +180,17 @@ class Sender:
     def _add_partitions(self) -> None:
         """Have the partitions of open batches added to the transaction while the batches fill."""
         del self._timers["partitions"]
+        self.add_partitions()
+
+    def add_partitions(self) -> bool:
+        """Ask for the partitions of the batches that were opened since; False: there were none."""
+        if not self._not_added:
+            return False
         opened, self._not_added = self._not_added, []
         for queue in opened:
             if queue.batches:
                 self.may_send(queue)
+        return True
 
     def _lingered(self) -> None:
         del self._timers["linger"]

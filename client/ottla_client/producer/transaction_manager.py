@@ -93,6 +93,8 @@ class TransactionManager:
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
         self.state = TransactionState.UNINITIALIZED
+        self.is_open = False
+        """Whether records and offsets may be added to the transaction: asked for each record."""
         self.error: Exception | None = None
         """Why the transaction has failed, or the producer can't continue."""
         self.identity: ProducerIdAndEpoch | None = None
@@ -130,11 +132,6 @@ class TransactionManager:
         if self.state is not TransactionState.READY:
             raise TransactionStateError(f"{self}: {_NOT_READY[self.state]}")
         self._become(TransactionState.IN_TRANSACTION)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether records and offsets may be added to the transaction."""
-        return self.state is TransactionState.IN_TRANSACTION
 
     def check_sending(self) -> None:
         """Raise unless records and offsets may be added to the transaction.
@@ -201,6 +198,11 @@ class TransactionManager:
         if self.state in _OPEN and partition not in self._to_add:
             self._to_add.add(partition)
             self._changed()
+
+    @property
+    def adds_partitions(self) -> bool:
+        """Whether the next request adds partitions."""
+        return bool(self._to_add)
 
     def batch_failed(self, error: Exception, *, numbered: bool) -> None:
         """A batch won't be delivered. ``numbered``: its sequence number is lost, too."""
@@ -368,6 +370,7 @@ class TransactionManager:
     def _become(self, state: TransactionState) -> None:
         assert state in TRANSITIONS[self.state], f"{self.state.name} to {state.name}"
         self.state = state
+        self.is_open = state is TransactionState.IN_TRANSACTION
         self._changed()
 
     def _check_not_fatal(self) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -60,8 +61,10 @@ class Transactions:
         self._settings = settings
         self._stop = stop
         self._route_all: Callable[[], None] = lambda: None
+        self._collect: Callable[[], object] = lambda: None
         self._wake = asyncio.Event()
-        self._news: asyncio.Future[None] | None = None
+        self._waiters: list[tuple[asyncio.Future[None], Callable[[], bool]]] = []
+        """What waits for a change, and for which."""
         self._last: Exception | None = None
         """Why the last attempt to ask a coordinator failed."""
         self._task: asyncio.Task[None] | None = None
@@ -70,14 +73,21 @@ class Transactions:
         """The last state whose entry was handled."""
 
     async def start(
-        self, accumulator: Accumulator, route_all: Callable[[], None], deadline: Deadline
+        self,
+        accumulator: Accumulator,
+        route_all: Callable[[], None],
+        collect: Callable[[], object],
+        deadline: Deadline,
     ) -> None:
         """Get the producer's id. ``route_all`` sends batches that waited for their partitions to be added.
+
+        ``collect`` asks for the partitions of all batches that have been opened, so that one request adds them.
 
         Raises ProducerFencedError, BrokerError, UnsupportedApiError, RequestTimeoutError.
         """
         self._accumulator = accumulator
         self._route_all = route_all
+        self._collect = collect
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(self._ended)
         self.manager.initialize()
@@ -222,10 +232,9 @@ class Transactions:
             self._stop(error)
 
     def _notify(self) -> None:
-        if self._news is not None:
-            news, self._news = self._news, None
-            if not news.done():
-                news.set_result(None)
+        for future, settled in self._waiters:
+            if not future.done() and settled():
+                future.set_result(None)
 
     def _drop_after_error(self) -> None:
         if self.manager.state is TransactionState.ABORTABLE_ERROR:
@@ -242,17 +251,22 @@ class Transactions:
         self._accumulator.plain.clear()
         if self._draining is not None:
             self._draining.cancel()
+        self._accumulator.hurry()
         self._draining = asyncio.get_running_loop().create_task(self._drained())
 
     async def _drained(self) -> None:
         """Wait until every batch has an outcome, which delivery_timeout_ms bounds."""
         accumulator = self._accumulator
-        accumulator.hurry()
         for batch in accumulator.unfinished():
             await batch.wait()
+
+        def returned() -> bool:
+            return not any(queue.in_flight for queue in accumulator.all_queues())
+
         # A batch whose time was up while it was in flight.
-        while any(queue.in_flight for queue in accumulator.all_queues()):
-            await asyncio.wait((self._next_news(),))
+        while not returned():
+            with self._news(returned) as news:
+                await news
         self._draining = None
         self.manager.drained()
 
@@ -260,6 +274,8 @@ class Transactions:
         """Ask the coordinators for what is due."""
         failures = 0
         while True:
+            if self.manager.adds_partitions:
+                self._collect()
             self._wake.clear()
             ask = self.manager.next()
             if ask is None:
@@ -314,10 +330,16 @@ class Transactions:
 
     # Waiting.
 
-    def _next_news(self) -> asyncio.Future[None]:
-        if self._news is None or self._news.done():
-            self._news = asyncio.get_running_loop().create_future()
-        return self._news
+    @contextmanager
+    def _news(self, settled: Callable[[], bool]) -> Iterator[asyncio.Future[None]]:
+        """A future that is done when a change has ``settled`` what is waited for."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter = (future, settled)
+        self._waiters.append(waiter)
+        try:
+            yield future
+        finally:
+            self._waiters.remove(waiter)
 
     async def _until_not(self, states: tuple[TransactionState, ...], deadline: Deadline, what: str) -> None:
         await self._until(lambda: self.manager.state not in states, deadline, what)
@@ -336,11 +358,12 @@ class Transactions:
                 raise RequestTimeoutError(
                     f"{self.manager}: {what} after {monotonic() - began:.1f} s{why}"
                 ) from self._last
-            await asyncio.wait(
-                (self._next_news(), self._task),
-                timeout=None if left == float("inf") else left,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            with self._news(settled) as news:
+                await asyncio.wait(
+                    (news, self._task),
+                    timeout=None if left == float("inf") else left,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
 
     def _check_not_fatal(self) -> None:
         if self.manager.state is TransactionState.FATAL_ERROR:

@@ -26,6 +26,9 @@ QUEUE_BYTES = 1024 * 1024
 """Bytes that may wait for the loop, twice that while it sends them. They come on top of buffer_memory."""
 TURN = 1000
 """Records after which other tasks of the loop get a turn."""
+FEW = 50
+"""Records after which they do, if batches have been opened in partitions that a transaction lacks: its coordinator adds
+them while the batches fill."""
 
 _log = logging.getLogger("ottla_client.producer")
 
@@ -274,6 +277,6 @@ class SendQueue:
                     self._producer._not_sent(error)
                 if waiters:
                     self._buffered(delivery)
-                if not count % TURN:
+                if not count % FEW and (not count % TURN or self._producer._adds_partitions()):
                     await asyncio.sleep(0)
             self._sending = []

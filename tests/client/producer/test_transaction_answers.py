@@ -18,6 +18,7 @@ from ottla_client.errors import (
     TransactionStateError,
     UnsupportedApiError,
 )
+from ottla_client.producer import sender
 from ottla_client.types import TopicPartition
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
@@ -95,6 +96,18 @@ async def test_the_requests_of_a_transaction(fake: Coordinator, new_producer: Ne
     assert all(batch.attributes & TRANSACTIONAL and batch.producer_epoch == 1 for batch in fake.batches)
     (end,) = fake.of("EndTxnRequest")
     assert (end.transactional_id, end.producer_id, end.producer_epoch, end.committed) == ("id", 7, 1, True)
+
+
+async def test_one_request_adds_the_partitions_of_all_open_batches(
+    fake: Coordinator, new_producer: NewProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "_ADD_SOON", 3600.0)
+    producer = new_producer(fake.bootstrap, transactional_id="id", batch_size=1000, linger_ms=60_000)
+    async with producer, producer.transaction():
+        for number in (0, 1, 1):
+            await producer.send("t", bytes(900), partition=number)
+    (request,) = fake.of("AddPartitionsToTxnRequest")  # for the full batch of partition 1
+    assert [sorted(each.partitions) for each in request.v3_and_below_topics] == [[0, 1]]
 
 
 async def test_a_transaction_without_records_asks_nothing(
