@@ -240,3 +240,30 @@ def test_a_connection_that_closes_is_forgotten(world: World) -> None:
     for close in connection.on_close.values():
         close()
     assert not world.telemetry._software
+
+
+async def test_pushes_are_decoded_one_at_a_time_and_a_bounded_number_waits() -> None:
+    world = World()
+    begun: list[asyncio.Future[Any]] = []
+
+    class Held(Threads):
+        def run(self, function: Callable[..., Any], *arguments: object) -> asyncio.Future[Any]:
+            begun.append(asyncio.get_running_loop().create_future())
+            return begun[-1]
+
+    world.telemetry._background = Held()  # type: ignore[assignment]
+    pushes = []
+    for _ in range(70):
+        instance_id, instance = world.ask()
+        pushes.append(
+            asyncio.ensure_future(world.push(instance_id, instance.subscription_id, metrics_data([])))
+        )
+    await asyncio.sleep(0)
+    assert len(begun) == 1
+    for _ in range(64):
+        begun[-1].set_result(client_telemetry.Decoded([], 0))
+        for _ in range(5):
+            await asyncio.sleep(0)
+    codes = [await each for each in pushes]
+    assert codes == [ErrorCode.NONE] * 64 + [ErrorCode.THROTTLING_QUOTA_EXCEEDED] * 6
+    assert len(begun) == 64

@@ -9,6 +9,7 @@ from tests.support.otlp import gauge, metrics_data, number, summed, tagged
 
 from ottla_protocol.errors import ProtocolError
 from ottla_protocol.otlp import Point, read_metrics
+from ottla_protocol.primitives import uvarint
 
 
 def test_gauges_and_sums() -> None:
@@ -86,3 +87,11 @@ def test_what_is_written_is_read(points: list[tuple[str, float, dict[str, str]]]
     data = metrics_data([gauge(name, number(value, labels)) for name, value, labels in points])
     found = read_metrics(data, 1000).points
     assert [(each.name, each.value, dict(each.attributes)) for each in found] == points
+
+
+def test_a_message_of_empty_fields_is_given_up() -> None:
+    empty = b"\x12\x00" * 60_000
+    pauses: list[int] = []
+    with pytest.raises(ProtocolError, match="too many fields"):
+        read_metrics(b"\x0a" + uvarint(len(empty)) + empty, 9, lambda: pauses.append(1))
+    assert len(pauses) == (2 * 60_000 // 6) // 500

@@ -10,6 +10,7 @@ decompression. Kafka: ``ClientMetricsManager``.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
+from ottla_broker.clock import let_others_run
 from ottla_broker.config.client_metrics import (
     CLIENT_METRICS_KEYS,
     DEFAULT_INTERVAL_MS,
@@ -30,7 +32,7 @@ from ottla_broker.coordinator.group.modern.patterns import Matches, compile_patt
 from ottla_broker.events import get_logger
 from ottla_broker.store.keys import encode_uuid, new_uuid
 from ottla_protocol.errors import ErrorCode, KafkaError, ProtocolError
-from ottla_protocol.otlp import Point, Pushed, read_metrics
+from ottla_protocol.otlp import Point, read_metrics
 from ottla_protocol.records.batch import CorruptRecordError
 from ottla_protocol.records.compression import DecompressedTooLargeError, decompress
 from ottla_protocol.schema import ZERO_UUID
@@ -52,6 +54,8 @@ _ALL: Final = "*"
 MOST_CLIENTS: Final = 16_384
 """Kafka's ``CACHE_MAX_SIZE``."""
 MOST_SERIES_A_CLIENT: Final = 1_000
+_MOST_WAITING: Final = 64
+"""Pushes that are decoded or wait for it."""
 _LEAST_KEPT_MS: Final = 60_000
 _LOOK_MS: Final = 10_000
 _NEVER: Final = -(1 << 60)
@@ -142,6 +146,8 @@ class ClientTelemetry:
         self._clock = clock
         self._random = random
         self._series = 0
+        self._decoding = 0
+        self._turn = asyncio.Lock()
         self._version = -1
         self._next_look_ms = _NEVER
         self._software: dict[str, tuple[str, str]] = {}
@@ -277,7 +283,7 @@ class ClientTelemetry:
         self.pushes += 1
         if metrics:
             try:
-                pushed = await self._background.run(decode, codec, metrics, self.max_bytes)
+                pushed = await self._decoded(codec, metrics)
             except DecompressedTooLargeError as error:
                 raise self._refusal(instance, ErrorCode.TELEMETRY_TOO_LARGE, error) from error
             except (CorruptRecordError, ProtocolError) as error:
@@ -289,6 +295,21 @@ class ClientTelemetry:
         if terminating and self._instances.get(instance_id) is instance:
             # Its last numbers stay until it expires.
             instance.expires_ms = now_ms + _LEAST_KEPT_MS
+
+    async def _decoded(self, codec: int, metrics: bytes) -> Decoded:
+        """Decode a push, one at a time: Python's threads keep each other and the event loop waiting.
+
+        Raises as :func:`decode` does, and KafkaError.
+        """
+        if self._decoding >= _MOST_WAITING:
+            self.throttled += 1
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        self._decoding += 1
+        try:
+            async with self._turn:
+                return await self._background.run(decode, codec, metrics, self.max_bytes)
+        finally:
+            self._decoding -= 1
 
     def _check(
         self, instance: Instance, subscription_id: int, terminating: bool, codec: int, size: int, now_ms: int
@@ -318,12 +339,11 @@ class ClientTelemetry:
         _log.debug("client metrics refused", client=instance.about.client_id, reason=str(error))
         return KafkaError(code)
 
-    def _keep(self, instance: Instance, pushed: Pushed) -> None:
+    def _keep(self, instance: Instance, pushed: Decoded) -> None:
         """Keep the numbers; a client's series that no longer come stay as they were."""
         self.dropped_series += pushed.left_out
         own = instance.values
-        for point in pushed.points:
-            series = series_of(point)
+        for series, point in pushed.points:
             known = own.get(series)
             if known is None:
                 if len(own) >= MOST_SERIES_A_CLIENT or self._series >= self.most_series:
@@ -371,12 +391,20 @@ def _about(connection: ClientConnection, software: tuple[str, str]) -> About:
     return About(connection.client_id or "", software, connection.client_host, port)
 
 
-def decode(codec: int, data: bytes, max_bytes: int) -> Pushed:
+class Decoded(NamedTuple):
+    """A push's numbers, and how many points beyond the bound were left out."""
+
+    points: list[tuple[Series, Point]]
+    left_out: int
+
+
+def decode(codec: int, data: bytes, max_bytes: int) -> Decoded:
     """Decompress and decode a push. May run on any thread.
 
     Raises DecompressedTooLargeError, CorruptRecordError, ProtocolError.
     """
-    return read_metrics(decompress(codec, data, max_bytes), MOST_SERIES_A_CLIENT)
+    pushed = read_metrics(decompress(codec, data, max_bytes), MOST_SERIES_A_CLIENT, let_others_run)
+    return Decoded([(series_of(point), point) for point in pushed.points], pushed.left_out)
 
 
 def series_of(point: Point) -> Series:
