@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.support.cluster import Cluster
 from tests.support.traffic import Stream, check_all_there, consume, create, produce
 from tests.support.waiting import wait_for
+from tests.support.zookeeper import ZooKeeperProcess
 
 NewCluster = Callable[..., Cluster]
 
@@ -20,21 +21,32 @@ def cluster(new_cluster: NewCluster) -> Cluster:
     return new_cluster()
 
 
-def test_brokers_find_each_other_and_elect_a_controller(cluster: Cluster) -> None:
-    metadata = [cluster.metadata(number) for number in cluster.brokers]
+@pytest.fixture(scope="module")
+def unharmed(zookeeper: ZooKeeperProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster for the tests that stop no broker, each with topics of its own."""
+    cluster = Cluster(tmp_path_factory.mktemp("unharmed"), zookeeper)
+    try:
+        yield cluster.start()
+    finally:
+        cluster.kill()
+    assert not cluster.complaints()
+
+
+def test_brokers_find_each_other_and_elect_a_controller(unharmed: Cluster) -> None:
+    metadata = [unharmed.metadata(number) for number in unharmed.brokers]
     assert len({each.cluster_id for each in metadata}) == 1
     assert len(metadata[0].cluster_id or "") == 22
     assert len({each.controller_id for each in metadata}) == 1
-    assert metadata[0].controller_id in cluster.brokers
+    assert metadata[0].controller_id in unharmed.brokers
 
 
-def test_a_topic_is_replicated_and_read_back(cluster: Cluster) -> None:
-    create(cluster, "t", partitions=6)
-    cluster.wait_in_sync("t", 3)
+def test_a_topic_is_replicated_and_read_back(unharmed: Cluster) -> None:
+    create(unharmed, "read-back", partitions=6)
+    unharmed.wait_in_sync("read-back", 3)
     values = [f"value-{i}" for i in range(500)]
-    produce(cluster, "t", values)
-    assert sorted(consume(cluster, "t", 500)) == sorted(values)
-    leaders = {cluster.leader("t", partition) for partition in range(6)}
+    produce(unharmed, "read-back", values)
+    assert sorted(consume(unharmed, "read-back", 500)) == sorted(values)
+    leaders = {unharmed.leader("read-back", partition) for partition in range(6)}
     assert leaders == {1, 2, 3}
 
 
@@ -94,25 +106,27 @@ def test_a_group_keeps_its_offsets_when_its_coordinator_dies(cluster: Cluster) -
     assert consume(cluster, "t", 1) == ["c"]
 
 
-def test_topics_are_created_extended_configured_and_deleted_through_any_broker(cluster: Cluster) -> None:
-    create(cluster, "t", partitions=2)
-    for number, broker in cluster.brokers.items():
+def test_topics_are_created_extended_configured_and_deleted_through_any_broker(unharmed: Cluster) -> None:
+    create(unharmed, "changed", partitions=2)
+    for number, broker in unharmed.brokers.items():
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_partitions([NewPartitions("t", 2 + number)])["t"].result(60)
+        admin.create_partitions([NewPartitions("changed", 2 + number)])["changed"].result(60)
     wait_for(
-        lambda: all(len(cluster.metadata(n, ["t"]).topics[0].partitions) == 5 for n in cluster.brokers),
+        lambda: all(
+            len(unharmed.metadata(n, ["changed"]).topics[0].partitions) == 5 for n in unharmed.brokers
+        ),
         "five partitions",
     )
-    produce(cluster, "t", [f"v{i}" for i in range(100)])
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.delete_topics(["t"], operation_timeout=60)["t"].result(60)
+    produce(unharmed, "changed", [f"v{i}" for i in range(100)])
+    admin = AdminClient({"bootstrap.servers": unharmed.bootstrap})
+    admin.delete_topics(["changed"], operation_timeout=60)["changed"].result(60)
     wait_for(
-        lambda: all(cluster.metadata(n, ["t"]).topics[0].error_code == 3 for n in cluster.brokers),
+        lambda: all(unharmed.metadata(n, ["changed"]).topics[0].error_code == 3 for n in unharmed.brokers),
         "the topic to be unknown",
     )
-    create(cluster, "t", partitions=1)
-    produce(cluster, "t", ["new"])
-    assert consume(cluster, "t", 1) == ["new"]
+    create(unharmed, "changed", partitions=1)
+    produce(unharmed, "changed", ["new"])
+    assert consume(unharmed, "changed", 1) == ["new"]
 
 
 def test_too_few_in_sync_refuses_acks_all(cluster: Cluster) -> None:
@@ -133,10 +147,10 @@ def test_too_few_in_sync_refuses_acks_all(cluster: Cluster) -> None:
     produce(cluster, "t", ["y"])
 
 
-def test_a_number_in_use_is_refused(cluster: Cluster, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_number_in_use_is_refused(unharmed: Cluster, tmp_path) -> None:  # type: ignore[no-untyped-def]
     from tests.support.processes import BrokerProcess
 
-    settings = {**cluster.brokers[1].settings}
+    settings = {**unharmed.brokers[1].settings}
     intruder = BrokerProcess(tmp_path / "intruder", settings)
     with pytest.raises(RuntimeError, match=r"broker.id=1 is in use by a broker at PLAINTEXT://127.0.0.1"):
         intruder.start()

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 _SUMMARIES = Path(__file__).parents[2] / ".cache" / "faults"
-_SHORT_SECONDS = 30.0
+_SHORT_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
