@@ -18,8 +18,10 @@ from ottla_broker.coordinator.share.sessions import (
     ShareSessions,
 )
 from ottla_broker.coordinator.share.settings import ShareSettings
+from ottla_broker.coordinator.share.share_partition import Life
 from ottla_broker.coordinator.share.share_partitions import SharePartitions
 from ottla_broker.coordinator.share.state_batches import ShareKey
+from ottla_broker.coordinator.share.states import Acknowledge
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 
@@ -48,6 +50,27 @@ def test_a_share_partition_that_closes_is_forgotten() -> None:
     closed = weakref.ref(world.share)
     world.restart()
     assert closed() is None
+
+
+def test_a_forgotten_share_partition_is_used_until_the_member_has_nothing_of_it() -> None:
+    world = ShareWorld(ShareSettings(offset_reset="earliest"))
+    world.log.append([None] * 3)
+    session, place = ShareSession("g", "m"), (KEY.topic_id, KEY.partition)
+    session.change([place], ())
+    world.share.users.clear()
+    session.use(world.share)
+    assert world.offsets("m") == [0, 1, 2]
+    session.change((), [place])
+    session.change((), ())
+    assert list(session.shares) == [place]
+    assert world.acknowledge("m", dict.fromkeys(range(3), Acknowledge.ACCEPT)) is None
+    session.change([place], ())
+    assert list(session.shares) == [place]
+    session.change((), [place])
+    session.change((), ())
+    assert not session.shares
+    # No session needs it: the leader keeps nothing of it, and reads its state again when it is fetched.
+    assert world.share.life is Life.CLOSED
 
 
 async def test_a_share_partition_that_failed_is_not_loaded_again_at_once() -> None:

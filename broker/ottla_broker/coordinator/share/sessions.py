@@ -11,6 +11,7 @@ the session may come by other connections too: franz-go's last acknowledgements 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 from typing import Final
 
 from ottla_broker.coordinator.share.share_partition import SharePartition
@@ -25,6 +26,9 @@ MOST_PLACES_OF_ALL: Final = 250_000
 MOST_OF_CONNECTION: Final = 100
 """The most sessions that may begin on one connection; clients have one."""
 
+_MOST_LEFT: Final = 1_000
+"""How many forgotten partitions a request looks at, which takes microseconds for each."""
+
 Place = tuple[bytes, int]
 """A partition by topic id and index."""
 
@@ -35,13 +39,24 @@ class ShareSession:
     Attributes:
         epoch: that the next request has to name.
         places: the partitions, in the order in which the next fetch tries them.
-        shares: the share partitions that it uses.
+        shares: the share partitions that it uses: those of its partitions, and of forgotten ones of which the member
+            still has records.
         ended: a fetch that still waits for it gets nothing.
         disown: called at its end, so that its connection forgets it.
         owner: what it began on: its connection.
     """
 
-    __slots__ = ("disown", "ended", "epoch", "group_id", "member_id", "owner", "places", "shares")
+    __slots__ = (
+        "_forgotten",
+        "disown",
+        "ended",
+        "epoch",
+        "group_id",
+        "member_id",
+        "owner",
+        "places",
+        "shares",
+    )
 
     def __init__(self, group_id: str, member_id: str, owner: object = None) -> None:
         self.group_id = group_id
@@ -52,13 +67,19 @@ class ShareSession:
         self.ended = False
         self.places: dict[Place, None] = {}
         self.shares: dict[Place, SharePartition] = {}
+        self._forgotten: dict[Place, None] = {}
 
     def change(self, added: Iterable[Place], forgotten: Iterable[Place]) -> None:
         """Raises KafkaError: INVALID_REQUEST, for too many partitions."""
         for place in added:
             self.places[place] = None
+        if self._forgotten:
+            self._leave_forgotten()
         for place in forgotten:
             self.places.pop(place, None)
+            if place in self.shares:
+                # Left with a later request: this one may acknowledge records of it.
+                self._forgotten[place] = None
         if len(self.places) > MOST_PLACES:
             count = len(self.places)
             for place in tuple(self.places)[MOST_PLACES:]:
@@ -67,6 +88,20 @@ class ShareSession:
                 ErrorCode.INVALID_REQUEST,
                 f"The share session would have {count} partitions; {MOST_PLACES} are allowed.",
             )
+
+    def _leave_forgotten(self) -> None:
+        """Use the forgotten partitions no longer, once the member has nothing of them; some with each request."""
+        for place in tuple(islice(self._forgotten, _MOST_LEFT)):
+            del self._forgotten[place]
+            share = self.shares.get(place)
+            if share is None or place in self.places:
+                continue
+            if share.holds_for(self.member_id):
+                # Later ones are looked at first.
+                self._forgotten[place] = None
+            else:
+                del self.shares[place]
+                share.left_by(self)
 
     def rotate(self) -> None:
         """Begin with another partition next time, so that none is starved."""

@@ -439,6 +439,10 @@ class SharePartition:
         """A member's session is over: what it has acquired is available again."""
         self._release(lambda lock: lock.member_id == member_id)
 
+    def holds_for(self, member_id: str) -> bool:
+        """Whether a member has any records."""
+        return any(run.lock is not None and run.lock.member_id == member_id for run in self.in_flight)
+
     def lock_timed_out(self, lock: AcquisitionLock) -> None:
         self._release(lambda each: each is lock)
 
