@@ -67,7 +67,7 @@ _BROKERS = {"_shared_broker", "own_broker"}
 
 _SPARK = re.compile(r"\bspark: ")
 """A parameter of a test that uses Spark's session."""
-# In both lists the longest are first. CONTRIBUTING.md says what the longest prove.
+# In these lists the longest are first. CONTRIBUTING.md says what the longest prove.
 _LONGEST = (
     "tests/commands/test_make.py",
     "tests/pipeline/faults/",
@@ -111,16 +111,44 @@ _LONG = (
     "tests/controller/cluster/",
     "tests/docs/",
     "tests/store/",
-    "tests/interop/test_spark_connector.py",
-    "tests/interop/test_mixed_cluster.py",
+)
+# In `make interop` all processes run all tests.
+_INTEROP = (
     "tests/interop/test_cluster_tools.py",
+    "tests/interop/test_mixed_cluster.py",
+    "tests/interop/test_java_tools.py",
+    "tests/interop/test_exactly_once.py",
+    "tests/interop/test_share_groups.py",
+    "tests/interop/test_spark_connector.py",
+    "tests/interop/test_moving_folders.py",
     "tests/interop/test_takeover.py",
     "tests/interop/test_mixed_transactions.py",
-    "tests/interop/test_exactly_once.py",
-    "tests/interop/test_java_tools.py",
-    "tests/interop/test_moving_folders.py",
+    "tests/interop/test_compaction.py",
+    "tests/interop/test_security.py",
+    "tests/interop/test_mixed_security.py",
+    "tests/interop/test_old_consumers.py",
+    "tests/interop/test_dump_log.py",
+    "tests/interop/test_consumer_protocol.py",
+    "tests/interop/test_old_java_clients.py",
+    "tests/interop/test_secure_cluster.py",
+    "tests/interop/test_client_groups.py",
+)
+# With Kafka, those are long that start brokers, and wait for one that was killed.
+_ON_KAFKA = (
+    "tests/client/group/test_groups.py",
+    "tests/client/producer/test_faults.py",
+    "tests/client/producer/test_transactions.py",
+    "tests/client/base/",
+    "tests/client/consumer/test_faults.py",
+    "tests/client/group/test_mixed.py",
+    "tests/pipeline/",
+    "tests/client/admin/",
+    "tests/client/commands/",
+    "tests/docs/",
+    "tests/client/sync/",
 )
 _RANKED = (*_LONGEST, *_LONG)
+_ORDER = {"test": (*_RANKED, *_INTEROP), "on Kafka": _ON_KAFKA}
 
 _ROOT = Path(__file__).parents[1]
 _SHARE: pytest.StashKey[Share] = pytest.StashKey()
@@ -175,7 +203,11 @@ def pytest_configure(config: pytest.Config) -> None:
         share = config.stash[_SHARE] = Share(tests, worker, length_of)
         share.give_way()
         folders = (each for each in tests.iterdir() if each.is_dir())
-        areas = sorted(str(each) for each in folders if not each.name.startswith(("_", ".")))
+        # What is deselected would be imported for nothing.
+        without = {"interop"} if config.getoption("markexpr") == "not interop" else set()
+        areas = sorted(
+            str(each) for each in folders if not each.name.startswith(("_", ".")) and each.name not in without
+        )
         begin = len(areas) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
         config.args = areas[begin:] + areas[:begin]
 
@@ -196,10 +228,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         # The longest first, so that no worker ends long after the others.
         share = config.stash.get(_SHARE, None)
+        order = "on Kafka" if config.getoption("--kafka") else "test"
 
         def place(item: pytest.Item) -> tuple[int, str]:
             file = str(item.path)
-            rank = _rank_of(file)
+            rank = _rank_of(file, order)
             return (rank if share is None else share.rank(item.path, rank)), file
 
         items.sort(key=place)
@@ -223,10 +256,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @cache
-def _rank_of(file: str) -> int:
+def _rank_of(file: str, order: str = "test") -> int:
     if _uses_spark(file):
         return -1
-    return next((n for n, at in enumerate(_RANKED) if file.startswith(f"{_ROOT}/{at}")), len(_RANKED))
+    ranked = _ORDER[order]
+    return next((n for n, at in enumerate(ranked) if file.startswith(f"{_ROOT}/{at}")), len(ranked))
 
 
 @cache

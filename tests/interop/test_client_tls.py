@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from harness.brokers import HOST, Kafka, running
+from harness.brokers import HOST, running
 from harness.java import Unavailable
 from harness.ports import free_port
 from tests.support.certificates import Certificates
+from tests.support.kafka import QuickKafka
 
 from ottla_client.errors import BootstrapError
 from ottla_client.sync import Consumer, Producer
@@ -34,7 +35,7 @@ def address(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
         "ssl.client.auth": "required",
     }
     try:
-        broker = Kafka(tmp_path_factory.mktemp("kafka"), settings, plain)
+        broker = QuickKafka(tmp_path_factory.mktemp("kafka"), settings, plain)
     except Unavailable as lack:
         pytest.skip(str(lack))
     with running(broker):

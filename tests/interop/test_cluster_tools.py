@@ -53,7 +53,10 @@ def topic() -> str:
 
 def described(java: Java, topic: str) -> list[tuple[str, str, str]]:
     """Leader, replicas and those in sync of a topic's partitions, as kafka-topics shows them."""
-    shown = java.tool("topics", "--describe", "--topic", topic)
+    return partitions_in(java.tool("topics", "--describe", "--topic", topic))
+
+
+def partitions_in(shown: str) -> list[tuple[str, str, str]]:
     return re.findall(r"Leader: (\S+)\s+Replicas: (\S+)\s+Isr: (\S+)", shown)
 
 
@@ -62,12 +65,12 @@ def test_kafka_topics(cluster: MixedCluster, java: Java, topic: str) -> None:
               "--config", "min.insync.replicas=2")  # fmt: skip
     for partition in range(3):
         cluster.wait_isr(topic, {1, 2, 3}, partition)
-    shown = described(java, topic)
-    assert len(shown) == 3
-    for leader, replicas, isr in shown:
+    shown = java.tool("topics", "--describe", "--topic", topic)
+    assert "min.insync.replicas=2" in shown
+    assert len(partitions_in(shown)) == 3
+    for leader, replicas, isr in partitions_in(shown):
         assert leader == replicas.split(",")[0]
         assert set(isr.split(",")) == set(replicas.split(",")) == {"1", "2", "3"}
-    assert "min.insync.replicas=2" in java.tool("topics", "--describe", "--topic", topic)
     java.tool("topics", "--alter", "--topic", topic, "--partitions", "4")
     cluster.wait_isr(topic, {1, 2, 3}, 3)
     assert len(described(java, topic)) == 4
@@ -205,14 +208,12 @@ def test_kafka_configs(cluster: MixedCluster, java: Java, topic: str) -> None:
         "version": 1,
         "config": {"log.retention.ms": "7654321"},
     }
-    for number in cluster.brokers:
-        one = ["--entity-type", "brokers", "--entity-name", str(number)]
+    for kind in sorted(set(cluster.kinds.values())):
+        one = ["--entity-type", "brokers", "--entity-name", str(cluster.of_kind(kind)[0])]
         java.tool("configs", *one, "--alter", "--add-config", "log.segment.bytes=12345678")
-        shown = java.tool("configs", *one, "--describe")
-        assert "log.segment.bytes=12345678" in shown
-        assert "DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=7654321" in java.tool(
-            "configs", *one, "--describe", "--all"
-        )
+        shown = java.tool("configs", *one, "--describe", "--all")
+        assert "DYNAMIC_BROKER_CONFIG:log.segment.bytes=12345678" in shown
+        assert "DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=7654321" in shown
         java.tool("configs", *one, "--alter", "--delete-config", "log.segment.bytes")
     java.tool("configs", *every, "--alter", "--delete-config", "log.retention.ms")
     assert (cluster.node("/config/brokers/<default>") or {})["config"] == {}

@@ -21,8 +21,9 @@ from confluent_kafka.admin import (
     ConfigResource,
 )
 from harness import maven, wire
-from harness.brokers import HOST, Broker, Kafka, Ottla
+from harness.brokers import HOST, Broker, Ottla
 from harness.java import Unavailable
+from tests.support.kafka import QuickKafka
 
 from ottla_protocol.records.batch import NO_PRODUCER_ID
 from ottla_protocol.records.formats import decode_any, iter_any_headers
@@ -195,7 +196,7 @@ def brokers(tmp_path: Path) -> Iterator[list[Broker]]:
     except Unavailable as lack:
         pytest.skip(str(lack))
     settings = {"log.cleaner.backoff.ms": "50", "log.cleaner.min.cleanable.ratio": "0"}
-    made: list[Broker] = [Kafka(tmp_path / "kafka", settings), Ottla(tmp_path / "ottla", settings)]
+    made: list[Broker] = [QuickKafka(tmp_path / "kafka", settings), Ottla(tmp_path / "ottla", settings)]
     try:
         for broker in made:
             broker.start()

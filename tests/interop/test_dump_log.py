@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from harness import javatools, maven, wire
+from harness import maven, wire
 from harness.brokers import HOST
 from tests.interop.conftest import KIND, SETTINGS, java_tools
-from tests.interop.support import Java
+from tests.interop.support import Java, run
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 RECORDS = 3000
@@ -29,7 +29,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Java, Pa
         configs = {"segment.bytes": "200000", "index.interval.bytes": "1024"}
         for codec in CODECS:
             connection.create(f"dump-{codec}", 1, configs)
-            javatools.produce(broker.address, f"dump-{codec}", RECORDS, 200, "all", codec)
+            _produce(java, f"dump-{codec}", codec)
         connection.create("dump-keys", 1)
         connection.create("dump-transactions", 1)
         connection.close()
@@ -40,6 +40,18 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Java, Pa
         yield java, broker.data
     finally:
         broker.remove()
+
+
+def _produce(java: Java, topic: str, codec: str) -> None:
+    """Records by Kafka's performance tool, in batches of 64 KiB."""
+    run(
+        java.command(
+            "org.apache.kafka.tools.ProducerPerformance",
+            "--topic", topic, "--num-records", str(RECORDS), "--record-size", "200", "--throughput", "-1",
+            "--producer-props", f"bootstrap.servers={java.address}", "acks=all", f"compression.type={codec}",
+            "batch.size=65536", "linger.ms=5",
+        )
+    )  # fmt: skip
 
 
 def _transactions(address: str) -> None:
@@ -73,34 +85,47 @@ def _dump(java: Java, files: list[Path], *arguments: str) -> str:
     return output
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_segments_deeply(written: tuple[Java, Path], codec: str) -> None:
-    java, data = written
-    segments = sorted((data / f"dump-{codec}-0").glob("*.log"))
-    if codec == "none":
-        assert len(segments) >= 3
-    output = _dump(java, segments, "--deep-iteration")
-    offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", output, re.MULTILINE)]
-    assert offsets == list(range(RECORDS))
-    assert output.count("isvalid: true") == len(re.findall(r"^baseOffset: ", output, re.MULTILINE))
-    assert set(re.findall(r"compresscodec: (\w+)", output)) == {codec}
-    starts = [int(found) for found in re.findall(r"Log starting offset: (\d+)", output)]
-    assert starts == [int(segment.stem) for segment in segments]
+def _dumps(java: Java, files: list[Path], *arguments: str) -> dict[Path, str]:
+    """By file what one run of the tool prints of it: most of a run is the start of Java."""
+    parts = re.split(r"^Dumping (.+)\n", _dump(java, files, *arguments), flags=re.MULTILINE)[1:]
+    found = {Path(file): text for file, text in zip(parts[::2], parts[1::2], strict=True)}
+    assert list(found) == files
+    return found
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_indexes(written: tuple[Java, Path], codec: str) -> None:
+def test_segments_deeply(written: tuple[Java, Path]) -> None:
     java, data = written
-    folder = data / f"dump-{codec}-0"
-    for ending in ("index", "timeindex"):
-        output = _dump(java, sorted(folder.glob(f"*.{ending}")), "--verify-index-only")
-        assert f"Dumping {folder}" in output
-        # As Kafka leaves them: trimmed to their entries by a clean stop.
-        _dump(java, sorted(folder.glob(f"*.{ending}")), "--index-sanity-check")
-    entries = _dump(java, sorted(folder.glob("*.index")))
-    assert re.search(r"offset: \d+ position: \d+", entries)
-    times = _dump(java, sorted(folder.glob("*.timeindex")))
-    assert re.search(r"timestamp: \d{13} offset: \d+", times)
+    segments = {codec: sorted((data / f"dump-{codec}-0").glob("*.log")) for codec in CODECS}
+    assert len(segments["none"]) >= 3
+    dumped = _dumps(java, [file for files in segments.values() for file in files], "--deep-iteration")
+    for codec, files in segments.items():
+        output = "".join(dumped[file] for file in files)
+        offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", output, re.MULTILINE)]
+        assert offsets == list(range(RECORDS))
+        assert output.count("isvalid: true") == len(re.findall(r"^baseOffset: ", output, re.MULTILINE))
+        assert set(re.findall(r"compresscodec: (\w+)", output)) == {codec}
+        starts = [int(found) for found in re.findall(r"Log starting offset: (\d+)", output)]
+        assert starts == [int(segment.stem) for segment in files]
+
+
+def test_indexes(written: tuple[Java, Path]) -> None:
+    java, data = written
+    folders = [data / f"dump-{codec}-0" for codec in ("none", "zstd")]
+    files = {
+        ending: [file for folder in folders for file in sorted(folder.glob(f"*.{ending}"))]
+        for ending in ("index", "timeindex")
+    }
+    both = files["index"] + files["timeindex"]
+    _dumps(java, both, "--verify-index-only")
+    # As Kafka leaves them: trimmed to their entries by a clean stop.
+    _dumps(java, both, "--index-sanity-check")
+    dumped = _dumps(java, both)
+    for ending, entry in (
+        ("index", r"offset: \d+ position: \d+"),
+        ("timeindex", r"timestamp: \d{13} offset: \d+"),
+    ):
+        for folder in folders:
+            assert re.search(entry, "".join(dumped[file] for file in files[ending] if file.parent == folder))
 
 
 def test_producer_snapshots(written: tuple[Java, Path]) -> None:
@@ -119,13 +144,12 @@ def test_transactions(written: tuple[Java, Path]) -> None:
     assert markers == [("1", "COMMIT", "0"), ("3", "ABORT", "0")]
     assert len(re.findall(r"^baseOffset: .* isTransactional: true", output, re.MULTILINE)) == 5
     (producer_id,) = set(re.findall(r"producerId: (\d+)", output))
-    index = _dump(java, sorted(folder.glob("*.txnindex")))
-    assert f"version: 0 producerId: {producer_id} firstOffset: 2 lastOffset: 3 lastStableOffset: 4" in index
-    snapshot = _dump(java, [max(folder.glob("*.snapshot"))])
+    others = _dump(java, [*sorted(folder.glob("*.txnindex")), max(folder.glob("*.snapshot"))])
+    assert f"version: 0 producerId: {producer_id} firstOffset: 2 lastOffset: 3 lastStableOffset: 4" in others
     assert re.search(
         rf"producerId: {producer_id} producerEpoch: 0 coordinatorEpoch: 0 currentTxnFirstOffset: .*4.*lastSequence: 2",
-        snapshot,
-    ), snapshot
+        others,
+    ), others
 
 
 def test_keys_values_and_headers(written: tuple[Java, Path]) -> None:

@@ -18,6 +18,7 @@ from tests.interop.support import Java
 from tests.log_tools.kafka_folders import SETTINGS, RawProducer, describe
 from tests.server import old_files
 from tests.support.commands import Outcome, ottla
+from tests.support.kafka import QuickKafka, QuickKafkaOnZooKeeper
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import ZooKeeperProcess
 
@@ -39,10 +40,10 @@ def kafka(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kafka]:
     """A broker of Kafka's that hasn't been started; its folder is to be one that Ottla leaves."""
     try:
         if request.param == "kraft":
-            made = Kafka(tmp_path / "broker", SETTINGS)
+            made: Kafka = QuickKafka(tmp_path / "broker", SETTINGS)
         else:
             address = request.getfixturevalue("zookeeper").address
-            made = KafkaOnZooKeeper(tmp_path / "broker", {**SETTINGS, "zookeeper.connect": address})
+            made = QuickKafkaOnZooKeeper(tmp_path / "broker", {**SETTINGS, "zookeeper.connect": address})
     except Unavailable as lack:
         pytest.skip(str(lack))
     yield made

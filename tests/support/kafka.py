@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from harness import maven, wire
-from harness.brokers import HOST, Kafka, new_id
+from harness.brokers import HOST, Kafka, KafkaOnZooKeeper, new_id
 from harness.java import QUICK, find_java
 from harness.ports import free_port
 from tests.support.class_archive import archive_options
@@ -27,6 +27,9 @@ _ONE_BROKER = {
     "transaction.state.log.min.isr": "1",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
+    # A broker that was killed can't register again before its session ends, which takes 9 s by default.
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "3000",
 }
 
 
@@ -34,7 +37,7 @@ _ONE_BROKER = {
 _QUICK = [*QUICK, "-Djava.awt.headless=true"]
 
 
-class _QuickKafka(Kafka):
+class QuickKafka(Kafka):
     """Kafka formats a folder of each version once, which takes a JVM of its own; the others are copies.
 
     Its classes come from an archive.
@@ -68,7 +71,19 @@ class _QuickKafka(Kafka):
             file.write_bytes(content)
 
 
-class _FirstKafka(_QuickKafka):
+class QuickKafkaOnZooKeeper(KafkaOnZooKeeper):
+    """The same of a broker in a cluster on ZooKeeper, which formats nothing."""
+
+    jvm = QuickKafka.jvm
+    look_every = QuickKafka.look_every
+
+    def command(self) -> list[str]:
+        return self._main(
+            "kafka.Kafka", str(self._config), jvm=[*self.jvm, *class_archive(self._java, self._libs)]
+        )
+
+
+class _FirstKafka(QuickKafka):
     """The broker whose run fills the archive."""
 
     options: Sequence[str] = ()
@@ -118,7 +133,7 @@ class KafkaProcess:
             key: str(value).lower() if isinstance(value, bool) else str(value)
             for key, value in self.settings.items()
         }
-        self._broker = _QuickKafka(folder, {**_ONE_BROKER, **given}, port or free_port(), version)
+        self._broker = QuickKafka(folder, {**_ONE_BROKER, **given}, port or free_port(), version)
         self.port = self._broker.port
 
     @property
@@ -129,7 +144,7 @@ class KafkaProcess:
     def pid(self) -> int:
         return self._broker.pid
 
-    def start(self, timeout: float = 60.0) -> KafkaProcess:
+    def start(self, timeout: float = 180.0) -> KafkaProcess:
         self._broker.start(timeout)
         return self
 
