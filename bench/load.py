@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -187,6 +188,21 @@ def _latency(job: Job) -> Done:
     return Done(seconds, job.records, taken)
 
 
+def _measured(job: Job, group: Callable[[], float]) -> Done:
+    """Time ``group``, which produces one group of records and returns when it began to commit or flush it."""
+    taken: list[float] = []
+    groups = job.records // job.together
+    warm_up = max(groups // 10, 10)
+    began = 0.0
+    for index in range(warm_up + groups):
+        if index == warm_up:
+            began = time.perf_counter()
+        ended = group()
+        if index >= warm_up:
+            taken.append((time.perf_counter() - ended) * 1000)
+    return Done(time.perf_counter() - began, groups * job.together, taken)
+
+
 def _groups(job: Job) -> Done:
     """Produce groups of ``together`` records, each committed as a transaction or flushed."""
     from confluent_kafka import Producer
@@ -206,13 +222,8 @@ def _groups(job: Job) -> Done:
     producer.list_topics(job.topic, 30)
     if in_transactions:
         producer.init_transactions(60)
-    taken: list[float] = []
-    groups = job.records // job.together
-    warm_up = max(groups // 10, 10)
-    began = 0.0
-    for index in range(warm_up + groups):
-        if index == warm_up:
-            began = time.perf_counter()
+
+    def group() -> float:
         if in_transactions:
             producer.begin_transaction()
         for number, value in enumerate(values):
@@ -222,36 +233,30 @@ def _groups(job: Job) -> Done:
             producer.commit_transaction(60)
         elif producer.flush(60):
             raise RuntimeError("records were not acknowledged")
-        if index >= warm_up:
-            taken.append((time.perf_counter() - ended) * 1000)
-    return Done(time.perf_counter() - began, groups * job.together, taken)
+        return ended
+
+    return _measured(job, group)
 
 
 def _own_groups(job: Job) -> Done:
-    """The same with ``ottla_client``."""
+    """Produce such groups with ``ottla_client``."""
     from ottla_client.sync import Producer
 
     in_transactions = job.kind == "own transactions"
     values = payloads(job.size, job.together)
-    taken: list[float] = []
-    groups = job.records // job.together
-    warm_up = max(groups // 10, 10)
-    began = 0.0
     options: dict[str, Any] = {"transactional_id": job.topic} if in_transactions else {}
     with Producer(job.address, acks=job.acks, linger_ms=5, **options) as producer:
-        for index in range(warm_up + groups):
-            if index == warm_up:
-                began = time.perf_counter()
+
+        def group() -> float:
             with producer.transaction() if in_transactions else nullcontext():
                 for number, value in enumerate(values):
                     producer.send(job.topic, value, partition=number % job.partitions)
                 ended = time.perf_counter()
                 if not in_transactions:
                     producer.flush()
-            if index >= warm_up:
-                taken.append((time.perf_counter() - ended) * 1000)
-        seconds = time.perf_counter() - began
-    return Done(seconds, groups * job.together, taken)
+            return ended
+
+        return _measured(job, group)
 
 
 def main() -> None:
