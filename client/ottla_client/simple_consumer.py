@@ -16,7 +16,7 @@ from .cluster import Cluster
 from .consumer.positions import PartitionState
 from .consumer.records import Chunk, RecordReader
 from .consumer.rows import Rows, to_records
-from .consumer.settings import ConsumerSettings, Deserializer
+from .consumer.settings import ConsumerSettings, ReadingOptions, ReadingSettings
 from .deadline import Deadline
 from .errors import (
     BrokerError,
@@ -33,7 +33,7 @@ from .requests.driver import Node, ToLeaders, drive
 from .requests.fetch import LAST_BY_NAME, FetchPosition, fetch_request
 from .requests.list_offsets import find_offsets
 from .requests.outcomes import error_of
-from .settings import DEFAULT_BOOTSTRAP, ConnectionOptions, ConnectionSettings, accepts
+from .settings import DEFAULT_BOOTSTRAP, accepts
 from .types import (
     ConsumerRecord,
     IsolationLevel,
@@ -53,39 +53,23 @@ _JUST_MADE: Final = 1.0
 """Seconds for which some brokers may not know a new topic yet."""
 
 
-class SimpleConsumerOptions(ConnectionOptions, total=False):
+class SimpleConsumerOptions(ReadingOptions, total=False):
     """The keyword arguments of SimpleConsumer."""
 
     group_id: str | None
     isolation_level: IsolationLevel
-    fetch_min_bytes: int
-    fetch_max_wait_ms: int
-    fetch_max_bytes: int
     max_partition_fetch_bytes: int
-    key_deserializer: Deserializer | None
-    value_deserializer: Deserializer | None
-    check_crcs: bool
-    client_rack: str
-    default_api_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class SimpleConsumerSettings(ConnectionSettings):
+class SimpleConsumerSettings(ReadingSettings):
     """The options' values; ``SimpleConsumer`` has their meaning. Raises ConfigurationError for invalid values."""
 
     client_id: str = "ottla-simple-consumer"
 
     group_id: str | None = None
     isolation_level: IsolationLevel = "read_uncommitted"
-    fetch_min_bytes: int = 1
-    fetch_max_wait_ms: int = 500
-    fetch_max_bytes: int = 52_428_800
     max_partition_fetch_bytes: int = 1_048_576
-    key_deserializer: Deserializer | None = None
-    value_deserializer: Deserializer | None = None
-    check_crcs: bool = True
-    client_rack: str = ""
-    default_api_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
         self.of_reading()

@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from ..errors import ConfigurationError
 from ..group.assignors import Assignor
-from ..group.settings import MemberSettings, check_numbers
-from ..settings import ConnectionOptions
+from ..group.settings import MemberSettings, check_choices, check_numbers
+from ..settings import ConnectionOptions, ConnectionSettings
 from ..types import ISOLATION_LEVELS, IsolationLevel
 
 Deserializer: TypeAlias = Callable[[bytes], Any]
@@ -48,7 +48,46 @@ _POSITIVE = (
 )
 
 
-class ConsumerOptions(ConnectionOptions, total=False):
+class ReadingOptions(ConnectionOptions, total=False):
+    """The keyword arguments of `ReadingSettings`."""
+
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    fetch_max_bytes: int
+    key_deserializer: Deserializer | None
+    value_deserializer: Deserializer | None
+    check_crcs: bool
+    client_rack: str
+    default_api_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ReadingSettings(ConnectionSettings):
+    """What the clients that read have in common; `ConsumerSettings` has the same, with a member's."""
+
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 52_428_800
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+    check_crcs: bool = True
+    client_rack: str = ""
+    default_api_timeout_ms: int = 60_000
+
+
+def check_reading(settings: ReadingSettings | ConsumerSettings) -> None:
+    """Check the options of reading that aren't numbers, and those that depend on others. Raises ConfigurationError."""
+    for name in ("key_deserializer", "value_deserializer"):
+        if getattr(settings, name) is not None and not callable(getattr(settings, name)):
+            raise ConfigurationError(f"{name} must be a callable that takes bytes")
+    if settings.fetch_max_wait_ms >= settings.request_timeout_ms:
+        raise ConfigurationError(
+            f"fetch_max_wait_ms ({settings.fetch_max_wait_ms}) must be below request_timeout_ms "
+            f"({settings.request_timeout_ms})"
+        )
+
+
+class ConsumerOptions(ReadingOptions, total=False):
     """The keyword arguments of Consumer."""
 
     group_id: str | None
@@ -59,22 +98,14 @@ class ConsumerOptions(ConnectionOptions, total=False):
     enable_auto_commit: bool
     auto_commit_interval_ms: int
     isolation_level: IsolationLevel
-    fetch_min_bytes: int
-    fetch_max_wait_ms: int
-    fetch_max_bytes: int
     max_partition_fetch_bytes: int
     max_poll_records: int
     max_poll_interval_ms: int
     session_timeout_ms: int
     heartbeat_interval_ms: int
     partition_assignment_strategy: Sequence[str | Assignor]
-    key_deserializer: Deserializer | None
-    value_deserializer: Deserializer | None
-    check_crcs: bool
     exclude_internal_topics: bool
     allow_auto_create_topics: bool
-    client_rack: str
-    default_api_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -107,28 +138,18 @@ class ConsumerSettings(MemberSettings):
         MemberSettings.__post_init__(self)
         check_numbers(self, ("fetch_max_wait_ms",), 0)
         check_numbers(self, _POSITIVE, 1)
-        for name, allowed in (
-            ("auto_offset_reset", get_args(OffsetReset)),
-            ("isolation_level", ISOLATION_LEVELS),
-            ("group_protocol", get_args(GroupProtocol)),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ConfigurationError(
-                    f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(map(repr, allowed))}"
-                )
-        for name in ("key_deserializer", "value_deserializer"):
-            if getattr(self, name) is not None and not callable(getattr(self, name)):
-                raise ConfigurationError(f"{name} must be a callable that takes bytes")
+        check_choices(
+            self,
+            auto_offset_reset=get_args(OffsetReset),
+            isolation_level=ISOLATION_LEVELS,
+            group_protocol=get_args(GroupProtocol),
+        )
         if self.group_id is not None and not self.group_id:
             raise ConfigurationError("group_id is empty; leave it out to read without a group")
         if self.group_instance_id is not None and self.group_id is None:
             raise ConfigurationError("group_instance_id needs a group_id")
         self._check_protocol()
-        if self.fetch_max_wait_ms >= self.request_timeout_ms:
-            raise ConfigurationError(
-                f"fetch_max_wait_ms ({self.fetch_max_wait_ms}) must be below request_timeout_ms "
-                f"({self.request_timeout_ms})"
-            )
+        check_reading(self)
 
     def _check_protocol(self) -> None:
         """Refuse options that the chosen protocol ignores."""

@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Required, get_args
 
-from ..consumer.settings import ConsumerSettings, Deserializer
+from ..consumer.settings import ConsumerSettings, ReadingOptions, ReadingSettings
 from ..errors import ConfigurationError
-from ..group.settings import check_numbers
-from ..settings import ConnectionOptions, ConnectionSettings
+from ..group.settings import check_choices, check_numbers
 from ..types import ISOLATION_LEVELS, IsolationLevel
 from ..zookeeper_consumer.settings import SmallestOrLargest, reading_settings
 
 _NAME = re.compile("[a-zA-Z0-9._-]{1,200}")
 
 
-class CoordinatedConsumerOptions(ConnectionOptions, total=False):
+class CoordinatedConsumerOptions(ReadingOptions, total=False):
     """The keyword arguments of CoordinatedConsumer."""
 
     group_id: Required[str]
@@ -27,20 +26,12 @@ class CoordinatedConsumerOptions(ConnectionOptions, total=False):
     enable_auto_commit: bool
     auto_offset_reset: SmallestOrLargest
     isolation_level: IsolationLevel
-    fetch_min_bytes: int
-    fetch_max_wait_ms: int
-    fetch_max_bytes: int
     max_partition_fetch_bytes: int
     max_poll_records: int
-    key_deserializer: Deserializer | None
-    value_deserializer: Deserializer | None
-    check_crcs: bool
-    client_rack: str
-    default_api_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class CoordinatedConsumerSettings(ConnectionSettings):
+class CoordinatedConsumerSettings(ReadingSettings):
     """The options' values; ``CoordinatedConsumer`` has their meaning. Raises ConfigurationError for invalid values."""
 
     client_id: str = "ottla-coordinated-consumer"
@@ -52,28 +43,17 @@ class CoordinatedConsumerSettings(ConnectionSettings):
     enable_auto_commit: bool = True
     auto_offset_reset: SmallestOrLargest = "largest"
     isolation_level: IsolationLevel = "read_uncommitted"
-    fetch_min_bytes: int = 1
-    fetch_max_wait_ms: int = 500
-    fetch_max_bytes: int = 52_428_800
     max_partition_fetch_bytes: int = 1_048_576
     max_poll_records: int = 500
-    key_deserializer: Deserializer | None = None
-    value_deserializer: Deserializer | None = None
-    check_crcs: bool = True
-    client_rack: str = ""
-    default_api_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
-        ConnectionSettings.__post_init__(self)
+        ReadingSettings.__post_init__(self)
         check_numbers(self, ("session_timeout_ms", "default_api_timeout_ms"), 1)
-        for name, allowed in (
-            ("auto_offset_reset", get_args(SmallestOrLargest)),
-            ("isolation_level", ISOLATION_LEVELS),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ConfigurationError(
-                    f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(map(repr, allowed))}"
-                )
+        check_choices(
+            self,
+            auto_offset_reset=get_args(SmallestOrLargest),
+            isolation_level=ISOLATION_LEVELS,
+        )
         for name in ("group_id", "consumer_id"):
             value = getattr(self, name)
             if value is None and name == "consumer_id":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +20,15 @@ def check_numbers(settings: ConnectionSettings, names: Iterable[str], least: int
         if not isinstance(value, int) or not least <= value <= _INT32_MAX:
             raise ConfigurationError(
                 f"{name} is {value!r}; it must be a whole number from {least} to {_INT32_MAX}"
+            )
+
+
+def check_choices(settings: ConnectionSettings, **allowed: Sequence[str]) -> None:
+    """Raise ConfigurationError unless each of these options has one of its values."""
+    for name, values in allowed.items():
+        if getattr(settings, name) not in values:
+            raise ConfigurationError(
+                f"{name} is {getattr(settings, name)!r}; it must be one of {', '.join(map(repr, values))}"
             )
 
 

@@ -6,10 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal, Required, TypeAlias, get_args
 
-from ..consumer.settings import ConsumerSettings, Deserializer
+from ..consumer.settings import ConsumerSettings, ReadingOptions, ReadingSettings
 from ..errors import ConfigurationError
-from ..group.settings import check_numbers
-from ..settings import ConnectionOptions, ConnectionSettings
+from ..group.settings import check_choices, check_numbers
 from ..types import ISOLATION_LEVELS, IsolationLevel
 
 SmallestOrLargest: TypeAlias = Literal["smallest", "largest"]
@@ -25,24 +24,16 @@ _POSITIVE = (
     "default_api_timeout_ms",
 )
 _OF_READING = (
-    "fetch_min_bytes",
-    "fetch_max_wait_ms",
-    "fetch_max_bytes",
+    *ReadingSettings.__dataclass_fields__,
     "max_partition_fetch_bytes",
     "max_poll_records",
     "isolation_level",
-    "key_deserializer",
-    "value_deserializer",
-    "check_crcs",
-    "client_rack",
-    "default_api_timeout_ms",
 )
-_OF_CONNECTIONS = tuple(ConnectionSettings.__dataclass_fields__)
 _NAME = re.compile("[a-zA-Z0-9._-]+")
 _RESETS = {"smallest": "earliest", "largest": "latest"}
 
 
-class ZookeeperConsumerOptions(ConnectionOptions, total=False):
+class ZookeeperConsumerOptions(ReadingOptions, total=False):
     """The keyword arguments of ZookeeperConsumer."""
 
     group_id: Required[str]
@@ -59,20 +50,12 @@ class ZookeeperConsumerOptions(ConnectionOptions, total=False):
     dual_commit_enabled: bool
     exclude_internal_topics: bool
     isolation_level: IsolationLevel
-    fetch_min_bytes: int
-    fetch_max_wait_ms: int
-    fetch_max_bytes: int
     max_partition_fetch_bytes: int
     max_poll_records: int
-    key_deserializer: Deserializer | None
-    value_deserializer: Deserializer | None
-    check_crcs: bool
-    client_rack: str
-    default_api_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class ZookeeperConsumerSettings(ConnectionSettings):
+class ZookeeperConsumerSettings(ReadingSettings):
     """The options' values; ``ZookeeperConsumer`` has their meaning. Raises ConfigurationError for invalid values."""
 
     client_id: str = "ottla-zookeeper-consumer"
@@ -91,30 +74,19 @@ class ZookeeperConsumerSettings(ConnectionSettings):
     dual_commit_enabled: bool = False
     exclude_internal_topics: bool = True
     isolation_level: IsolationLevel = "read_uncommitted"
-    fetch_min_bytes: int = 1
-    fetch_max_wait_ms: int = 500
-    fetch_max_bytes: int = 52_428_800
     max_partition_fetch_bytes: int = 1_048_576
     max_poll_records: int = 500
-    key_deserializer: Deserializer | None = None
-    value_deserializer: Deserializer | None = None
-    check_crcs: bool = True
-    client_rack: str = ""
-    default_api_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
-        ConnectionSettings.__post_init__(self)
+        ReadingSettings.__post_init__(self)
         check_numbers(self, _POSITIVE, 1)
-        for name, allowed in (
-            ("auto_offset_reset", get_args(SmallestOrLargest)),
-            ("offsets_storage", get_args(OffsetsStorage)),
-            ("partition_assignment_strategy", get_args(Strategy)),
-            ("isolation_level", ISOLATION_LEVELS),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ConfigurationError(
-                    f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(map(repr, allowed))}"
-                )
+        check_choices(
+            self,
+            auto_offset_reset=get_args(SmallestOrLargest),
+            offsets_storage=get_args(OffsetsStorage),
+            partition_assignment_strategy=get_args(Strategy),
+            isolation_level=ISOLATION_LEVELS,
+        )
         for name in ("group_id", "consumer_id"):
             value = getattr(self, name)
             if value is None and name == "consumer_id":
@@ -130,8 +102,8 @@ class ZookeeperConsumerSettings(ConnectionSettings):
         return reading_settings(self, self.auto_offset_reset)
 
 
-def reading_settings(settings: ConnectionSettings, reset: SmallestOrLargest) -> ConsumerSettings:
+def reading_settings(settings: ReadingSettings, reset: SmallestOrLargest) -> ConsumerSettings:
     """The settings of a stream's own reader, which has no group. Raises ConfigurationError."""
-    shared: dict[str, Any] = {name: getattr(settings, name) for name in (*_OF_CONNECTIONS, *_OF_READING)}
+    shared: dict[str, Any] = {name: getattr(settings, name) for name in _OF_READING}
     begins: Any = _RESETS[reset]
     return ConsumerSettings(**shared, auto_offset_reset=begins)

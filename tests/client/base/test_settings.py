@@ -13,11 +13,18 @@ import pytest
 from ottla_client import Admin, Consumer, Delivery, Producer, sync
 from ottla_client.admin.base import AdminOptions, AdminSettings
 from ottla_client.consumer.settings import ConsumerOptions, ConsumerSettings
+from ottla_client.coordinated_consumer.settings import (
+    CoordinatedConsumerOptions,
+    CoordinatedConsumerSettings,
+)
 from ottla_client.errors import ConfigurationError
 from ottla_client.foreign_options import _ADVICE
 from ottla_client.option_names import kafka_name, kafka_names, option_name, read_options
 from ottla_client.producer.settings import ProducerOptions, ProducerSettings
 from ottla_client.settings import ConnectionOptions, ConnectionSettings
+from ottla_client.share_consumer.settings import ShareConsumerOptions, ShareConsumerSettings
+from ottla_client.simple_consumer import SimpleConsumerOptions, SimpleConsumerSettings
+from ottla_client.zookeeper_consumer.settings import ZookeeperConsumerOptions, ZookeeperConsumerSettings
 
 
 @pytest.mark.parametrize(
@@ -26,7 +33,11 @@ from ottla_client.settings import ConnectionOptions, ConnectionSettings
         (ConnectionOptions, ConnectionSettings),
         (AdminOptions, AdminSettings),
         (ConsumerOptions, ConsumerSettings),
+        (CoordinatedConsumerOptions, CoordinatedConsumerSettings),
         (ProducerOptions, ProducerSettings),
+        (ShareConsumerOptions, ShareConsumerSettings),
+        (SimpleConsumerOptions, SimpleConsumerSettings),
+        (ZookeeperConsumerOptions, ZookeeperConsumerSettings),
     ],
 )
 def test_the_keyword_arguments_are_the_settings(options: type, settings: type[ConnectionSettings]) -> None:
