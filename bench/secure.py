@@ -12,7 +12,7 @@ from typing import Any, Final
 from harness.java import Unavailable
 from harness.zookeeper import HOST
 
-from ottla_client.commands.trial_files import ADMIN, client_options, make_files, write_private
+from ottla_client.commands.trial_files import ADMIN, make_files
 from ottla_client.errors import ClientError
 from ottla_client.sync import Admin
 
@@ -48,10 +48,6 @@ class SecureFiles:
     def make(self) -> None:
         """Make the files, unless they are there."""
         make_files(self.folder, [("broker", "localhost", HOST)], self._bootstrap)
-
-    def write_client(self, user: str, password: str, path: Path) -> None:
-        """Write the options of a client that logs in as ``user``."""
-        write_private(path, client_options(user, password, self._bootstrap, self.folder).encode())
 
     def tls(self) -> Mapping[str, Any]:
         """The options of a client that shows the administrator's certificate to the listener of brokers."""

@@ -219,8 +219,8 @@ class _Member(asyncio.Protocol):
             api, sent = self._asked.popleft()
             _ANSWERS[api](self, wire.Reader(frame, 4), (time.perf_counter() - sent) * 1000)
 
-    def _later(self, what: str) -> None:
-        self._crowd.loop.call_later(0.1, getattr(self, what))
+    def _later(self, what: Callable[[], None]) -> None:
+        self._crowd.loop.call_later(0.1, what)
 
     def _find_again(self) -> None:
         self._send(wire.FIND_COORDINATOR, wire.find_coordinator(self._name))
@@ -231,7 +231,7 @@ class _Member(asyncio.Protocol):
             self._crowd.room.release()
         error = wire.throttled_error(answer)
         if error in _RETRY:
-            self._later("_find_again")
+            self._later(self._find_again)
         elif error:
             self._crowd.fail(f"FindCoordinator answered error {error}")
         else:
@@ -249,7 +249,7 @@ class _Member(asyncio.Protocol):
         if joined.error == wire.MEMBER_ID_REQUIRED:
             self._join()
         elif joined.error in _RETRY:
-            self._later("_join")
+            self._later(self._join)
         elif joined.error:
             self._crowd.fail(f"JoinGroup answered error {joined.error}")
         else:

@@ -32,3 +32,13 @@ class Deadline:
         """``async with deadline.timeout():`` raises TimeoutError at the deadline."""
         left = self.at - monotonic()
         return asyncio.timeout(None if left == inf else max(0.0, left))
+
+
+async def wait_at_most(event: asyncio.Event, seconds: float | None) -> bool:
+    """Wait until an event is set, for so many seconds at most; None is without end. Returns whether it was set."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -227,7 +227,7 @@ class SimpleConsumer:
         """
         self._check()
         settings = self._settings
-        limit = _positive("max_bytes", settings.max_partition_fetch_bytes if max_bytes is None else max_bytes)
+        limit = _checked_size(settings.max_partition_fetch_bytes if max_bytes is None else max_bytes)
         wait = settings.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms
         if not 0 <= wait < settings.request_timeout_ms:
             raise ConfigurationError(
@@ -419,10 +419,12 @@ class SimpleConsumer:
         return self._offsets
 
 
-def _positive(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
-        raise ConfigurationError(f"{name} is {value!r}; it must be a whole number from 1 to {2**31 - 1}")
-    return value
+def _checked_size(max_bytes: int) -> int:
+    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or not 0 < max_bytes < 2**31:
+        raise ConfigurationError(
+            f"max_bytes is {max_bytes!r}; it must be a whole number from 1 to {2**31 - 1}"
+        )
+    return max_bytes
 
 
 def _refused(partition: TopicPartition, number: int, offset: int) -> ClientError:

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ottla_broker.log.files import Files
 
 _LEFTOVERS: Final = (names.DELETED, names.CLEANED, ".tmp")
-_COPY_BYTES: Final = 1 << 20
 LEFT: Final = "left as it is"
 
 

@@ -89,7 +89,7 @@ class Jwks:
                 async with self._clock.timeout(pause):
                     await self._wake.wait()
             except TimeoutError:
-                pass
+                pass  # the time to read them again
             self._wake.clear()
             try:
                 await self._read()

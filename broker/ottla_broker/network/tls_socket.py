@@ -14,8 +14,6 @@ from typing import Final
 
 from ottla_broker.network.openssl import clear_auto_retry
 
-RECORD_BYTES: Final = 16 * 1024
-"""The most bytes of a TLS record."""
 _PART_OF_MANY: Final = 4096
 """After a record of at least this size, more of the same message is likely to have arrived."""
 _JOINED_BYTES: Final = 128 * 1024

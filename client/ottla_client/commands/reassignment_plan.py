@@ -115,7 +115,7 @@ class _Plan:
             for number, place in enumerate(places):
                 open_places = places[number:]
                 there = [b for at, b in enumerate(self.replicas[tp]) if at not in open_places]
-                broker = self._best_for(tp, there)
+                broker = self._best_for(there)
                 self.replicas[tp][place] = broker
                 self._count(tp, broker)
 
@@ -140,7 +140,7 @@ class _Plan:
         """How many racks ``count`` replicas must be in; without racks, ``count``."""
         return min(count, len(set(self.racks.values()))) if self.racks else count
 
-    def _best_for(self, tp: TopicPartition, there: Collection[int]) -> int:
+    def _best_for(self, there: Collection[int]) -> int:
         """The broker with the fewest replicas that may take another replica of a partition."""
         used = {self.racks[broker] for broker in there if broker in self.racks}
         free = [broker for broker in self.brokers if broker not in there]

@@ -89,6 +89,7 @@ class Prober:
                 await connection.submit(MetadataRequest(topics=[]), timeout=self._timeout)
                 found.anonymous = True
         except ClientError:
+            # It serves nothing without a login, and names no mechanism: ``found`` says so.
             pass
         finally:
             await _close(connection)

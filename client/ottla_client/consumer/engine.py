@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TypeVar
 
 from ..cluster import Cluster
-from ..deadline import Deadline
+from ..deadline import Deadline, wait_at_most
 from ..errors import (
     ClientError,
     ClosedError,
@@ -247,11 +247,8 @@ class Engine:
         """Keep looking up the topics that a pattern matches; create subscribed topics if that is allowed."""
         age = self.settings.metadata_max_age_ms / 1000
         while True:
-            try:
-                async with asyncio.timeout(age if self.pattern is not None else None):
-                    await self._topics_wanted.wait()
-            except TimeoutError:
-                pass  # time to look for new topics of the pattern
+            # A pattern may match new topics, so they are looked up from time to time.
+            await wait_at_most(self._topics_wanted, age if self.pattern is not None else None)
             self._topics_wanted.clear()
             deadline = Deadline(self.settings.request_timeout_ms / 1000)
             try:

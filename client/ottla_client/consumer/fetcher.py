@@ -23,7 +23,7 @@ from ottla_protocol.messages.fetch import (
 )
 
 from ..cluster import Cluster
-from ..deadline import Deadline
+from ..deadline import Deadline, wait_at_most
 from ..errors import (
     BrokerError,
     ClientError,
@@ -165,14 +165,7 @@ class NodeFetcher:
 
     async def _sleep(self, seconds: float | None) -> None:
         """Sleep until ``wake``, for ``seconds`` at most."""
-        if seconds is None:
-            await self._awake.wait()
-            return
-        try:
-            async with asyncio.timeout(seconds):
-                await self._awake.wait()
-        except TimeoutError:
-            pass
+        await wait_at_most(self._awake, seconds)
 
     def _choose(self) -> tuple[list[PartitionState], bool, float | None]:
         """Partitions to fetch now, whether others are full, and seconds until the next retry, if one is due."""

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from .positions import PartitionState
 
 _offset_and_length = Struct(">qi").unpack_from
-_last_offset_delta = Struct(">i").unpack_from
 _LAST_OFFSET_DELTA_AT = 23
 _APART = CONTROL | LOG_APPEND_TIME | TRANSACTIONAL
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ottla_protocol.errors import ErrorCode
 
-from ..deadline import Deadline
+from ..deadline import Deadline, wait_at_most
 from ..errors import ClientError, ConfigurationError, FencedInstanceError, PollIntervalExceededError
 from ..types import TopicPartition
 from .coordinator import Coordinator
@@ -142,11 +142,7 @@ class BaseMember(ABC):
 
     async def _pause(self, seconds: float) -> None:
         """Sleep for ``seconds``, or until a heartbeat is wanted at once."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._heartbeat_wanted.wait()
-        except TimeoutError:
-            pass
+        await wait_at_most(self._heartbeat_wanted, seconds)
 
     def _instance_fenced(self, code: ErrorCode) -> FencedInstanceError:
         return FencedInstanceError(

@@ -72,7 +72,7 @@ def deal(keys: Sequence[bytes], count: int) -> dict[int, list[int]]:
         try:
             import numpy
         except ImportError:
-            pass
+            pass  # numpy is optional: the loop below does the same, more slowly
         else:
             partitions = _with_numpy(numpy, keys, count)
             order = partitions.argsort(kind="stable")

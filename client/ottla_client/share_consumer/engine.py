@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Set
 from ..cluster import Cluster
 from ..consumer.records import RecordReader
 from ..consumer.rows import Rows
-from ..deadline import Deadline
+from ..deadline import Deadline, wait_at_most
 from ..errors import ClientError, ClosedError, ConfigurationError, CorruptBatchError, DeserializationError
 from ..group import ShareMember
 from ..group.share_member import new_member_id
@@ -211,11 +211,7 @@ class ShareEngine:
                 if deadline.passed():
                     return []
                 self._news.clear()
-                try:
-                    async with asyncio.timeout(deadline.left(TICK)):
-                        await self._news.wait()
-                except TimeoutError:
-                    pass
+                await wait_at_most(self._news, deadline.left(TICK))
         finally:
             self._polling = False
 

@@ -20,7 +20,7 @@ from ottla_protocol.messages.share_acknowledge import ShareAcknowledgeResponse
 from ottla_protocol.messages.share_fetch import PartitionData, ShareFetchResponse
 
 from ..consumer.acquired import Acquired
-from ..deadline import Deadline
+from ..deadline import Deadline, wait_at_most
 from ..errors import BrokerError, ClientError, ConnectionLostError, RequestTimeoutError, is_retriable
 from ..meters import Meters
 from ..types import TopicPartition
@@ -144,15 +144,8 @@ class NodeSession:
             except ClientError as error:
                 pause = self._failed(error)
             if pause:
-                await self._pause(pause)
+                await wait_at_most(self._closing, pause)
         await self._end()
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._closing.wait()
-        except TimeoutError:
-            pass
 
     def _fetches(self) -> bool:
         return self._owner.hungry and bool(self._owner.wanted(self.node))

@@ -12,7 +12,7 @@ from ottla_protocol.errors import ErrorCode
 
 from ..admin import Admin, is_unknown_group
 from ..cluster import Cluster
-from ..deadline import Deadline
+from ..deadline import Deadline, wait_at_most
 from ..errors import BootstrapError, ClientError, ConfigurationError, GroupError
 from ..group.offsets import OffsetsClient
 from ..settings import ConnectionSettings, accepts
@@ -21,7 +21,7 @@ from . import paths
 from .assignors import STRATEGIES
 from .offsets import GroupOffsets
 from .reading import StreamOf, StreamReading
-from .rebalancer import Rebalancer, wait_at_most
+from .rebalancer import Rebalancer
 from .settings import ZookeeperConsumerOptions, ZookeeperConsumerSettings
 from .streams_consumer import StreamsConsumer
 from .subscription import Subscription

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Protocol
 
+from ..deadline import wait_at_most
 from ..errors import BadNodeError, ClientError, RebalanceFailedError
 from ..types import TopicPartition
 from . import paths
@@ -35,16 +36,6 @@ class Reading(Protocol):
 
     def report(self, error: ClientError) -> None:
         """Raise an error in the application's next call."""
-
-
-async def wait_at_most(event: asyncio.Event, seconds: float) -> bool:
-    """Whether the event was set within some seconds."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True
 
 
 class Rebalancer:

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from ..deadline import Deadline
@@ -60,7 +59,6 @@ class ZooKeeper:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connected = asyncio.Event()
         self._closed = False
-        self._lost_at = inf
         self._expiry: asyncio.TimerHandle | None = None
         # kazoo logs what it does; the connection's state says what matters.
         logger = logging.Logger("kazoo", logging.CRITICAL)

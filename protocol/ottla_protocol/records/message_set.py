@@ -78,7 +78,6 @@ _MAGIC_AT: Final = 16
 _HEADER = Struct(">qiIbB")
 _HEADERS: Final = (Struct(">qiIbBi"), Struct(">qiIbBqi"))
 """Everything up to the key's size."""
-_HEADER_SIZE: Final = _HEADER.size
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
 _UINT32 = Struct(">I")
@@ -472,8 +471,3 @@ def _message(
     value_size = _INT32.pack(-1 if value is None else len(value))
     covered = b"%b%b%b%b" % (head[_MAGIC_AT:], key or b"", value_size, value or b"")
     return b"%b%b%b" % (head[:_CRC_AT], _UINT32.pack(crc32(covered)), covered)
-
-
-def assign_message_offset(buf: bytearray | memoryview, position: int, offset: int) -> None:
-    """Write a message's offset, which lies outside its CRC."""
-    _INT64.pack_into(buf, position, offset)

@@ -78,7 +78,7 @@ class Directory:
                 data, _ = await self._store.get(path)
                 found[int(name)] = Broker(int(name), *CoordinatorListenerNode.decode(path, data))
             except NoNodeError:
-                pass
+                pass  # it has left since its name was read
             except BadNodeError as error:
                 _log.warning("a coordinator's address is not known", reason=str(error))
         self.brokers = tuple(each for _, each in sorted(found.items()))

@@ -228,7 +228,7 @@ class GroupNodes:
                 await self._store.set(path, data)
                 return
             except NoNodeError:
-                pass
+                pass  # created below, unless another broker is quicker
             with suppress(NodeExistsError):
                 await self._store.create(path, data, parents=True)
                 return

@@ -9,7 +9,6 @@ DISABLED: Final = "disabled"
 UPGRADE: Final = "upgrade"
 DOWNGRADE: Final = "downgrade"
 BIDIRECTIONAL: Final = "bidirectional"
-MIGRATION_POLICIES: Final = (DISABLED, UPGRADE, DOWNGRADE, BIDIRECTIONAL)
 
 
 class ConsumerGroupSettings(NamedTuple):
