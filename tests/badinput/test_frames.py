@@ -1,4 +1,4 @@
-"""Bytes that are no requests: the connection that sent them is closed, and nobody else notices."""
+"""Bytes that are no requests: the connection that sent them is closed, and no other client notices."""
 
 from __future__ import annotations
 

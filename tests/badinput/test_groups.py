@@ -186,7 +186,7 @@ def test_leaving_twice_and_strangers_leaving(wire: Wire, new_name: Name) -> None
     assert wire.call(LeaveGroupRequest(group_id=group, member_id="stranger"), 2).error_code == unknown
     assert wire.call(LeaveGroupRequest(group_id=group, member_id=member), 2).error_code == 0
     assert wire.call(LeaveGroupRequest(group_id=group, member_id=member), 2).error_code == unknown
-    both = [MemberIdentity(member_id=member), MemberIdentity(group_instance_id="nobody")]
+    both = [MemberIdentity(member_id=member), MemberIdentity(group_instance_id="absent")]
     answer = wire.call(LeaveGroupRequest(group_id=group, members=both), 3)
     assert [one.error_code for one in answer.members] == [unknown, unknown]
 

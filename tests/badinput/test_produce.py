@@ -1,4 +1,4 @@
-"""Record batches that must not get into a log, and what the producer is told of each."""
+"""Record batches that must not get into a log, and the error that the producer gets for each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def end_offset(wire: Wire, topic: str) -> int:
 
 
 def changed(batch: bytearray, position: int, form: str, *values: int, crc: bool = True) -> bytearray:
-    """The batch with something written over, and (unless told) a CRC that fits."""
+    """The batch with something written over, and (unless a test says otherwise) a CRC that fits."""
     struct.pack_into(form, batch, position, *values)
     if crc:
         write_crc(batch, 0, len(batch))

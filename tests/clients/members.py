@@ -245,7 +245,7 @@ class KafkaPythonMember(Member):
                     member.events.append(event)
 
         # kafka-python 3.0 forgets a join whose poll() runs out between the answers of JoinGroup and SyncGroup: its
-        # need_rejoin() says no from the first on, so that nobody takes the second, and heartbeats stay off. Hence
+        # need_rejoin() says no from the first on, so that none takes the second, and heartbeats stay off. Hence
         # the long polls.
         consumer.subscribe(self.topics, pattern=self.pattern, listener=Listener())
         try:

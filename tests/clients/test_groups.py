@@ -171,7 +171,7 @@ def test_an_instance_id_in_use_fences_the_older_member(
     older = join("confluent", group, topic, instance_id="one")
     shared_out([older], topic, 2)
     newer = join("confluent", group, topic, instance_id="one")
-    wait_for(lambda: older.error is not None, "the older member to be told")
+    wait_for(lambda: older.error is not None, "the older member to get an error")
     assert "fenced" in repr(older.error).lower()
     shared_out([newer], topic, 2)
 

@@ -86,7 +86,7 @@ class Replicas:
 
     def __init__(self) -> None:
         self.here: list[Any] = []
-        self.told = 0
+        self.reported = 0
 
     def has(self, topic: str, topic_id: bytes) -> None:
         self.here.append(SimpleNamespace(topic=topic, topic_id=topic_id, partition=0, role=Role.FOLLOWER))
@@ -95,14 +95,14 @@ class Replicas:
         return iter(self.here)
 
     def contradicts(self, request: LeaderAndIsrRequest) -> bool:
-        told = {(state.topic_name, state.topic_id) for state in request.topic_states}
-        return any((each.topic, each.topic_id) not in told for each in self.here)
+        reported = {(state.topic_name, state.topic_id) for state in request.topic_states}
+        return any((each.topic, each.topic_id) not in reported for each in self.here)
 
     async def drop_strays(self, strays: Sequence[Any]) -> None:
         self.here = [each for each in self.here if each not in strays]
 
     async def apply_leader_and_isr(self, *_: Any) -> LeaderAndIsrResponse:
-        self.told += 1
+        self.reported += 1
         return LeaderAndIsrResponse()
 
 
@@ -273,7 +273,7 @@ async def test_a_new_topic_with_the_name_of_a_known_one_triggers_the_check() -> 
     )
     await world.controller_requests.leader_and_isr(request, 7)
     assert world.replicas.here == []
-    assert world.replicas.told == 1
+    assert world.replicas.reported == 1
 
 
 async def test_a_partition_with_a_large_index_costs_nothing() -> None:

@@ -43,7 +43,7 @@ def notify(zk: KazooClient, text: str) -> None:
     zk.create("/config/changes/config_change_", text.encode(), sequence=True)
 
 
-def told(cluster: Cluster, text: str) -> bool:
+def reported(cluster: Cluster, text: str) -> bool:
     return any(text in str(event.get("reason", "")) for event in cluster.brokers[1].events())
 
 
@@ -80,7 +80,7 @@ def test_invalid_settings_are_ignored(cluster: Cluster, zk: KazooClient) -> None
         "Cannot update these configs dynamically: log.dirs",
         "Invalid value many for configuration log.retention.bytes",
     ):
-        assert told(cluster, fault), fault
+        assert reported(cluster, fault), fault
 
 
 def test_invalid_notifications_do_not_stop_later_ones(cluster: Cluster, zk: KazooClient) -> None:

@@ -287,7 +287,7 @@ def test_assignment_reaches_each_member_and_waits_for_the_log(world: World) -> N
 
 def test_sync_is_checked(world: World) -> None:
     ids, generation = world.stable(2)
-    assert world.sync("nobody", generation).code is Code.UNKNOWN_MEMBER_ID
+    assert world.sync("absent", generation).code is Code.UNKNOWN_MEMBER_ID
     assert world.sync(ids[0], generation + 1).code is Code.ILLEGAL_GENERATION
     assert world.sync(ids[0], generation, protocol_type="connect").code is Code.INCONSISTENT_GROUP_PROTOCOL
     assert world.sync(ids[0], generation, protocol_name="other").code is Code.INCONSISTENT_GROUP_PROTOCOL
@@ -541,7 +541,7 @@ def test_a_static_follower_returns_without_rebalance(world: World, version: int)
         world.sync(new_id, 1, instance=follower).synced.assignment
         == b"share of " + members[follower].encode()
     )
-    # Whoever still uses the old id is fenced.
+    # A member that still uses the old id is fenced.
     old = members[follower]
     assert world.heartbeat(old, 1, instance=follower) is Code.FENCED_INSTANCE_ID
     assert world.join(old, instance=follower).code is Code.FENCED_INSTANCE_ID
@@ -630,7 +630,7 @@ def test_a_rebalance_waits_for_static_members_past_its_timeout(world: World) -> 
     leader, follower = members
     newcomer = world.new(rebalance_ms=5_000)
     world.clock.advance(5)
-    # Nobody but the newcomer has joined: both static members stay in the generation all the same.
+    # Only the newcomer has joined: both static members stay in the generation all the same.
     assert newcomer.joined.leader == newcomer.joined.member_id
     assert {m.group_instance_id for m in newcomer.joined.members} == {leader, follower, None}
 

@@ -85,16 +85,16 @@ def defaults(client: type) -> dict[str, object]:
 @pytest.mark.parametrize("client", [Producer, Consumer, Admin])
 def test_every_option_is_told_with_its_default(client: type) -> None:
     name = client.__name__
-    told = options("Options of Producer") if client is Producer else {}
+    reported = options("Options of Producer") if client is Producer else {}
     if client is Consumer:
-        told = options("Options of Consumer")
+        reported = options("Options of Consumer")
     if client is Admin:
-        told = dict(re.findall(r"own option is `(\w+)` \((`\d+`)\)", text(PAGE)))
+        reported = dict(re.findall(r"own option is `(\w+)` \((`\d+`)\)", text(PAGE)))
     shared = options(OF_ALL_THREE)
-    assert not told.keys() & shared.keys()
-    assert told.keys() | shared.keys() == defaults(client).keys()
+    assert not reported.keys() & shared.keys()
+    assert reported.keys() | shared.keys() == defaults(client).keys()
     for option, default in defaults(client).items():
-        cell = {**told, **shared}[option]
+        cell = {**reported, **shared}[option]
         own = re.search(rf"{name}: `(.+?)`", cell)
         values = [literal_eval(each) for each in ([own[1]] if own else re.findall(r"`(.+?)`", cell))]
         if option == "client_id":
@@ -104,19 +104,19 @@ def test_every_option_is_told_with_its_default(client: type) -> None:
 
 
 def test_every_error_has_its_line() -> None:
-    told = set(re.findall(r"^\| (\w+Error) \|", section("Errors"), re.MULTILINE))
+    reported = set(re.findall(r"^\| (\w+Error) \|", section("Errors"), re.MULTILINE))
     there = {
         name for name, value in vars(errors).items() if isinstance(value, type) and name.endswith("Error")
     }
     beside = {BatchDeliveryError.__name__, PartialError.__name__}
     # What only the annotations name, and the base of all.
-    assert told == (there | beside) - {"ClientError"} - {
+    assert reported == (there | beside) - {"ClientError"} - {
         name for name in there if getattr(errors, name).__module__ != errors.__name__
     }
 
 
 def test_every_call_of_admin_is_told() -> None:
-    told = set(
+    reported = set(
         re.findall(r"`(\w+)`", section("Managing a cluster").partition("| about |")[2].partition("\n\n")[0])
     )
     calls = {
@@ -124,4 +124,4 @@ def test_every_call_of_admin_is_told() -> None:
         for name, member in inspect.getmembers(Admin, inspect.iscoroutinefunction)
         if not name.startswith("_") and name not in ("start", "close")
     }
-    assert told == calls
+    assert reported == calls

@@ -36,16 +36,16 @@ def test_the_simple_program(
 @pytest.mark.parametrize("client", [SimpleConsumer, ZookeeperConsumer])
 def test_every_option_is_on_the_page(client: type) -> None:
     part = text(PAGE).split(f"### Options of {client.__name__}\n")[1].split("\n## ")[0]
-    told: dict[str, object] = {}
+    reported: dict[str, object] = {}
     for names, default in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| `(.+?)` \|", part, re.MULTILINE):
-        told |= dict.fromkeys(re.findall(r"\w+", names), literal_eval(default))
+        reported |= dict.fromkeys(re.findall(r"\w+", names), literal_eval(default))
     known = {
         name: parameter.default
         for name, parameter in inspect.signature(client).parameters.items()
         if parameter.kind is not parameter.VAR_POSITIONAL
     }
     shared = inspect.signature(Admin).parameters.keys() - {"default_api_timeout_ms"}
-    assert told == {
+    assert reported == {
         name: default
         for name, default in known.items()
         if name not in shared and name not in ("zookeeper_connect", "client_id")

@@ -20,7 +20,7 @@ OPERATIONS = ROOT / "docs/operations.md"
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    # The pages' broker waits three seconds for further members; nobody has to here.
+    # The pages' broker waits three seconds for further members; these tests need not.
     process = BrokerProcess(tmp_path / "ottla-data", {"group.initial.rebalance.delay.ms": 0}).start()
     yield process
     process.kill()

@@ -27,16 +27,16 @@ def run(command: list[str], program: str, folder: Path) -> subprocess.CompletedP
 
 
 @pytest.mark.parametrize(
-    ("command", "program", "told"),
+    ("command", "program", "reported"),
     [
         (["pytest", "-q", "-W", "error"], "test_orders.py", "3 passed"),
         (["unittest", "-v", "test_unittest"], "test_unittest.py", "Ran 1 test"),
     ],
 )
-def test_suites(command: list[str], program: str, told: str, tmp_path: Path) -> None:
+def test_suites(command: list[str], program: str, reported: str, tmp_path: Path) -> None:
     done = run([sys.executable, "-m", *command], program, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert told in done.stdout + done.stderr
+    assert reported in done.stdout + done.stderr
 
 
 def test_the_script(tmp_path: Path) -> None:

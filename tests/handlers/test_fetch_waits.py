@@ -202,7 +202,7 @@ def test_a_session_tells_what_is_new_and_no_more(wire: Wire, new_topic: Topic) -
     assert set(step(5, {topic: {2: 0}})) == {(topic, 2)}, "a new partition is news"
     out_of_range = step(6, {topic: {0: 7}})
     assert out_of_range[topic, 0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert set(step(7, {})) == {(topic, 0)}, "an error is told every time"
+    assert set(step(7, {})) == {(topic, 0)}, "an error is reported every time"
     assert step(8, {topic: {0: 0}})[topic, 0].error_code == 0, "that it is gone is news"
     assert step(9, {}) == {}
     forgotten = [ForgottenTopic(topic=topic, partitions=[1])]

@@ -116,8 +116,8 @@ class MixedCluster(Cluster):
                 return False
             for number, broker in self.brokers.items():
                 if broker.running:
-                    told = self.metadata(number, [topic]).topics[0].partitions
-                    if [set(p.isr_nodes) for p in told if p.partition_index == partition] != [brokers]:
+                    reported = self.metadata(number, [topic]).topics[0].partitions
+                    if [set(p.isr_nodes) for p in reported if p.partition_index == partition] != [brokers]:
                         return False
             return True
 
@@ -156,7 +156,7 @@ class MixedCluster(Cluster):
     # ---- what the controller is asked
 
     def _ask_controller(self, request: Any, version: int, right: Callable[[Any], bool]) -> Any:
-        """Ask whoever is the controller, again while it is another."""
+        """Ask the controller, and the next one if it has moved."""
 
         def answered() -> Any:
             with Wire(self.brokers[self.controller()].port, 60) as connection:
@@ -201,7 +201,7 @@ class MixedCluster(Cluster):
         self._ask_controller(request, 2, right)
         wait_for(
             lambda: all(
-                self.told(number, topic, partition).leader_id == broker
+                self.reported(number, topic, partition).leader_id == broker
                 for number, each in self.brokers.items()
                 if each.running
             ),
@@ -223,7 +223,7 @@ class MixedCluster(Cluster):
         assert not answer.error_code, answer
         return answer.leader_epoch, answer.end_offset
 
-    def told(self, number: int, topic: str, partition: int = 0) -> Any:
+    def reported(self, number: int, topic: str, partition: int = 0) -> Any:
         """What a broker's metadata says of a partition, as soon as it knows it."""
 
         def found() -> Any:

@@ -156,7 +156,7 @@ async def shared_out(members: Iterable[OurMember | JavaMember], topic: str, time
 async def test_members_of_both_clients(
     members: NewMember, new_topic: MakeTopic, strategy: str, first: str
 ) -> None:
-    """Whoever is first leads the group, and divides for the others."""
+    """The first member leads the group, and divides for the others."""
     topic = new_topic(COUNT)
     other = "ours" if first == "java" else "java"
     there: list[Any] = []

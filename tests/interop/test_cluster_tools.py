@@ -226,11 +226,11 @@ def test_other_tools(cluster: MixedCluster, java: Java, topic: str) -> None:
     assert len(re.findall(r"\(id: [123] rack: null\)", shown)) == 3
     assert f"{topic}:0:2" in java.tool("get-offsets", "--topic", topic)
     dirs = java.tool("log-dirs", "--describe", "--topic-list", topic)
-    told = json.loads(dirs.splitlines()[-1])
-    assert sorted(broker["broker"] for broker in told["brokers"]) == [1, 2, 3]
+    reported = json.loads(dirs.splitlines()[-1])
+    assert sorted(broker["broker"] for broker in reported["brokers"]) == [1, 2, 3]
     assert all(
         len(folder["partitions"]) == 1 and folder["error"] is None
-        for broker in told["brokers"]
+        for broker in reported["brokers"]
         for folder in broker["logDirs"]
     )
 

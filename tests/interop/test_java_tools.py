@@ -50,7 +50,7 @@ def test_verifiable_producer_and_consumer(java: Java, new_topic: MakeTopic, acks
     summary = sent[-1]
     assert summary["name"] == "tool_data"
     assert (summary["sent"], summary["acked"]) == (3000, 3000)
-    told = json_lines(
+    reported = json_lines(
         java.tool(
             "verifiable-consumer",
             "--topic",
@@ -64,9 +64,9 @@ def test_verifiable_producer_and_consumer(java: Java, new_topic: MakeTopic, acks
             "--verbose",
         )
     )
-    values = sorted(int(event["value"]) for event in told if event["name"] == "record_data")
+    values = sorted(int(event["value"]) for event in reported if event["name"] == "record_data")
     assert values == list(range(3000))
-    committed = [event for event in told if event["name"] == "offsets_committed"]
+    committed = [event for event in reported if event["name"] == "offsets_committed"]
     assert committed
     assert all(event["success"] for event in committed)
 

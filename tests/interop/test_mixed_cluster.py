@@ -124,8 +124,8 @@ def test_topic_ids_agree(cluster: MixedCluster, topic: str) -> None:
             for broker in cluster.brokers.values()
         }
         assert files == {f"version: 0\ntopic_id: {node['topic_id']}"}
-        told = {cluster.metadata(n, [f"{topic}-{kind}"]).topics[0].topic_id for n in cluster.brokers}
-        assert len(told) == 1
+        reported = {cluster.metadata(n, [f"{topic}-{kind}"]).topics[0].topic_id for n in cluster.brokers}
+        assert len(reported) == 1
 
 
 @pytest.mark.parametrize("controller", ["ottla", "kafka"])
@@ -143,7 +143,7 @@ def test_leadership_moves_by_preferred_election(cluster: MixedCluster, topic: st
     cluster.wait_identical(topic)
     agree_on_epochs(cluster, topic)
     state = cluster.state(topic)
-    assert {cluster.told(n, topic).leader_epoch for n in cluster.brokers} == {state["leader_epoch"]}
+    assert {cluster.reported(n, topic).leader_epoch for n in cluster.brokers} == {state["leader_epoch"]}
 
 
 def test_controllership_moves_while_records_flow(cluster: MixedCluster, topic: str) -> None:

@@ -20,11 +20,11 @@ def test_kafkas_tool(java: Java) -> None:
     try:
         alter(*user, *clients, "--add-config", "producer_byte_rate=1048576,consumer_byte_rate=2097152")
         alter(*address, "--add-config", "connection_creation_rate=20")
-        told = describe("--entity-type", "users", "--entity-type", "clients")
-        assert "user-principal 'alice'" in told
-        assert "the default client-id" in told
-        assert "producer_byte_rate=1048576.0" in told
-        assert "consumer_byte_rate=2097152.0" in told
+        reported = describe("--entity-type", "users", "--entity-type", "clients")
+        assert "user-principal 'alice'" in reported
+        assert "the default client-id" in reported
+        assert "producer_byte_rate=1048576.0" in reported
+        assert "consumer_byte_rate=2097152.0" in reported
     finally:
         alter(*user, *clients, "--delete-config", "producer_byte_rate,consumer_byte_rate")
         alter(*address, "--delete-config", "connection_creation_rate")

@@ -36,7 +36,7 @@ def values(count: int) -> list[str]:
 
 
 def fill(cluster: MixedCluster) -> None:
-    """A topic of several segments, which nobody writes to afterwards."""
+    """A topic of several segments, which is not written to afterwards."""
     create(cluster, "quiet", partitions=3, configs={"segment.bytes": "20000"})
     for begin in range(0, 5000, 500):
         # A batch may not be larger than a segment.

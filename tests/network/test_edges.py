@@ -177,15 +177,15 @@ class Broken(Pieces):
 def test_a_client_that_leaves_without_reading_its_answers_is_no_news(
     error: OSError, news: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     monkeypatch.setattr(
         "ottla_broker.network.connection._log.__class__.warning",
-        lambda *_, **fields: told.append(fields["reason"]),
+        lambda *_, **fields: reported.append(fields["reason"]),
     )
     connection = connection_on(Broken(error), echo)
     connection._on_readable()
     assert connection.closed
-    assert told == news
+    assert reported == news
 
 
 async def test_a_flood_of_requests_leaves_others_their_turn() -> None:
@@ -393,7 +393,7 @@ async def test_an_acceptor_out_of_descriptors_says_so_once_and_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop = asyncio.get_running_loop()
-    accept, told, failures = loop.sock_accept, [], 3
+    accept, reported, failures = loop.sock_accept, [], 3
 
     async def sock_accept(sock: socket.socket) -> Any:
         nonlocal failures
@@ -404,12 +404,12 @@ async def test_an_acceptor_out_of_descriptors_says_so_once_and_goes_on(
 
     monkeypatch.setattr(loop, "sock_accept", sock_accept)
     monkeypatch.setattr(
-        "ottla_broker.network.acceptor._log.__class__.error", lambda *a, **k: told.append(a[1])
+        "ottla_broker.network.acceptor._log.__class__.error", lambda *a, **k: reported.append(a[1])
     )
     async with serving(echo) as acceptor, client(acceptor) as c:
         c.send(b"in the end")
         assert await c.receive() == b"in the end"
-    assert told == ["cannot accept connections, trying on"]
+    assert reported == ["cannot accept connections, trying on"]
 
 
 def test_a_client_that_leaves_while_nothing_is_read_is_noticed() -> None:

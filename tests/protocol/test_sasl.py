@@ -98,7 +98,7 @@ def test_salts_of_unknown_users_have_the_forms_of_users() -> None:
         return b64decode(salt[2:]), int(iterations[2:])
 
     forms = SaltForms()
-    salt, iterations = shown("nobody")
+    salt, iterations = shown("absent")
     assert (len(salt), iterations) == (SALT_BYTES, ITERATIONS)
     users = [(b"\xff" * 64, 8192)] * 3 + [(KAFKAS_SALT, 4096)] * 2 + [(b"\xfe" * 24, 16384)]
     for user in [*users, (b"\xfd" * 5000, 4096), (b"\xfc" * 30, 5000)]:
@@ -106,12 +106,12 @@ def test_salts_of_unknown_users_have_the_forms_of_users() -> None:
     forms.remove(b"\xfc" * 30, 5000)
     seen = Counter(
         (len(salt) if not re.fullmatch(rb"[0-9a-z]+", salt) else "text", iterations)
-        for salt, iterations in (shown(f"nobody{number}") for number in range(600))
+        for salt, iterations in (shown(f"absent{number}") for number in range(600))
     )
     expected = {(64, 8192): 300, ("text", 4096): 200, (24, 16384): 100}
     assert seen.keys() == expected.keys()
     assert all(abs(seen[form] - expected[form]) < 60 for form in seen)
-    assert shown("nobody") == shown("nobody")
+    assert shown("absent") == shown("absent")
 
 
 @MECHANISMS

@@ -533,7 +533,7 @@ def test_changes_of_passwords_that_are_refused(broker: SaslBroker) -> None:
 
     twice = [upsertion("twice"), upsertion("twice")]
     request = AlterUserScramCredentialsRequest(
-        deletions=[ScramCredentialDeletion(name="nobody", mechanism=1)],
+        deletions=[ScramCredentialDeletion(name="absent", mechanism=1)],
         upsertions=[
             upsertion(""),
             upsertion("few", iterations=4095),
@@ -546,7 +546,7 @@ def test_changes_of_passwords_that_are_refused(broker: SaslBroker) -> None:
     with Wire(broker.process.port) as wire:
         answer = wire.call(request, 0)
         assert {each.user: each.error_code for each in answer.results} == {
-            "nobody": ErrorCode.RESOURCE_NOT_FOUND,
+            "absent": ErrorCode.RESOURCE_NOT_FOUND,
             "": ErrorCode.UNACCEPTABLE_CREDENTIAL,
             "few": ErrorCode.UNACCEPTABLE_CREDENTIAL,
             "many": ErrorCode.UNACCEPTABLE_CREDENTIAL,

@@ -1,4 +1,4 @@
-"""Quotas in a running broker: who exceeds one is told to wait and isn't read meanwhile; others don't wait."""
+"""Quotas in a running broker: a client that exceeds one has to wait and isn't read meanwhile; others don't wait."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_time(admin: Wire, wire: Wire) -> None:
     alter(admin, request_percentage=0.0000001)
     answer = wire.call(MetadataRequest(topics=None), 9)
     assert 0 < answer.throttle_time_ms <= 1000
-    # A window at most: the next request is read, and its client told to wait once more.
+    # A window at most: the next request is read, and its client has to wait once more.
     assert wire.call(MetadataRequest(topics=None), 9).throttle_time_ms > 0
 
 

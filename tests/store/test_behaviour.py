@@ -204,21 +204,21 @@ async def test_a_watch_reports_changes_of_a_node_and_its_children(store: Store) 
     events: list[StoreEvent] = []
     watch = store.watch("/a", events.append)
 
-    async def told(kind: EventKind) -> None:
+    async def reported(kind: EventKind) -> None:
         await until(lambda: StoreEvent(kind, "/a") in events)
         events.clear()
 
     await store.create("/a")
-    await told(EventKind.CREATED)
+    await reported(EventKind.CREATED)
     await store.set("/a", b"1")
-    await told(EventKind.CHANGED)
+    await reported(EventKind.CHANGED)
     await store.create("/a/b")
-    await told(EventKind.CHILDREN)
+    await reported(EventKind.CHILDREN)
     await store.set("/a/b", b"not news of /a")
     await store.delete("/a/b")
-    await told(EventKind.CHILDREN)
+    await reported(EventKind.CHILDREN)
     await store.delete("/a")
-    await told(EventKind.DELETED)
+    await reported(EventKind.DELETED)
     watch.cancel()
     watch.cancel()
     events.clear()

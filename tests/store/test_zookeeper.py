@@ -359,8 +359,8 @@ async def test_changes_during_a_lost_connection_are_reported(
     await store.create("/a", b"0")
     news: dict[str, list[StoreEvent]] = {"/a": [], "/new": [], "/p": []}
     await store.create("/p")
-    for path, told in news.items():
-        store.watch(path, told.append)
+    for path, reported in news.items():
+        store.watch(path, reported.append)
     await store.exists("/a")
     relay.refusing = True
     relay.cut()
@@ -370,10 +370,10 @@ async def test_changes_during_a_lost_connection_are_reported(
     assert not any(news.values())
     relay.refusing = False
     await until(lambda: all(news.values()))
-    assert {event.path for told in news.values() for event in told} == set(news)
+    assert {event.path for reported in news.values() for event in reported} == set(news)
     # And they are set again.
-    for told in news.values():
-        told.clear()
+    for reported in news.values():
+        reported.clear()
     await beside.set("/a", b"2")
     await beside.create("/new/child")
     await beside.delete("/p/child")
@@ -391,10 +391,10 @@ async def test_no_last_change_is_missed_while_connections_break(
     async def read() -> None:
         seen.append((await store.get("/a"))[0])
 
-    def told(event: StoreEvent) -> None:
+    def reported(event: StoreEvent) -> None:
         tasks.add(asyncio.ensure_future(read()))
 
-    store.watch("/a", told)
+    store.watch("/a", reported)
     for number in range(1, 61):
         await beside.set("/a", str(number).encode())
         if number % 10 == 0:

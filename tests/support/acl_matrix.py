@@ -1,6 +1,6 @@
 """What each API needs, as requests and rules: the same rows for Ottla (tests/server) and Kafka (tests/interop).
 
-Everyone here is User:ANONYMOUS. Who asks is told by the address: 127.0.0.1 may do all to the cluster, and so makes the
+Everyone here is User:ANONYMOUS. The address says who asks: 127.0.0.1 may do all to the cluster, and so makes the
 rules; 127.0.0.2 is the client under test.
 """
 

@@ -99,8 +99,8 @@ def test_explain(ottla: Ottla) -> None:
     assert explain("bob", "write", "topic:orders").startswith("denied: there are rules for the resource")
     ottla("acls", "add", "*", "all", "topic:orders", "--deny", "--host", "10.0.0.1")
     assert explain("alice", "write", "topic:orders").startswith("allowed")
-    told = explain("alice", "write", "topic:orders", "--host", "10.0.0.1")
-    assert told == "denied: User:* may not all topic:orders from 10.0.0.1"
+    reported = explain("alice", "write", "topic:orders", "--host", "10.0.0.1")
+    assert reported == "denied: User:* may not all topic:orders from 10.0.0.1"
     assert explain("root", "delete", "topic:x") == "allowed: User:root is a super user (super.users)"
     document = json.loads(ottla("acls", "explain", "alice", "write", "topic:orders", "--json"))
     assert document["allowed"] is True

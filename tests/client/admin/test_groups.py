@@ -99,10 +99,10 @@ async def test_members_are_described_and_removed(
     assert caught.value.code is ErrorCode.UNKNOWN_MEMBER_ID
     with pytest.raises(GroupError, match="subscribed to the topic"):
         await admin.delete_group_offsets(name, [TopicPartition(topic, 0)])
-    with pytest.raises(GroupError, match="nobody"):
-        await admin.remove_members(name, [MemberToRemove("nobody")])
+    with pytest.raises(GroupError, match="absent"):
+        await admin.remove_members(name, [MemberToRemove("absent")])
     with pytest.raises(PartialError) as partial:
-        await admin.remove_members(name, [MemberToRemove("nobody"), MemberToRemove(member.member_id)])
+        await admin.remove_members(name, [MemberToRemove("absent"), MemberToRemove(member.member_id)])
     assert list(partial.value.results) == [MemberToRemove(member.member_id)]
 
 

@@ -107,13 +107,13 @@ async def test_elections_of_all_partitions(fake: FakeBroker, fake_admin: Admin) 
 
 
 async def test_an_election_that_fails(fake: FakeBroker, fake_admin: Admin) -> None:
-    nobody = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-    fake.answers[ApiKey.ELECT_LEADERS] = electing({T0: 0, T1: nobody})
+    unavailable = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    fake.answers[ApiKey.ELECT_LEADERS] = electing({T0: 0, T1: unavailable})
     for partitions in ([T0, T1], None):
         with pytest.raises(PartialError, match="t-1") as caught:
             await fake_admin.elect_leaders(partitions=partitions)
         assert caught.value.results == {T0: True}
-        assert [error.code for error in caught.value.errors.values()] == [nobody]  # type: ignore[attr-defined]
+        assert [error.code for error in caught.value.errors.values()] == [unavailable]  # type: ignore[attr-defined]
     with pytest.raises(ConfigurationError, match="a list is needed"):
         await fake_admin.elect_leaders(partitions=T0)  # type: ignore[arg-type]
 

@@ -143,7 +143,7 @@ async def test_using_a_cluster(fake: FakeBroker, use: Callable[[Cluster], Awaita
         task = asyncio.ensure_future(drive())
         await asyncio.wait((task,), timeout=60)
         assert task.done()
-        # It goes on working, for whoever is left.
+        # It goes on working, for those who are left.
         assert (await cluster.fetch_topics(["later"], Deadline(30)))["later"].error == 0
         await cluster.close()
         assert not client_tasks()

@@ -216,8 +216,8 @@ async def test_a_timeout_holds_without_a_waiting_caller(
 async def test_the_broker_dies(fake: FakeBroker, connect: Callable[..., Any]) -> None:
     fake.answers[ApiKey.LIST_GROUPS] = lambda header, request: None
     connection = await connect()
-    told: list[Connection] = []
-    connection.on_close = told.append
+    reported: list[Connection] = []
+    connection.on_close = reported.append
     futures = [connection.submit(ListGroupsRequest(), timeout=60) for _ in range(3)]
     await until(lambda: fake.asked[ApiKey.LIST_GROUPS] == 3)
     fake.cut()
@@ -225,7 +225,7 @@ async def test_the_broker_dies(fake: FakeBroker, connect: Callable[..., Any]) ->
     assert all(type(error) is ConnectionLostError for error in errors)
     assert len({id(error) for error in errors}) == 3
     await connection.wait_closed()
-    assert told == [connection]
+    assert reported == [connection]
     with pytest.raises(ConnectionLostError):
         await connection.drain()
 

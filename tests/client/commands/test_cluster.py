@@ -21,21 +21,21 @@ def ottla(broker: BrokerProcess) -> Ottla:
 def test_the_cluster(ottla: Ottla, broker: BrokerProcess, new_topic: Callable[..., str]) -> None:
     name = new_topic(3, retention_ms=-1)
     put(broker, name, 0, 1000)
-    told = ottla.json("cluster", "describe")
-    assert told["cluster_id"]
-    assert told["topics"] >= 1
-    assert told["partitions"] >= 3
-    assert told["offline"] == told["under_replicated"] == 0
-    (node,) = told["brokers"]
+    reported = ottla.json("cluster", "describe")
+    assert reported["cluster_id"]
+    assert reported["topics"] >= 1
+    assert reported["partitions"] >= 3
+    assert reported["offline"] == reported["under_replicated"] == 0
+    (node,) = reported["brokers"]
     assert node["address"] == broker.bootstrap
     assert node["controller"] is True
-    assert node["leads"] == node["replicas"] == told["partitions"]
+    assert node["leads"] == node["replicas"] == reported["partitions"]
     assert node["size"] > 0
     assert [folder["error"] for folder in node["log_dirs"]] == [0]
     assert "apis" not in node
-    assert ottla.json("cluster")["cluster_id"] == told["cluster_id"]
+    assert ottla.json("cluster")["cluster_id"] == reported["cluster_id"]
     piped = ottla("cluster")
-    assert f"Cluster id  {told['cluster_id']}" in piped
+    assert f"Cluster id  {reported['cluster_id']}" in piped
     assert broker.bootstrap in piped
 
 
@@ -75,8 +75,8 @@ def test_unhealthy_partitions(
     assert problem_of(partition, minimum) == problem
     topics = {"t": TopicMetadata("t", None, {0: partition})}
     minimums = {} if minimum is None else {"t": minimum}
-    told = [Problem("t", 0, problem, leader, (1, 2, 3), isr, minimum)] if problem else []
-    assert list(problems_of(topics, minimums)) == told
+    reported = [Problem("t", 0, problem, leader, (1, 2, 3), isr, minimum)] if problem else []
+    assert list(problems_of(topics, minimums)) == reported
 
 
 def test_help(ottla: Ottla) -> None:

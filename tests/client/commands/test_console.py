@@ -133,7 +133,7 @@ def test_plain_text_without_rich(capsys: pytest.CaptureFixture[str], monkeypatch
 @pytest.mark.parametrize(
     ("raised", "code", "line"),
     [
-        (BootstrapError("nobody\nthere"), 1, "Error: nobody there\n"),
+        (BootstrapError("no broker\nthere"), 1, "Error: no broker there\n"),
         (FileNotFoundError(2, "No such file", "x.csv"), 1, "Error: x.csv: No such file\n"),
         (TimeoutError(), 1, "Error: TimeoutError\n"),
         (asyncio.CancelledError(), 143, ""),

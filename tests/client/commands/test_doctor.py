@@ -286,7 +286,7 @@ def test_the_command(
     letters = new_topic(prefix="t.dlq")
     with Wire(broker.port) as wire:
         assert produce(wire, letters, records(b"a", b"b", b"c"))[0] == 0
-    name = new_name("nobody")
+    name = new_name("unused")
     result = ottla.run("cluster", "doctor", "--interval", "0", "--group", name, "--json")
     document = json.loads(result.stdout)
     (remark,) = document["unchecked"]

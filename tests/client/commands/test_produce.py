@@ -142,24 +142,24 @@ def test_input_files_are_not_overwritten_by_rejected_lines(
 ) -> None:
     """A user may fix the rejected lines of a run and send that file with the same --errors."""
     rejects = tmp_path / "rejects.jsonl"
-    rejects.write_text('{"text": "mended"}\n')
+    rejects.write_text('{"text": "corrected"}\n')
     again = tmp_path / "." / ".." / tmp_path.name / "rejects.jsonl"
     options = ["-F", "json", "--value", "text", "--on-error", "file", "--errors", again]
     done = shell("produce", new_topic(), rejects, *options)
     assert done.code == 2
     assert "would be overwritten" in done.err
-    assert rejects.read_text() == '{"text": "mended"}\n'
+    assert rejects.read_text() == '{"text": "corrected"}\n'
 
 
-@pytest.mark.parametrize(("closed", "told"), [("<&-", "input"), (">&-", "output")])
-def test_closed_streams_are_reported(shell: Shell, new_topic: NewTopic, closed: str, told: str) -> None:
+@pytest.mark.parametrize(("closed", "reported"), [("<&-", "input"), (">&-", "output")])
+def test_closed_streams_are_reported(shell: Shell, new_topic: NewTopic, closed: str, reported: str) -> None:
     script = f'exec "$0" produce "$1" -b "$2" {closed}'
     arguments = ["sh", "-c", script, OTTLA, new_topic(), shell.bootstrap]
     done = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr.startswith("Error: ")
     assert done.stderr.rstrip().count("\n") == 0
-    assert f"standard {told} is closed" in done.stderr
+    assert f"standard {reported} is closed" in done.stderr
 
 
 def test_refused_records_are_counted(shell: Shell, new_topic: NewTopic) -> None:

@@ -236,7 +236,7 @@ class Group(RuleBasedStateMachine):
 
     @invariant()
     def one_reader(self) -> None:
-        """Whoever reads a partition is its owner in ZooKeeper; a partition has one owner, so it has one reader."""
+        """The reader of a partition is its owner in ZooKeeper; a partition has one owner, so it has one reader."""
         for consumer in self.consumers:
             for partition, thread in consumer.reader.reading.items():
                 node = self.server.nodes.get(paths.owner(GROUP, partition))

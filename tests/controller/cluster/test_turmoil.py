@@ -136,7 +136,7 @@ async def turmoil(cluster: FakeCluster, random: Random) -> None:
         await history.look()
     history.check()
 
-    async def told() -> bool:
+    async def reported() -> bool:
         for index in range(_PARTITIONS):
             state = await cluster.state("t", index)
             for broker in cluster.brokers.values():
@@ -150,4 +150,4 @@ async def turmoil(cluster: FakeCluster, random: Random) -> None:
         return True
 
     # And all brokers know.
-    await cluster.until(told)
+    await cluster.until(reported)

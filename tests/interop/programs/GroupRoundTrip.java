@@ -23,7 +23,7 @@ import org.apache.kafka.common.serialization.*;
 public class GroupRoundTrip {
     static final int PARTITIONS = 6;
     static final int RECORDS = 6000;
-    // An hour ago: old enough to be told from append time, too young for retention.
+    // An hour ago: old enough to differ from append time, too young for retention.
     static final long FIRST_TIME = System.currentTimeMillis() - 3_600_000L;
 
     static String servers;

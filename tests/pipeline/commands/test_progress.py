@@ -220,8 +220,8 @@ def run(
 
 
 def test_a_job_that_is_watched(capsys: pytest.CaptureFixture[str]) -> None:
-    def job(told: Callable[[BatchDone], None], stop: threading.Event) -> Landed:
-        told(batch(0))
+    def job(reported: Callable[[BatchDone], None], stop: threading.Event) -> Landed:
+        reported(batch(0))
         logging.getLogger("ottla_pipeline.landing").warning("new columns in lake/t: %s", "gate")
         return Landed(1, 1000, 100_000, 2, 0, seconds=0.5)
 
@@ -237,10 +237,10 @@ def test_a_job_that_is_watched(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_asks_the_job_to_end(capsys: pytest.CaptureFixture[str], sign: signal.Signals) -> None:
-    def job(told: Callable[[BatchDone], None], stop: threading.Event) -> Landed:
+    def job(reported: Callable[[BatchDone], None], stop: threading.Event) -> Landed:
         os.kill(os.getpid(), sign)
         wait_for(stop.is_set, "the end")
-        told(batch(0))
+        reported(batch(0))
         return Landed(1, 1000)
 
     with pytest.raises(SystemExit) as ended:
@@ -252,7 +252,7 @@ def test_a_signal_asks_the_job_to_end(capsys: pytest.CaptureFixture[str], sign: 
 
 
 def test_once_more_ends_at_once() -> None:
-    def job(told: Callable[[BatchDone], None], stop: threading.Event) -> Landed:
+    def job(reported: Callable[[BatchDone], None], stop: threading.Event) -> Landed:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(10)

@@ -71,10 +71,10 @@ def die_at(point: str, times: int, table: type) -> None:
 
 
 def main() -> None:
-    told = json.loads(sys.argv[1])
-    landing = Landing(**told["landing"])
-    if told["die"] is not None:
-        point, times = told["die"]
+    reported = json.loads(sys.argv[1])
+    landing = Landing(**reported["landing"])
+    if reported["die"] is not None:
+        point, times = reported["die"]
         die_at(point, times, type(open_table(landing.format, landing.table)))
     builder = SparkSession.builder.master("local[2]").appName("faults")
     for name, value in SETTINGS.items():

@@ -379,7 +379,7 @@ def test_new_fields_become_columns_where_the_schema_is_inferred(landing: Landing
         (3, None, {"d": 1.5}),
         (4, None, None),
     ]
-    assert "e" not in table_of(job).schema().names, "nobody knows its type"
+    assert "e" not in table_of(job).schema().names, "its type is unknown"
 
 
 def test_columns_of_a_new_schema_are_added_and_others_refused(landing: Landing, topic: str) -> None:

@@ -172,9 +172,9 @@ def test_a_table_for_them_that_is_another(to_table: Landing, topic: str) -> None
 def test_replay_from_a_table(to_table: Landing, topic: str) -> None:
     produce(to_table.bootstrap_servers, topic, VALUES)
     run(to_table)
-    mended = replace(to_table, schema="a STRING", table=to_table.table)
+    corrected = replace(to_table, schema="a STRING", table=to_table.table)
     with pytest.raises(LandingError, match="has the column a as INT"):
-        replay(mended)
+        replay(corrected)
     assert replay(to_table).failed == 2, "nothing is better yet"
     assert [one[0] for one in dead_in_table(to_table)] == [1, 2]
     produce(to_table.bootstrap_servers, topic, [{"b": "x"}])
@@ -200,7 +200,7 @@ def test_replay_lands_what_fits_now_once(
     loose = replace(to_table, schema="a INT, b STRING")
     monkeypatch.setattr(TableSink, "finish_replay", lambda self, name: None)
     assert (replay(loose).landed, len(dead_in_table(loose))) == (2, 3), (
-        "a crash before the dead letters are told"
+        "a crash before the dead letters are delivered"
     )
     monkeypatch.undo()
     assert compact(loose.table, loose.format, older_than=0).orphans == 0

@@ -56,10 +56,10 @@ def test_the_programs_and_commands_in_the_pages_order(
 
 
 def test_every_setting_is_told_with_its_default() -> None:
-    told = dict(re.findall(r"^\| `(\w+)` \|\s*(.*?)\s*\|", text(PAGE), re.MULTILINE))
+    reported = dict(re.findall(r"^\| `(\w+)` \|\s*(.*?)\s*\|", text(PAGE), re.MULTILINE))
     for one in fields(Landing):
-        assert one.name in told, one.name
-        default = told[one.name].strip("`")
+        assert one.name in reported, one.name
+        default = reported[one.name].strip("`")
         if one.default is not MISSING:
             wanted = repr(one.default).replace("'", '"')
             assert default == wanted or (one.name, default) in {("topics", ""), ("pattern", "")}, one.name

@@ -234,7 +234,7 @@ def test_fields_too_deep_for_a_column_are_no_schema(begin: bytes, end: bytes, le
     assert parsed.unknown is not None
     assert parsed.unknown.names == ["text", "z"]
     assert json_values.infer(pa.array([deep, shallow], pa.binary())).names == ["a", "text", "z"]
-    # A column that nobody asks for may be as deep as it likes.
+    # A column that no one asks for may be as deep as it likes.
     assert parse(FLIGHT, [deep]).columns.column("a").to_pylist() == [1]
 
 

@@ -127,7 +127,7 @@ def test_every_bit_that_flips_under_a_right_checksum(way: str, codec: int) -> No
             theirs = by_protocol(data)
             header = read_header(data)
             if header.last_offset_delta < 0 or header.is_control:
-                continue  # the walk refuses the one, and nobody reads the other
+                continue  # the walk refuses the one, and nothing reads the other
             assert outcome(data, way) == theirs, f"byte {at}, bit {bit}"
 
 

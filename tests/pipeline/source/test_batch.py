@@ -46,7 +46,7 @@ def test_all_there_is(plan: Planned, new_topic: Callable[..., str], put: Put) ->
     assert plan(subscribePattern=topic[1:-1]) == [(0, 0, 5), (2, 0, 2)]
     assert plan(subscribePattern=f"^{topic[1:]}") == []
     assert plan(assign=json.dumps({topic: [2, 1]})) == [(2, 0, 2)]
-    assert plan(subscribePattern="nobody-has-this-name") == []
+    assert plan(subscribePattern="no-topic-has-this-name") == []
 
 
 def test_offsets(plan: Planned, new_topic: Callable[..., str], put: Put) -> None:
@@ -158,7 +158,9 @@ def test_somebody_who_does_not_answer(options: Callable[..., dict[str, str]]) ->
 
 
 def test_a_table_without_partitions_has_no_rows(options: Callable[..., dict[str, str]]) -> None:
-    reader = OttlaReader(resolve(options(subscribePattern="nobody-has-this-name"), stream=False), ("offset",))
+    reader = OttlaReader(
+        resolve(options(subscribePattern="no-topic-has-this-name"), stream=False), ("offset",)
+    )
     (nothing,) = reader.partitions()
     assert nothing.value == ()
     assert list(reader.read(nothing)) == []
@@ -228,7 +230,7 @@ def test_brokers_that_do_not_tell_of_their_disks(
     topic = new_topic()
     put(topic, 5)
     monkeypatch.setattr(ClusterQueries, "log_sizes", refused)
-    assert plan(subscribe=topic) == [(0, 0, 5)], "what nobody has asked for is left out"
+    assert plan(subscribe=topic) == [(0, 0, 5)], "what was not asked for is left out"
     with pytest.raises(OptionError, match="the brokers don't report: this user may not"):
         plan(subscribe=topic, maxBytesPerPartition="1k")
     with pytest.raises(SourceError, match="segments is always"):

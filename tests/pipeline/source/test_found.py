@@ -18,7 +18,7 @@ from tests.support.processes import BrokerProcess
 HEAVY = ("numba", "numpy", "ottla_client", "ottla_protocol", "pandas", "pyarrow")
 
 
-def told(program: str) -> Any:
+def reported(program: str) -> Any:
     """What a new Python prints as JSON."""
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
@@ -28,7 +28,7 @@ def told(program: str) -> Any:
 
 def test_spark_finds_it_at_no_cost() -> None:
     """Spark imports this in every application that uses any Python data source."""
-    loaded = told(
+    loaded = reported(
         "import json, sys; import pyspark.sql.datasource; before = set(sys.modules)\n"
         "import pyspark_ottla; new = sorted(set(sys.modules) - before)\n"
         "print(json.dumps([pyspark_ottla.DefaultSource.name(), new]))"
@@ -58,7 +58,7 @@ def test_half_an_installation_breaks_no_other_source() -> None:
 
 def test_schema_and_options_are_checked_without_arrow() -> None:
     """What happens in the process that Spark makes a source in, for every query."""
-    new = told(
+    new = reported(
         "import json, sys; import pyspark.sql.datasource; before = set(sys.modules)\n"
         "from pyspark_ottla import DefaultSource\n"
         "source = DefaultSource({'kafka.bootstrap.servers': 'b', 'subscribe': 't', 'includeheaders': 'true'})\n"

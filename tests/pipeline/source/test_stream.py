@@ -85,9 +85,9 @@ def test_from_the_beginning_batch_by_batch(
     put(topic, 3, partition=1)
     later = latest(one, end)
     assert ranges(one, end, later) == [(1, 0, 3)]
-    told = one.reportLatestOffset()
-    assert told is not None
-    assert of(told) == of(later)
+    reported = one.reportLatestOffset()
+    assert reported is not None
+    assert of(reported) == of(later)
     again = one.latestOffset(later, EVERYTHING)
     assert json.dumps(again) == json.dumps(later), "nothing new, so the text is the same"
     assert ranges(one, later, later) == []

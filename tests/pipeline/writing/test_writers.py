@@ -48,12 +48,12 @@ def task(monkeypatch: pytest.MonkeyPatch) -> Task:
             "streaming.sql.batchId": str(batch),
             "spark.jobGroup.id": RUN,
         }
-        told = {
+        reported = {
             **(stream if batch is not None else {}),
             **{name.replace("__", "."): value for name, value in properties.items()},
         }
         context = SimpleNamespace(
-            partitionId=lambda: number, attemptNumber=lambda: attempt, getLocalProperty=told.get
+            partitionId=lambda: number, attemptNumber=lambda: attempt, getLocalProperty=reported.get
         )
         monkeypatch.setattr("ottla_pipeline.writing.writers.TaskContext.get", lambda: context)
 
@@ -96,11 +96,11 @@ def test_a_task_of_a_batch_goes_on_where_its_earlier_try_broke(
     # What was on its way may have arrived or not.
     some = size(broker, topic)
     task(attempt=1)
-    told = writer.write(rows("a", "b", "c"))
-    assert told.tally.already == Counter({topic: some})
+    reported = writer.write(rows("a", "b", "c"))
+    assert reported.tally.already == Counter({topic: some})
     assert size(broker, topic) == 3
     assert len(groups(broker) - before) == 1
-    made.commit([told, None])
+    made.commit([reported, None])
     assert groups(broker) == before
 
 
@@ -108,9 +108,9 @@ def test_a_batch_that_fails_says_what_stays(
     broker: BrokerProcess, topic: str, task: Task, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer = BatchWriter(options(broker, topic), SCHEMA, False)
-    told = writer.write(rows("a", "b"))
+    reported = writer.write(rows("a", "b"))
     with caplog.at_level(logging.INFO, "ottla_pipeline"):
-        writer.abort([told, None])
+        writer.abort([reported, None])
         writer.abort([])  # no task got so far, and the marks are gone: that is no failure
     assert "2 records of the tasks that were through" in caplog.text
     assert "stays until the broker forgets it" in caplog.text
@@ -119,8 +119,8 @@ def test_a_batch_that_fails_says_what_stays(
 def test_a_finished_micro_batch_is_marked(broker: BrokerProcess, topic: str, task: Task) -> None:
     writer = StreamWriter(options(broker, topic), SCHEMA, False)
     task(batch=0, sql__streaming__queryId=topic)
-    told = [writer.write(rows("a")), writer.write(rows("b", "c")), writer.write(iter(()))]
-    writer.commit([*told, None], 0)
+    reported = [writer.write(rows("a")), writer.write(rows("b", "c")), writer.write(iter(()))]
+    writer.commit([*reported, None], 0)
     with Admin(broker.bootstrap) as admin:
         marks = admin.list_group_offsets(f"ottla-sink-{topic}")
     assert marks[TopicPartition(topic, 0)][:2] == (3, f"done 0 {RUN}")
@@ -134,10 +134,10 @@ def test_what_is_worth_a_line_is_logged(
     writer = StreamWriter(options(broker, topic, skipReplayed="never", **large), SCHEMA, False)
     identity = Identity("q", 3, 0, "r")
     counts = (Counter({topic: 5}), Counter({topic: 2}), Counter({topic: 1}), Counter({topic: 4}))
-    told = Written(identity, Tally({topic}, *counts))
+    reported = Written(identity, Tally({topic}, *counts))
     with caplog.at_level(logging.INFO, "ottla_pipeline"):
-        writer.commit([told, told], 3)
-        writer.abort([told], 4)
+        writer.commit([reported, reported], 3)
+        writer.abort([reported], 4)
     assert f"4 rows for topic {topic} had been written by an earlier try of batch 3" in caplog.text
     assert f"2 records for topic {topic} were too large, in batch 3: they are in topic dead" in caplog.text
     assert f"8 records that an earlier try has written to topic {topic} are not among the rows" in caplog.text
@@ -179,10 +179,10 @@ def test_errors_of_the_client_are_one_line(topic: str, task: Task) -> None:
 
 def once(writer: BatchWriter, *values: str, finish: bool = True) -> Counter[str]:
     """A write of one task; returns how many rows had been there already."""
-    told = writer.write(rows(*values))
+    reported = writer.write(rows(*values))
     if finish:
-        writer.commit([told])
-    return told.tally.already
+        writer.commit([reported])
+    return reported.tally.already
 
 
 def test_a_write_inside_foreach_batch_is_known_again_after_a_restart(
@@ -241,9 +241,9 @@ def test_writes_to_several_topics_inside_foreach_batch(broker: BrokerProcess, to
     def write(name: str, *values: str, finish: bool = True) -> None:
         writer = BatchWriter(given, schema, False)
         columns = {"topic": [name] * len(values), "value": list(values)}
-        told = writer.write(iter([pa.RecordBatch.from_pydict(columns)]))
+        reported = writer.write(iter([pa.RecordBatch.from_pydict(columns)]))
         if finish:
-            writer.commit([told])
+            writer.commit([reported])
 
     task(batch=0, sql__streaming__queryId=topic)
     write(topic, "a", "b")

@@ -6,7 +6,7 @@ const { Kafka, CompressionTypes, logLevel } = require('kafkajs')
 const [address, topic] = process.argv.slice(2)
 const PARTITIONS = 4
 const RECORDS = 2000
-// An hour ago: old enough to be told from append time, too young for retention.
+// An hour ago: old enough to differ from append time, too young for retention.
 const FIRST_TIME = Date.now() - 3600000
 const groupId = `${topic}-group`
 const kafka = new Kafka({ clientId: 'round-trip', brokers: [address], logLevel: logLevel.NOTHING })

@@ -17,7 +17,7 @@ const (
 	records    = 3000
 )
 
-// An hour ago: old enough to be told from append time, too young for retention.
+// An hour ago: old enough to differ from append time, too young for retention.
 var firstTime = time.Now().UnixMilli() - 3600000
 
 func check(truth bool, format string, arguments ...any) {
