@@ -81,3 +81,21 @@ class Meters:
         at, most, before = self._most.get(name, (0, 0.0, 0.0))
         age = int(monotonic() / WINDOW_SECONDS) - at
         return max(most, before) if age == 0 else most if age == 1 else 0.0
+
+
+def fetch_metrics(meters: Meters) -> dict[str, float]:
+    """What every consumer counts of its fetches; times in milliseconds, as in Java."""
+    totals = meters.totals
+    return {
+        "bytes-consumed-rate": meters.rate("bytes-consumed-total"),
+        "bytes-consumed-total": totals["bytes-consumed-total"],
+        "fetch-latency-avg": meters.average("fetch-latency") * 1000,
+        "fetch-latency-max": meters.most("fetch-latency") * 1000,
+        "fetch-rate": meters.rate("fetch-latency-count"),
+        "fetch-throttle-time-avg": meters.average("throttle") * 1000,
+        "fetch-throttle-time-max": meters.most("throttle") * 1000,
+        "fetch-total": totals["fetch-latency-count"],
+        "records-consumed-rate": meters.rate("records-consumed-total"),
+        "records-consumed-total": totals["records-consumed-total"],
+        "records-per-request-avg": meters.average("records-consumed-total", "fetch-latency-count"),
+    }

@@ -9,6 +9,7 @@ from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, ProtocolError
 from ottla_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla_protocol.messages.consumer_group_describe import DescribedGroup as AssignedGroup
+from ottla_protocol.messages.consumer_group_describe import Member as AssignedMember
 from ottla_protocol.messages.consumer_protocol import decode_assignment, decode_subscription
 from ottla_protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla_protocol.messages.describe_groups import (
@@ -19,6 +20,7 @@ from ottla_protocol.messages.describe_groups import (
 from ottla_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla_protocol.messages.list_groups import ListGroupsRequest
 from ottla_protocol.messages.share_group_describe import DescribedGroup as SharedGroup
+from ottla_protocol.messages.share_group_describe import Member as SharedMember
 from ottla_protocol.messages.share_group_describe import ShareGroupDescribeRequest
 
 from ..deadline import Deadline
@@ -257,56 +259,41 @@ def _assigned_group(group: AssignedGroup, node: Node) -> GroupDescription | Clie
         return error_of(
             group.error_code, f"group {group.group_id}", None if is_missing else group.error_message
         )
-    return GroupDescription(
-        group.group_id,
-        group.group_state,
-        CONSUMER,
-        group.assignor_name,
-        -1 if node is None else node,
-        tuple(
-            MemberDescription(
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.client_host.removeprefix("/"),
-                frozenset(
-                    TopicPartition(topic.topic_name, index)
-                    for topic in member.assignment.topic_partitions
-                    for index in topic.partitions
-                ),
-                tuple(sorted(member.subscribed_topic_names)),
-            )
-            for member in group.members
-        ),
-        "consumer",
-    )
+    members = (_assigned_member(member, member.instance_id) for member in group.members)
+    return _described(group, node, CONSUMER, "consumer", members)
 
 
 def _shared_group(group: SharedGroup, node: Node) -> GroupDescription | ClientError:
     if group.error_code:
         return error_of(group.error_code, f"group {group.group_id}", group.error_message or None)
+    return _described(group, node, SHARE, SHARE, (_assigned_member(member, None) for member in group.members))
+
+
+def _described(
+    group: AssignedGroup | SharedGroup,
+    node: Node,
+    kind: str,
+    protocol: str,
+    members: Iterable[MemberDescription],
+) -> GroupDescription:
+    coordinator = -1 if node is None else node
     return GroupDescription(
-        group.group_id,
-        group.group_state,
-        SHARE,
-        group.assignor_name,
-        -1 if node is None else node,
-        tuple(
-            MemberDescription(
-                member.member_id,
-                None,
-                member.client_id,
-                member.client_host.removeprefix("/"),
-                frozenset(
-                    TopicPartition(topic.topic_name, index)
-                    for topic in member.assignment.topic_partitions
-                    for index in topic.partitions
-                ),
-                tuple(sorted(member.subscribed_topic_names)),
-            )
-            for member in group.members
+        group.group_id, group.group_state, kind, group.assignor_name, coordinator, tuple(members), protocol
+    )
+
+
+def _assigned_member(member: AssignedMember | SharedMember, instance_id: str | None) -> MemberDescription:
+    return MemberDescription(
+        member.member_id,
+        instance_id,
+        member.client_id,
+        member.client_host.removeprefix("/"),
+        frozenset(
+            TopicPartition(topic.topic_name, index)
+            for topic in member.assignment.topic_partitions
+            for index in topic.partitions
         ),
-        SHARE,
+        tuple(sorted(member.subscribed_topic_names)),
     )
 
 

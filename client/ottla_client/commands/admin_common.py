@@ -17,6 +17,7 @@ from .timefmt import parse_duration, parse_time
 if TYPE_CHECKING:
     from ..admin import Admin
     from ..types import TopicMetadata
+    from .rich_output import LiveView
 
 
 @asynccontextmanager
@@ -119,6 +120,17 @@ def moment_in(text: str, option: str) -> int:
     if not 0 <= moment <= _LAST_MOMENT:
         raise click.BadParameter(f"{text!r}: timestamps start in 1970", param_hint=option)
     return moment
+
+
+def live_view(console: Console) -> LiveView | None:
+    """A live view; None without rich, and where the output isn't a terminal."""
+    if console.as_json or not console.is_terminal:
+        return None
+    try:
+        from .rich_output import LiveView
+    except ImportError:
+        return None
+    return LiveView()
 
 
 _STEPS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"))

@@ -13,7 +13,7 @@ import click
 from ottla_protocol.api_keys import api_title
 
 from ..errors import ClientError
-from .admin_common import admin_of, count_of, plural, ranges_of
+from .admin_common import admin_of, count_of, live_view, plural, ranges_of
 from .client_options import option_group
 from .cluster_state import KINDS, ClusterState, document, look
 from .console import Console, one_line, options, to_json
@@ -171,7 +171,7 @@ def _tables(console: Console, state: ClusterState) -> list[Table]:
 
 async def _watch(console: Console, interval: float) -> None:
     """Show the state until Ctrl-C. Failures to reach the cluster are shown, and retried."""
-    live = _live_view(console)
+    live = live_view(console)
     async with admin_of(console) as admin:
         with live or nullcontext():
             while True:
@@ -180,17 +180,6 @@ async def _watch(console: Console, interval: float) -> None:
                 except ClientError as error:
                     _show_failure(console, live, one_line(error))
                 await asyncio.sleep(interval)
-
-
-def _live_view(console: Console) -> LiveView | None:
-    """A live view; None without rich, and where the output isn't a terminal."""
-    if console.as_json or not console.is_terminal:
-        return None
-    try:
-        from .rich_output import LiveView
-    except ImportError:
-        return None
-    return LiveView()
 
 
 def _show(console: Console, live: LiveView | None, state: ClusterState) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from ..errors import ClientError
-from .admin_common import admin_of, count_of, show_seconds, unknown_group
+from .admin_common import admin_of, count_of, live_view, show_seconds, unknown_group
 from .completion import complete_groups
 from .console import Console, one_line, options, to_json
 from .sparklines import sparkline
@@ -229,7 +229,7 @@ async def _watch(
     histories: dict[str, History],
 ) -> None:
     """Show the lag until Ctrl-C. Failures to reach the cluster are shown, and retried."""
-    live = _live_view(console)
+    live = live_view(console)
     with live or nullcontext():
         while True:
             now = datetime.now().astimezone().isoformat(timespec="seconds")
@@ -238,16 +238,6 @@ async def _watch(
             except ClientError as error:
                 _show_failure(console, live, now, one_line(error))
             await asyncio.sleep(interval)
-
-
-def _live_view(console: Console) -> LiveView | None:
-    if console.as_json or not console.is_terminal:
-        return None
-    try:
-        from .rich_output import LiveView
-    except ImportError:
-        return None
-    return LiveView()
 
 
 def _show(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..meters import Metrics
+from ..meters import Metrics, fetch_metrics
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -28,18 +28,8 @@ def consumer_metrics(engine: Engine) -> Metrics:
     return {
         "consumer-metrics": {"connection-count": engine.cluster.connection_count},
         "consumer-fetch-manager-metrics": {
-            "bytes-consumed-rate": meters.rate("bytes-consumed-total"),
-            "bytes-consumed-total": totals["bytes-consumed-total"],
-            "fetch-latency-avg": meters.average("fetch-latency") * 1000,
-            "fetch-latency-max": meters.most("fetch-latency") * 1000,
-            "fetch-rate": meters.rate("fetch-latency-count"),
-            "fetch-throttle-time-avg": meters.average("throttle") * 1000,
-            "fetch-throttle-time-max": meters.most("throttle") * 1000,
-            "fetch-total": totals["fetch-latency-count"],
-            "records-consumed-rate": meters.rate("records-consumed-total"),
-            "records-consumed-total": totals["records-consumed-total"],
+            **fetch_metrics(meters),
             "records-lag-max": max(lags, default=0),
-            "records-per-request-avg": meters.average("records-consumed-total", "fetch-latency-count"),
         },
         "consumer-coordinator-metrics": {
             "assigned-partitions": len(states),

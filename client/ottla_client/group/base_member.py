@@ -66,8 +66,24 @@ class BaseMember(ABC):
     @abstractmethod
     def start(self) -> None: ...
 
+    def polled(self) -> None:
+        """The application polled. Call it at least every ``max_poll_interval_ms``, also during a long poll.
+
+        Raises ``failure`` once; then the member tries again by itself. Only FencedInstanceError is final, and raised
+        each time.
+        """
+        self._polled_at = monotonic()
+        failure = self.failure
+        if failure is None:
+            return
+        if not isinstance(failure, FencedInstanceError):
+            self.failure = None
+            self._try_again()
+        raise failure
+
     @abstractmethod
-    def polled(self) -> None: ...
+    def _try_again(self) -> None:
+        """The application has got the failure."""
 
     @abstractmethod
     async def close(self, deadline: Deadline) -> None: ...

@@ -30,7 +30,6 @@ from ottla_protocol.messages.share_group_heartbeat import (
 from ..deadline import Deadline
 from ..errors import (
     ClientError,
-    FencedInstanceError,
     GroupError,
     UnsupportedApiError,
     is_retriable,
@@ -117,22 +116,10 @@ class HeartbeatMember(BaseMember):
         )
         self._join_task = asyncio.create_task(self._assign_forever(), name=f"member of {self.group_id}")
 
-    def polled(self) -> None:
-        """The application polled. Call it at least every ``max_poll_interval_ms``, also during a long poll.
-
-        Raises ``failure`` once; then the member tries again by itself. Only FencedInstanceError is final, and raised
-        each time.
-        """
-        self._polled_at = monotonic()
-        failure = self.failure
-        if failure is None:
-            return
-        if not isinstance(failure, FencedInstanceError):
-            self.failure = None
-            if self.state is _STATE.STOPPED:
-                self.state = _STATE.LOST
-                self._assign_wanted.set()
-        raise failure
+    def _try_again(self) -> None:
+        if self.state is _STATE.STOPPED:
+            self.state = _STATE.LOST
+            self._assign_wanted.set()
 
     async def close(self, deadline: Deadline) -> None:
         """Give up the assignment, with its callback, and leave the group, by the deadline.

@@ -28,7 +28,6 @@ from ..deadline import Deadline
 from ..errors import (
     ClientError,
     CommitFailedError,
-    FencedInstanceError,
     GroupError,
     is_retriable,
 )
@@ -98,21 +97,9 @@ class GroupMember(BaseMember):
             self._heartbeat_forever(), name=f"heartbeats in {self.group_id}"
         )
 
-    def polled(self) -> None:
-        """The application polled. Call it at least every ``max_poll_interval_ms``, also during a long poll.
-
-        Raises ``failure`` once; then the member tries again by itself. Only FencedInstanceError is final, and raised
-        each time.
-        """
-        self._polled_at = monotonic()
-        failure = self.failure
-        if failure is None:
-            return
-        if not isinstance(failure, FencedInstanceError):
-            self.failure = None
-            self._waits_for_poll = False
-            self._wake_join_task()
-        raise failure
+    def _try_again(self) -> None:
+        self._waits_for_poll = False
+        self._wake_join_task()
 
     @property
     def group_metadata(self) -> ConsumerGroupMetadata | None:
