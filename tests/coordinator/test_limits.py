@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
+
 import pytest
 from tests.coordinator.consumer_world import Client, ConsumerWorld, FakeTopics, settle
 from tests.coordinator.harness import DELAY_MS, World
@@ -186,6 +189,30 @@ def test_very_many_regular_expressions_are_matched_by_several_heartbeats(
     assert all("v" in each.topics for each in world.group().membership.regexes.values())
     assert world.group().metadata_version == topics.version
     assert {new} <= {topic for client in clients for topic, _ in client.partitions}
+
+
+def test_a_slow_expression_is_matched_by_several_heartbeats() -> None:
+    now = count()
+    matcher = patterns.Matcher(lambda: next(now) * 0.004)
+    names = [f"t{number}" for number in range(100)]
+
+    def answers(version: int) -> Iterator[tuple[str, ...] | None]:
+        found = None
+        while found is None:
+            matcher.begin_request()
+            found = matcher.resolve("t.*5", version, names)
+            yield found
+
+    *unfinished, found = answers(1)
+    assert found == tuple(sorted(name for name in names if name.endswith("5")))
+    assert len(unfinished) > 3
+    assert not matcher._begun
+    # Topics that have changed meanwhile are looked at from the first.
+    matcher.begin_request()
+    assert matcher.resolve("t.*5", 2, names) is None
+    names[:] = names[50:]
+    *_, found = answers(3)
+    assert found == tuple(f"t{number}" for number in range(55, 100, 10))
 
 
 def test_few_compiled_expressions_are_kept() -> None:

@@ -23,6 +23,7 @@ from ottla_broker.coordinator.group.modern.heartbeats import (
 from ottla_broker.coordinator.group.modern.membership import Membership
 from ottla_broker.coordinator.group.modern.migration import Migration
 from ottla_broker.coordinator.group.modern.parts import Parts
+from ottla_broker.coordinator.group.modern.patterns import Matcher
 from ottla_broker.coordinator.group.modern.settings import ConsumerGroupSettings, TimesOf
 from ottla_broker.coordinator.group.modern.states import JOIN_EPOCH, MemberState
 from ottla_broker.coordinator.group.modern.timers import MemberTimers
@@ -65,7 +66,8 @@ class ConsumerGroups:
         self._groups = groups
         self._random = random
         self._timers = MemberTimers(clock, self._missed)
-        self._parts = Parts(settings, times_of, topics, self._timers, clock.now_ms, adopt, room)
+        matcher = Matcher(clock.monotonic)
+        self._parts = Parts(settings, times_of, topics, self._timers, clock.now_ms, adopt, room, matcher)
         self.migration = Migration(self._parts, rebalancer, classic_max_size, adopt)
         self._fencing = Fencing(self._parts, self.migration, self._find)
         self._heartbeats = Heartbeats(self._fencing)

@@ -145,7 +145,9 @@ class Heartbeats:
             return HeartbeatAnswer(member_id, updated.epoch, interval, assignment)
         bump = change.put_member(updated)
         if bump or group.metadata_version != parts.topics.version:
-            bump = rebalance.refresh_topics(change, parts.topics, parts.now_ms(), request.may_see) or bump
+            now_ms, may_see = parts.now_ms(), request.may_see
+            changed = rebalance.refresh_topics(change, parts.topics, now_ms, may_see, parts.matcher)
+            bump = changed or bump
         if bump:
             change.bump_epoch()
         rebalance.update_target(change, parts.settings.assignors[0])

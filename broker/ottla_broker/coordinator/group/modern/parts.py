@@ -9,6 +9,7 @@ from ottla_broker.coordinator.group.metadata_room import MetadataRoom
 from ottla_broker.coordinator.group.modern.change import Change
 from ottla_broker.coordinator.group.modern.consumer_group import ConsumerGroup
 from ottla_broker.coordinator.group.modern.member import ConsumerMember
+from ottla_broker.coordinator.group.modern.patterns import Matcher
 from ottla_broker.coordinator.group.modern.settings import ConsumerGroupSettings, TimesOf
 from ottla_broker.coordinator.group.modern.timers import MemberTimers
 from ottla_broker.coordinator.group.modern.topics import TopicsView
@@ -22,6 +23,7 @@ class Parts:
     Attributes:
         adopt: adds a group to the coordinator's index.
         room: what members may state.
+        matcher: finds the topics of regular expressions.
     """
 
     settings: ConsumerGroupSettings
@@ -31,6 +33,7 @@ class Parts:
     now_ms: Callable[[], int]
     adopt: Adopt
     room: MetadataRoom
+    matcher: Matcher
 
     def write(self, group: ConsumerGroup, change: Change) -> None:
         """Append a change and put it in force. Raises KafkaError; then nothing has changed."""

@@ -1,13 +1,13 @@
 """Regular expressions for topics, in the syntax of RE2, which Kafka's RE2/J shares.
 
 RE2 matches in time linear in the name, whatever the expression, and refuses one whose automaton needs too much memory.
-So an expression from a client can't hold up the broker.
+So an expression from a client can't hold up the broker for long: :class:`Matcher` bounds how long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -17,6 +17,9 @@ MAX_LENGTH: Final = 4_096
 """The longest expression, in characters."""
 MAX_CACHED: Final = 64
 """Compiled expressions that are kept, those that were used last: 16 MiB at most."""
+
+_REQUEST_SECONDS: Final = 0.01
+_LOOKED_AT_ONCE: Final = 8
 
 Matches = Callable[[str], bool]
 # Those that were used last come last.
@@ -70,7 +73,44 @@ def _invalid(why: str) -> KafkaError:
     )
 
 
-def resolve(text: str, names: Iterable[str]) -> tuple[str, ...]:
-    """The names that an expression matches, sorted. Raises as :func:`compile_pattern`."""
-    matches = compile_pattern(text)
-    return tuple(sorted(name for name in names if matches(name)))
+class Matcher:
+    """Matches expressions against all topics, a few milliseconds' worth for one request. Owned by the loop thread.
+
+    RE2 takes up to a microsecond for a name, but a thousand for a long name and an expression made for that.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._until = 0.0
+        # What isn't matched against all names yet, those that were used last at the end.
+        self._begun: dict[str, _Begun] = {}
+
+    def begin_request(self) -> None:
+        """The time of a request begins."""
+        self._until = self._monotonic() + _REQUEST_SECONDS
+
+    def resolve(self, text: str, version: int, names: Sequence[str]) -> tuple[str, ...] | None:
+        """The names that an expression matches, sorted; None if the next request has to go on.
+
+        ``version`` is that of the names. Raises as :func:`compile_pattern`.
+        """
+        matches = compile_pattern(text)
+        begun = self._begun.pop(text, None)
+        if begun is None or begun.version != version:
+            begun = _Begun(version, 0, [])
+        for position in range(begun.looked_at, len(names), _LOOKED_AT_ONCE):
+            if self._monotonic() >= self._until:
+                if len(self._begun) >= MAX_CACHED:
+                    del self._begun[next(iter(self._begun))]
+                self._begun[text] = begun._replace(looked_at=position)
+                return None
+            begun.matched.extend(filter(matches, names[position : position + _LOOKED_AT_ONCE]))
+        return tuple(sorted(begun.matched))
+
+
+class _Begun(NamedTuple):
+    """How far the names of a version were looked at, and which of them match."""
+
+    version: int
+    looked_at: int
+    matched: list[str]

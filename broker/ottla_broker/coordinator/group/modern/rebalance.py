@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ottla_broker.coordinator.group.modern import patterns, records
+from ottla_broker.coordinator.group.modern import records
 from ottla_broker.coordinator.group.modern.assignors import ASSIGNORS, MemberSpec, TopicSpec
 from ottla_broker.coordinator.group.modern.change import Change
 from ottla_broker.coordinator.group.modern.member import ConsumerMember, Partitions
+from ottla_broker.coordinator.group.modern.patterns import Matcher
 from ottla_broker.coordinator.group.modern.reconciliation import MustRejoin, reconcile
 from ottla_broker.coordinator.group.modern.topics import SubscribedTopic, TopicsView
 from ottla_broker.events import get_logger
@@ -20,20 +21,25 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 _log = get_logger()
 
 _MOST_MATCHES: Final = 20_000
-"""Names that regular expressions are matched against for one request: each takes up to a microsecond."""
+"""Names that regular expressions are matched against for one request, beyond the first expression."""
 
 
 def refresh_topics(
-    change: Change, topics: TopicsView, now_ms: int, may_see: Callable[[str], bool] | None = None
+    change: Change,
+    topics: TopicsView,
+    now_ms: int,
+    may_see: Callable[[str], bool] | None = None,
+    matcher: Matcher | None = None,
 ) -> bool:
     """Look up the topics that the group consumes; returns whether they have changed.
 
-    ``may_see`` says which topics the client that asks may know of. Without it, regular expressions keep what they
-    matched until a member's next heartbeat, as some of very many do. Raises KafkaError: INVALID_REGULAR_EXPRESSION.
+    ``may_see`` says which topics the client that asks may know of; ``matcher`` finds those of regular expressions.
+    Without it, regular expressions keep what they matched until a member's next heartbeat, as some of very many, or
+    slow ones, do. Raises KafkaError: INVALID_REGULAR_EXPRESSION.
     """
     complete = not change.after.used_regexes
-    if may_see is not None:
-        complete = _resolve_regexes(change, topics, now_ms, may_see)
+    if may_see is not None and matcher is not None:
+        complete = _resolve_regexes(change, topics, now_ms, may_see, matcher)
     found: dict[str, SubscribedTopic] = {}
     for name in sorted(change.after.subscribed_names()):
         topic = topics.find(name)
@@ -47,11 +53,14 @@ def refresh_topics(
     return True
 
 
-def _resolve_regexes(change: Change, topics: TopicsView, now_ms: int, may_see: Callable[[str], bool]) -> bool:
+def _resolve_regexes(
+    change: Change, topics: TopicsView, now_ms: int, may_see: Callable[[str], bool], matcher: Matcher
+) -> bool:
     """Match the group's regular expressions against the topics there are, and forget those without a member.
 
-    Returns whether all are matched: of very many, some are left for the next heartbeat.
+    Returns whether all are matched: of very many, and of slow ones, some are left for the next heartbeat.
     """
+    matcher.begin_request()
     after = change.after
     used = set(after.used_regexes)
     for text in [text for text in after.regexes if text not in used]:
@@ -66,7 +75,10 @@ def _resolve_regexes(change: Change, topics: TopicsView, now_ms: int, may_see: C
         if looked_at and looked_at + len(names) > _MOST_MATCHES:
             return False
         looked_at += len(names)
-        matched = tuple(name for name in patterns.resolve(text, names) if may_see(name))
+        found = matcher.resolve(text, topics.version, names)
+        if found is None:
+            return False
+        matched = tuple(name for name in found if may_see(name))
         if before is None or before.topics != matched:
             change.add(records.regex(change.group_id, text, matched, topics.version, now_ms))
         else:
