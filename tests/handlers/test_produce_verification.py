@@ -228,6 +228,22 @@ async def test_without_acknowledgement(bench: VerifyingBench, verified: bool) ->
     assert bench.partition.log.log_end_offset == verified
 
 
+async def test_a_defect_after_the_coordinator_s_answer_ends_the_connection(
+    bench: VerifyingBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError
+
+    bench.remote = True
+    answer = produce.handle(request_context(bench.services, 9, ApiKey.PRODUCE), request_of(batch(b"v")))
+    assert isinstance(answer, PendingResponse)
+    heard: list[Any] = []
+    when_answered(answer, heard.append)
+    monkeypatch.setattr(produce, "_append", broken)
+    await bench.answer([{}])
+    assert isinstance(heard[0], CloseConnection)
+
+
 async def test_a_client_that_leaves(bench: VerifyingBench) -> None:
     bench.remote = True
     answer = produce.handle(request_context(bench.services, 9, ApiKey.PRODUCE), request_of(batch(b"v")))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
+from typing import Any, cast
 
 import pytest
 
-from ottla_broker.cluster.verification_transport import answers_of, request_of
+from ottla_broker.cluster.verification_transport import VerificationTransport, answers_of, request_of
 from ottla_broker.replica.transaction_verifier import (
     Answers,
     TransactionVerifier,
@@ -151,6 +153,34 @@ def test_a_question_while_an_answer_is_given_out(bench: Bench) -> None:
     assert len(bench.asked) == 1
     bench.answer([{}])
     assert bench.heard == [("2-y", {})]
+
+
+def test_a_defect_keeps_no_other_request_waiting(bench: Bench) -> None:
+    def broken(_: Verdicts) -> None:
+        raise RuntimeError
+
+    bench.verifier.verify(Verification("2-x", 7, 0, (A,)), broken)
+    for name in ("2-x", "2-y"):
+        bench.verifier.verify(Verification(name, 7, 0, (A,)), broken)
+        bench.ask(name)
+    bench.answer([{}])
+    bench.answer([{}, {}])
+    assert bench.heard == [("2-x", {}), ("2-y", {})]
+    bench.ask("2-z")
+    bench.answer(ErrorCode.NETWORK_EXCEPTION)
+    assert bench.heard[-1] == ("2-z", {A: ErrorCode.NETWORK_EXCEPTION})
+
+
+async def test_a_question_that_can_not_be_asked_is_answered() -> None:
+    class Broken:
+        async def connection(self, *_: object) -> None:
+            raise RuntimeError
+
+    transport = VerificationTransport(cast(Any, Broken()))
+    answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+    transport(2, [Verification("x", 7, 3, (A,))], answered.set_result)
+    assert await asyncio.wait_for(answered, 60) is ErrorCode.NETWORK_EXCEPTION
+    await transport.close()
 
 
 def test_the_request_and_its_response() -> None:

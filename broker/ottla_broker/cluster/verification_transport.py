@@ -45,7 +45,13 @@ class VerificationTransport:
     async def _send(
         self, broker_id: int, verifications: Sequence[Verification], answered: Callable[[Answers], None]
     ) -> None:
-        answered(await self._ask(broker_id, verifications))
+        answers: Answers = ErrorCode.NETWORK_EXCEPTION
+        try:
+            answers = await self._ask(broker_id, verifications)
+        except Exception as error:
+            # Without an answer, what is asked of this coordinator from then on would wait forever.
+            _log.error("transactions could not be verified", broker=broker_id, exc_info=error)
+        answered(answers)
 
     async def _ask(self, broker_id: int, verifications: Sequence[Verification]) -> Answers:
         try:

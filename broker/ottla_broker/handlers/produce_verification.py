@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ottla_broker.events import get_logger
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.replica.transaction_verifier import MAX_WAITING_BYTES, Verdicts, Verification
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ottla_broker.handlers.context import RequestContext
     from ottla_broker.log.verification import VerificationGuard
     from ottla_broker.replica.transaction_verifier import TopicPartition
+
+_log = get_logger()
 
 _KNOWS_ABORTABLE: Final = 11
 """The first version whose clients know TRANSACTION_ABORTABLE."""
@@ -174,6 +177,10 @@ class _Waiting:
             answer = self._append(request, result, pending)
         except CloseConnection as error:
             answer = error
+        except Exception as error:
+            # It is raised in the middle of a coordinator's answer, so the client learns of it by its connection's end.
+            _log.error("a verified produce request failed", exc_info=error)
+            answer = CloseConnection("a defect in the broker, see above")
         if answer is not pending:
             pending.complete(answer)
 

@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from ottla_broker.events import get_logger
 from ottla_protocol.errors import ErrorCode
+
+_log = get_logger()
 
 TopicPartition = tuple[str, int]
 
@@ -64,12 +67,15 @@ class _Waiting:
         self.callbacks.append((partitions, verified))
 
     def fail(self, code: ErrorCode) -> None:
-        for partitions, verified in self.callbacks:
-            verified(dict.fromkeys(partitions, code))
+        self.answer(dict.fromkeys(self.partitions, code))
 
     def answer(self, verdicts: Verdicts) -> None:
+        """Pass the verdicts on. A request that a defect keeps from going on doesn't keep the others waiting."""
         for partitions, verified in self.callbacks:
-            verified({each: verdicts[each] for each in partitions if each in verdicts})
+            try:
+                verified({each: verdicts[each] for each in partitions if each in verdicts})
+            except Exception as error:
+                _log.error("a verified request failed", producer_id=self.producer_id, exc_info=error)
 
 
 class TransactionVerifier:
