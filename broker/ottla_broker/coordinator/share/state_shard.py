@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from sys import intern
 from typing import TypeVar
 
 from ottla_broker.coordinator.shard import Shard
@@ -98,6 +99,8 @@ class StateShard:
         self.states: dict[ShareKey, PartitionState] = {}
         self.end = 0
         self.pruned_at = 0
+        # Those of the records that are replayed.
+        self._topic_ids: dict[bytes, bytes] = {}
 
     def replay(self, record: Record, batch: BatchHeader) -> None:
         self.end = record.offset + 1
@@ -105,19 +108,22 @@ class StateShard:
             raise ProtocolError("a record without a key")
         kind = peek_version(record.key)
         if kind == SNAPSHOT:
-            snapshot_key = decode_versioned(ShareSnapshotKey, record.key)
-            key = ShareKey(snapshot_key.group_id, bytes(snapshot_key.topic_id), snapshot_key.partition)
+            key = self._key_of(decode_versioned(ShareSnapshotKey, record.key))
             if record.value is None:
                 self.states.pop(key, None)
             else:
                 self._replay_snapshot(key, decode_versioned(ShareSnapshotValue, record.value), record.offset)
         elif kind == UPDATE:
-            update_key = decode_versioned(ShareUpdateKey, record.key)
-            key = ShareKey(update_key.group_id, bytes(update_key.topic_id), update_key.partition)
+            key = self._key_of(decode_versioned(ShareUpdateKey, record.key))
             if record.value is not None and key in self.states:
                 self._replay_update(self.states[key], decode_versioned(ShareUpdateValue, record.value))
         else:
             raise ProtocolError(f"no record of share groups has a key of version {kind}")
+
+    def _key_of(self, read: ShareSnapshotKey | ShareUpdateKey) -> ShareKey:
+        """The key that a record names. All keys of a group, and of a topic, share its id."""
+        topic_id = bytes(read.topic_id)
+        return ShareKey(intern(read.group_id), self._topic_ids.setdefault(topic_id, topic_id), read.partition)
 
     def _replay_snapshot(self, key: ShareKey, value: ShareSnapshotValue, offset: int) -> None:
         state = PartitionState(value.state_epoch, value.start_offset, value.create_timestamp)
@@ -147,10 +153,12 @@ class StateShard:
         """There are no transactions here."""
 
     def publish(self) -> Iterator[None]:
+        self._topic_ids = {}
         yield from ()
 
     def unload(self) -> None:
         self.states = {}
+        self._topic_ids = {}
 
 
 def snapshot(key: ShareKey, state: PartitionState, now_ms: int) -> Row:
