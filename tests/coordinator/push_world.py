@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
+from typing import Any
 
 from tests.support.clock import FakeClock
 
@@ -380,3 +382,14 @@ class World:
     def offset(self, topic: str, partition: int, group: str = "g") -> int | None:
         data = self.store.nodes.get(f"/consumers/{group}/offsets/{topic}/{partition}")
         return None if data is None else int(data)
+
+
+Test = Callable[..., Coroutine[Any, Any, None]]
+
+
+def run(test: Test) -> Callable[..., None]:
+    @wraps(test)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return wrapped

@@ -5,30 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import tracemalloc
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from functools import wraps
-from itertools import islice
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.coordinator.push_world import SESSION, Consumer, World
+from tests.coordinator.push_world import SESSION, Consumer, World, run
 
 from ottla_broker.coordinator.push import subscription
-from ottla_broker.coordinator.push.assignment import (
-    Need,
-    in_shares,
-    rebalance_need,
-    thread_id,
-    threads_in_order,
-)
 from ottla_broker.coordinator.push.coordinator import MOST_COMMITS
 from ottla_broker.coordinator.push.listing import CoordinatedGroups
-from ottla_broker.coordinator.push.states import NEXT, GroupState
-from ottla_broker.coordinator.push.subscription import MAX_STREAMS, parse_topic_count
-from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
-from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_broker.coordinator.push.states import GroupState
+from ottla_broker.coordinator.push.subscription import MAX_STREAMS
+from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.consumer_protocol import decode_assignment, decode_subscription
 from ottla_protocol.push import (
     CONFIRMATION,
@@ -42,16 +29,6 @@ from ottla_protocol.push import (
     StopFetcherRequest,
     StopFetcherResponse,
 )
-
-Test = Callable[..., Coroutine[Any, Any, None]]
-
-
-def run(test: Test) -> Callable[..., None]:
-    @wraps(test)
-    def wrapped(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(test(*args, **kwargs))
-
-    return wrapped
 
 
 @run
@@ -420,115 +397,6 @@ async def test_a_new_coordinator_waits_for_the_consumers_of_the_last_one() -> No
         assert a.reading == {("t", 0), ("t", 1)}
 
 
-Action = tuple[str, int]
-_actions = st.lists(
-    st.tuples(
-        st.sampled_from(
-            ["join", "join", "leave", "freeze", "thaw", "deaf", "grow", "fail over", "read", "wait", "store"]
-        ),
-        st.integers(0, 4),
-    ),
-    min_size=1,
-    max_size=10,
-)
-
-
-@settings(max_examples=15, deadline=None)
-@given(_actions)
-@run
-async def test_no_partition_has_two_readers_and_in_the_end_each_has_one(actions: list[Action]) -> None:
-    async with World(max_retries=1) as world:
-        await world.topic("t", 3)
-        sizes = {"t": 3}
-        for action, number in actions:
-            consumer = world.consumers.get(f"c{number}")
-            if action == "join" and (consumer is None or not consumer.connected):
-                topics = '{"t":1,"u":2}' if number % 2 else "*1*.*"
-                await world.consumer(f"c{number}", topics)
-            elif action == "grow":
-                name = "tu"[number % 2]
-                sizes[name] = sizes.get(name, 0) + 1
-                await world.topic(name, sizes[name])
-            elif action == "fail over":
-                await world.fail_over()
-            elif action == "wait":
-                await world.pass_time(number * 1.5)
-            elif action == "store":
-                world.store.failing = not world.store.failing
-            elif consumer is not None:
-                _do(consumer, action)
-            await world.pass_time(0.5)
-        world.store.failing = False
-        for consumer in world.consumers.values():
-            consumer.ignores = set()
-            if consumer.frozen:
-                consumer.thaw()
-        await world.pass_time(SESSION * 2)
-        for consumer in world.consumers.values():
-            if not consumer.connected:
-                await consumer.register()
-        await world.pass_time(SESSION * 2)
-        if world.consumers:
-            expected = {(topic, number) for topic, count in sizes.items() for number in range(count)}
-            assert world.readers().keys() == expected
-            assert {
-                each: owner.rpartition("-")[0] for each, owner in world.owners().items()
-            } == world.readers()
-        for consumer in world.consumers.values():
-            consumer.leave()
-        await world.pass_time(5)
-        assert not world.coordinator.groups
-        assert not world.owners()
-        assert not [path for path in world.store.nodes if path.startswith("/ottla/coordinated/")]
-
-
-def _do(consumer: Consumer, action: str) -> None:
-    if action == "leave":
-        consumer.leave()
-    elif action == "freeze":
-        consumer.frozen = True
-    elif action == "thaw" and consumer.frozen:
-        consumer.thaw()
-    elif action == "deaf":
-        consumer.ignores = {StopFetcherRequest}
-    elif action == "read":
-        consumer.read(1)
-
-
-def _assigned(partitions: int, consumers: Mapping[str, int]) -> dict[int, str]:
-    """Who owns which partition of a topic, by the algorithm as its authors wrote it: all ids are made and sorted."""
-    ids = sorted(thread_id(name, stream) for name, streams in consumers.items() for stream in range(streams))
-    if not ids:
-        return {}
-    each, extra = divmod(partitions, len(ids))
-    shares = [each + (index < extra) for index in range(len(ids))]
-    return dict(enumerate(owner for owner, share in zip(ids, shares, strict=True) for _ in range(share)))
-
-
-@given(
-    st.integers(0, 40),
-    st.dictionaries(st.text("ab0-", min_size=1, max_size=3), st.integers(1, 30), max_size=4),
-)
-def test_streams_share_a_topic_fairly(partitions: int, consumers: dict[str, int]) -> None:
-    readers = sorted(consumers, key=lambda name: thread_id(name, 0))
-    found = threads_in_order((name, name, consumers[name]) for name in readers)
-    threads = list(islice(found, partitions))
-    assert all(thread.rpartition("-")[0] == name for thread, name in threads)
-    owners = {number: thread for number, (thread, _) in in_shares(range(partitions), threads)}
-    assert owners == _assigned(partitions, consumers)
-
-
-def test_of_very_many_streams_only_those_with_partitions_get_ids() -> None:
-    def readers() -> Iterator[tuple[int, str, int]]:
-        for number in range(1_000_000):
-            assert number < 3
-            yield number, f"c{number:07}", 1_000
-
-    found = [thread for thread, _ in islice(threads_in_order(readers()), 1_002)]
-    assert found[:3] == ["c0000000-0", "c0000000-1", "c0000000-10"]
-    assert found[-2:] == ["c0000001-0", "c0000001-1"]
-
-
 @run
 async def test_many_streams_of_topics_that_do_not_exist_cost_nothing() -> None:
     async with World() as world:
@@ -567,36 +435,6 @@ async def test_subscriptions_have_a_bound_and_equal_ones_count_once(monkeypatch:
             each.leave()
         await refused.register()
         assert refused.refused is None
-
-
-def test_the_tests_of_need() -> None:
-    wanted = {("t", 0): "a-0", ("t", 1): "b-0"}
-    assert rebalance_need(wanted, {}, True) is Need.NO_OWNERSHIP
-    assert rebalance_need(wanted, {("t", 0): "a-0"}, True) is Need.NOT_OWNED
-    assert rebalance_need(wanted, {**wanted, ("t", 1): None}, True) is Need.NOT_OWNED
-    assert rebalance_need(wanted, {**wanted, ("t", 2): "a-0"}, True) is Need.GONE
-    assert rebalance_need(wanted, {**wanted, ("t", 1): "a-0"}, True) is Need.OTHER_OWNERS
-    assert rebalance_need(wanted, wanted, False) is Need.NOT_STARTED
-    assert rebalance_need(wanted, wanted, True) is None
-    assert rebalance_need({}, {}, True) is None
-
-
-def test_a_pattern_has_no_internal_topic() -> None:
-    known = ["orders", *INTERNAL_TOPICS]
-    for text in ("*1*.*", "!1!none"):
-        assert list(parse_topic_count(text).among(known)) == ["orders"]
-
-
-def test_every_state_of_a_group_can_end_and_is_reached() -> None:
-    assert set(NEXT) == set(GroupState)
-    assert set().union(*NEXT.values()) == set(GroupState)
-    assert all(GroupState.IDLE in following for following in NEXT.values())
-
-
-@pytest.mark.parametrize("text", ["[]", "null", "{", "*x*a", "*0*a", '{"t":true}', '{"t":"1"}', "[" * 30_000])
-def test_a_subscription_is_streams_by_topic_or_a_pattern(text: str) -> None:
-    with pytest.raises(KafkaError):
-        parse_topic_count(text)
 
 
 @run

@@ -11,11 +11,18 @@ from tests.support.clock import FakeClock
 
 from ottla_broker.coordinator.transaction.coordinator import InitResult, Listed, TransactionCoordinator
 from ottla_broker.coordinator.transaction.metadata import Producer, TopicPartition, TransactionMetadata
-from ottla_broker.coordinator.transaction.records import read_key, read_value
+from ottla_broker.coordinator.transaction.records import (
+    read_key,
+    read_value,
+    transaction_key,
+    transaction_value,
+)
 from ottla_broker.coordinator.transaction.settings import TransactionSettings
+from ottla_broker.coordinator.transaction.states import TransactionState
 from ottla_broker.metadata.internal_topics import TRANSACTION_TOPIC
 from ottla_broker.replica.txn_markers import MarkerErrors, TxnMarker
 from ottla_protocol.errors import ErrorCode
+from ottla_protocol.records.record import encode_batch
 
 Answer = Callable[[list[MarkerErrors] | None], None]
 
@@ -205,3 +212,33 @@ class TransactionWorld:
         if load:
             world.clock.settle()
         return world
+
+
+S = TransactionState
+
+
+def world_in(
+    state: TransactionState, epoch: int = 3, producer_id: int = 7, update_ms: int = 0
+) -> TransactionWorld:
+    """A coordinator that has loaded the id ``x`` in a state; no markers get through."""
+    started = state not in (S.EMPTY,)
+    partitions = frozenset({("t", 0)}) if state in (S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT) else ()
+    metadata = TransactionMetadata(
+        producer_id,
+        epoch,
+        timeout_ms=60_000,
+        state=state,
+        partitions=frozenset(partitions),
+        start_ms=1_700_000_000_000 if started else -1,
+        update_ms=update_ms or 1_700_000_000_000,
+    )
+    partition = FakePartition(0, TRANSACTION_TOPIC)
+    row = (0, transaction_key("x"), transaction_value(metadata), ())
+    partition.append_internal(encode_batch([row]), 0)
+    world = TransactionWorld(partition, load=False)
+    world.brokers.hold = True
+    world.clock.settle()
+    return world
+
+
+LOGGED = [S.EMPTY, S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT, S.COMPLETE_COMMIT, S.COMPLETE_ABORT]
