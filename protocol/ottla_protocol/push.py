@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
+from struct import error as StructError
 from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
 from .errors import LocalProtocolError, ProtocolError
@@ -39,6 +40,9 @@ CONFIRMATION: Final = -1
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
+_unpack_int16: Final = _INT16.unpack_from
+_unpack_int32: Final = _INT32.unpack_from
+_unpack_int64: Final = _INT64.unpack_from
 _MOST: Final = 32767
 _OFFSET_BYTES: Final = 2 + MAX_NAME + 2 + 10 + 8
 _T = TypeVar("_T")
@@ -52,6 +56,9 @@ class RequestType(IntEnum):
     PING = 7
     STOP_FETCHER = 8
     START_FETCHER = 9
+
+
+_TYPES: Final = {kind.value: kind for kind in RequestType}
 
 
 class Broker(NamedTuple):
@@ -384,10 +391,10 @@ class _Writer:
         self._number(_INT32, value)
 
     def _number(self, packer: Struct, value: int) -> None:
-        limit = 1 << (packer.size * 8 - 1)
-        if not -limit <= value < limit:
-            raise LocalProtocolError(f"{value} doesn't fit into {packer.size} bytes")
-        self.data += packer.pack(value)
+        try:
+            self.data += packer.pack(value)
+        except StructError as error:
+            raise LocalProtocolError(f"{value} doesn't fit into {packer.size} bytes") from error
 
     def string(self, text: str) -> None:
         encoded = text.encode("utf-8", "replace")
@@ -423,46 +430,48 @@ class _Writer:
 class _Reader:
     """Reads one frame. Every method raises ProtocolError, which names the byte."""
 
-    __slots__ = ("_data", "_position")
+    __slots__ = ("_data", "_end", "_position")
 
     def __init__(self, frame: Buffer) -> None:
-        self._data = memoryview(frame)
+        self._data = frame
+        self._end = len(frame)
         self._position = 0
 
     def left(self) -> int:
-        return len(self._data) - self._position
+        return self._end - self._position
 
-    def _take(self, size: int) -> memoryview:
-        if size > self.left():
-            raise ProtocolError(
-                f"the message ends at byte {len(self._data)}, within a field of {size} bytes from {self._position}"
-            )
+    def _pass(self, size: int) -> int:
+        """Go to the end of a field; returns where it begins."""
         start = self._position
-        self._position += size
-        return self._data[start : self._position]
+        if start + size > self._end:
+            raise ProtocolError(
+                f"the message ends at byte {self._end}, within a field of {size} bytes from {start}"
+            )
+        self._position = start + size
+        return start
 
     def type(self) -> RequestType:
         number = self.int16()
-        try:
-            return RequestType(number)
-        except ValueError:
+        kind = _TYPES.get(number)
+        if kind is None:
             known = ", ".join(f"{kind.value} {kind.name}" for kind in RequestType)
-            raise ProtocolError(f"{number} is no request type; there are {known}") from None
+            raise ProtocolError(f"{number} is no request type; there are {known}")
+        return kind
 
     def int16(self) -> int:
-        value: int = _INT16.unpack(self._take(2))[0]
+        value: int = _unpack_int16(self._data, self._pass(2))[0]
         return value
 
     def int32(self) -> int:
-        value: int = _INT32.unpack(self._take(4))[0]
+        value: int = _unpack_int32(self._data, self._pass(4))[0]
         return value
 
     def int64(self) -> int:
-        value: int = _INT64.unpack(self._take(8))[0]
+        value: int = _unpack_int64(self._data, self._pass(8))[0]
         return value
 
     def boolean(self) -> bool:
-        value = self._take(1)[0]
+        value = self._data[self._pass(1)]
         if value > 1:
             raise ProtocolError(f"byte {self._position - 1} is {value}; a boolean is 0 or 1")
         return value == 1
@@ -473,7 +482,7 @@ class _Reader:
         if size < 0:
             raise ProtocolError(f"the string at byte {start} has {size} bytes")
         try:
-            return str(self._take(size), "utf-8")
+            return str(self._data[self._pass(size) : self._position], "utf-8")
         except UnicodeDecodeError as error:
             raise ProtocolError(f"the string at byte {start} is not UTF-8") from error
 

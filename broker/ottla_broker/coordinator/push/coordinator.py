@@ -452,7 +452,13 @@ class PushCoordinator:
 
     def _send_ping(self, consumer: ConsumerRegistry, retries: int) -> None:
         self._pings.watch(consumer)
-        consumer.channel.send(PingRequest(consumer.consumer_id, retries).encode())
+        if retries:
+            frame = PingRequest(consumer.consumer_id, retries).encode()
+        elif consumer.ping is None:
+            frame = consumer.ping = PingRequest(consumer.consumer_id).encode()
+        else:
+            frame = consumer.ping
+        consumer.channel.send(frame)
 
     def _ping_expired(self, watcher: Watcher) -> None:
         """ "handlePingRequestExpired": count it, and give the consumer up after too many."""

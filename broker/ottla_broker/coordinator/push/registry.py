@@ -45,6 +45,8 @@ class ConsumerRegistry:
     channel: Channel
     alive: bool = True
     failed_pings: int = 0
+    ping: bytes | None = None
+    """The frame of a ping that isn't repeated, once it has been encoded: one is sent every third of a session."""
     assigned: dict[TopicPartition, str] | None = None
     """The share that the last StartFetcherRequest had; None before it, and from the StopFetcherRequest on."""
     confirmed: bool = False
