@@ -149,6 +149,8 @@ class Shard:
         self._loading: TimeSlicedTask | None = TimeSlicedTask(clock, self._load(), self._loaded)
         # Changes that are appended together at the end of this turn of the event loop, and their bytes.
         self._collects = False
+        # Whether several changes came together in the last turn that had any.
+        self._is_busy = False
         self._queue: list[tuple[Rows, Written]] = []
         self._queued_bytes = 0
 
@@ -237,14 +239,15 @@ class Shard:
         """Append a change; ``written`` is called once, when it is committed or has failed.
 
         The first change in a turn of the event loop is appended at once. Those that follow share a batch at the end
-        of the turn, since a batch costs more than a record: thousands of consumers commit at a time. Changes are in
-        the log in the order of these calls and of :meth:`write`'s.
+        of the turn, since a batch costs more than a record: thousands of consumers commit at a time. While they do,
+        the first one is in that batch, too. Changes are in the log in the order of these calls and of :meth:`write`'s.
         """
         if not self._collects:
             self._collects = True
             self._clock.call_later(0, self._end_turn)
-            self._append_together([(records, written)])
-            return
+            if not self._is_busy:
+                self._append_together([(records, written)])
+                return
         size = sum(len(key) + len(value or b"") for key, value in records)
         if self._queued_bytes + size > _BATCH_BYTES:
             self._append_queue()
@@ -253,6 +256,7 @@ class Shard:
 
     def _end_turn(self) -> None:
         self._collects = False
+        self._is_busy = len(self._queue) > 1
         self._append_queue()
 
     def _append_queue(self) -> None:
