@@ -11,7 +11,7 @@ import random
 
 import pytest
 
-ROUNDS = int(os.environ.get("OTTLA_FAULT_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("OTTLA_FAULT_ROUNDS", "2"))
 
 
 @pytest.fixture

@@ -10,69 +10,73 @@ def _quiet(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
 
 
-WIRE = """
-    import socket
+SHARED = """
+import pytest
+from confluent_kafka.admin import AdminClient
 
-    def listens(broker):
-        with socket.create_connection((broker.bootstrap_servers.split(":")[0], broker.port), 5):
-            return True
+seen = []
+
+def test_one(ottla_broker, ottla_topic):
+    seen.append((ottla_broker.pid, ottla_topic))
+    assert partitions(ottla_broker, ottla_topic) == 1
+
+@pytest.mark.ottla_topic(partitions=3, configs={"cleanup.policy": "compact"})
+@pytest.mark.parametrize("what", ["ä/ö", "b" * 300])
+def test_two(ottla_broker, ottla_topic, what):
+    seen.append((ottla_broker.pid, ottla_topic))
+    assert partitions(ottla_broker, ottla_topic) == 3
+
+def test_deletes_it_itself(ottla_broker, ottla_topic):
+    ottla_broker.delete_topic(ottla_topic)
+
+def test_what_was_seen(ottla_broker):
+    assert len({pid for pid, _ in seen}) == 1
+    assert len({topic for _, topic in seen}) == 3
+    for _, topic in seen:
+        assert partitions(ottla_broker, topic) == 0
+
+def partitions(broker, topic):
+    topics = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=60).topics
+    return len(topics[topic].partitions) if topic in topics else 0
+"""
+
+OWN = """
+import socket
+
+def listens(broker):
+    with socket.create_connection((broker.bootstrap_servers.split(":")[0], broker.port), 5):
+        return True
+
+before = []
+
+def test_one(ottla_broker_factory):
+    one, other = ottla_broker_factory(), ottla_broker_factory({"num.partitions": 2}, topics={"t": 1})
+    assert one.pid != other.pid
+    other.kill()
+    other.start()
+    assert listens(one) and listens(other)
+    before.extend([one, other])
+
+def test_they_are_gone():
+    assert not any(broker.running for broker in before)
+"""
+
+ASYNC = """
+import asyncio
+import pytest
+
+@pytest.mark.asyncio
+async def test_it(ottla_broker, ottla_topic):
+    reader, writer = await asyncio.open_connection("127.0.0.1", ottla_broker.port)
+    writer.close()
+    await writer.wait_closed()
 """
 
 
-def test_a_broker_for_the_session_a_topic_for_each_test(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        """
-        import pytest
-        from confluent_kafka.admin import AdminClient
-
-        seen = []
-
-        def test_one(ottla_broker, ottla_topic):
-            seen.append((ottla_broker.pid, ottla_topic))
-            assert partitions(ottla_broker, ottla_topic) == 1
-
-        @pytest.mark.ottla_topic(partitions=3, configs={"cleanup.policy": "compact"})
-        @pytest.mark.parametrize("what", ["ä/ö", "b" * 300])
-        def test_two(ottla_broker, ottla_topic, what):
-            seen.append((ottla_broker.pid, ottla_topic))
-            assert partitions(ottla_broker, ottla_topic) == 3
-
-        def test_deletes_it_itself(ottla_broker, ottla_topic):
-            ottla_broker.delete_topic(ottla_topic)
-
-        def test_what_was_seen(ottla_broker):
-            assert len({pid for pid, _ in seen}) == 1
-            assert len({topic for _, topic in seen}) == 3
-            for _, topic in seen:
-                assert partitions(ottla_broker, topic) == 0
-
-        def partitions(broker, topic):
-            topics = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=60).topics
-            return len(topics[topic].partitions) if topic in topics else 0
-        """
-    )
-    pytester.runpytest_subprocess().assert_outcomes(passed=5)
-
-
-def test_brokers_for_one_test(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        WIRE
-        + """
-    before = []
-
-    def test_one(ottla_broker_factory):
-        one, other = ottla_broker_factory(), ottla_broker_factory({"num.partitions": 2}, topics={"t": 1})
-        assert one.pid != other.pid
-        other.kill()
-        other.start()
-        assert listens(one) and listens(other)
-        before.extend([one, other])
-
-    def test_they_are_gone():
-        assert not any(broker.running for broker in before)
-    """
-    )
-    pytester.runpytest_subprocess().assert_outcomes(passed=2)
+def test_the_fixtures(pytester: pytest.Pytester) -> None:
+    """A broker for the session, a topic for each test, brokers for one test; also with pytest-asyncio."""
+    pytester.makepyfile(test_async=ASYNC, test_own=OWN, test_shared=SHARED)
+    pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=8)
 
 
 def test_settings(pytester: pytest.Pytester) -> None:
@@ -146,22 +150,6 @@ def test_each_worker_has_its_own_broker(pytester: pytest.Pytester) -> None:
     found = [set(file.read_text().splitlines()) for file in pytester.path.glob("gw*.txt")]
     assert [len(brokers) for brokers in found] == [1, 1]
     assert found[0] != found[1]
-
-
-def test_with_pytest_asyncio(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        """
-        import asyncio
-        import pytest
-
-        @pytest.mark.asyncio
-        async def test_it(ottla_broker, ottla_topic):
-            reader, writer = await asyncio.open_connection("127.0.0.1", ottla_broker.port)
-            writer.close()
-            await writer.wait_closed()
-        """
-    )
-    pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=1)
 
 
 def test_a_session_without_a_broker_imports_nothing(pytester: pytest.Pytester) -> None:
