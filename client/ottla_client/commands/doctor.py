@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ..admin import Admin, ConfigResource, GroupDescription, PartitionLag
     from ..types import TopicMetadata
     from .certificate_dates import Validity
-    from .cluster_state import ClusterState
 
 T = TypeVar("T")
 
@@ -107,46 +106,39 @@ def _show(console: Console, seen: Gathered, found: list[Finding]) -> None:
     console.print(f"{counts_of(found) or nothing} ({looked})")
 
 
-async def gather(
-    admin: Admin, interval: float, only_groups: Collection[str] = (), state: ClusterState | None = None
-) -> Gathered:
-    """Find out everything that can be. What a user may not see, or a broker doesn't know, is noted as unchecked.
-
-    A ``state`` that is known already, of a page that is open, saves the brokers the questions about it: such a page
-    sees changes of in-sync replicas itself, and has no room for notes that stay.
-    """
-    is_page = state is not None
-    if state is None:
-        state = await look(admin)
+async def gather(admin: Admin, interval: float, only_groups: Collection[str] = ()) -> Gathered:
+    """Find out everything that can be. What a user may not see, or a broker doesn't know, is noted as unchecked."""
+    state = await look(admin)
     seen = Gathered(state, now_ms(), unchecked=list(state.remarks))
     names = list(state.topics)
-    seen.topic_configs = await _try(seen, "settings of topics", _topic_configs(admin, names), {})
+    seen.topic_configs = await attempt(seen, "settings of topics", topic_configs(admin, names), {})
     running = [node.id for node in state.description.nodes]
-    seen.broker_configs = await _try(seen, "settings of brokers", _broker_configs(admin, running), {})
-    await _gather_descriptors(seen, is_page)
-    led = _led(state.topics)
-    seen.latest = await _try(seen, "timestamps", _latest(admin, led), {})
-    seen.hanging = await _try(seen, "hanging transactions", admin.find_hanging_transactions(led), [])
-    letters = [partition for partition in led if DEAD_LETTERS.search(partition.topic)]
-    seen.dead_letters = await _try(seen, "dead letters", _last_hour(admin, letters, seen.now_ms), {})
-    seen.certificates = await _certificates(seen)
+    seen.broker_configs = await attempt(seen, "settings of brokers", broker_configs(admin, running), {})
+    await gather_descriptors(seen)
+    leaders = led(state.topics)
+    seen.latest = await attempt(seen, "timestamps", latest(admin, leaders), {})
+    seen.hanging = await attempt(seen, "hanging transactions", admin.find_hanging_transactions(leaders), [])
+    letters = [partition for partition in leaders if DEAD_LETTERS.search(partition.topic)]
+    seen.dead_letters = await attempt(seen, "dead letters", last_hour(admin, letters, seen.now_ms), {})
+    seen.certificates = await certificates_of(seen)
     await _gather_groups(admin, seen, interval, only_groups)
-    if not is_page:
-        again = admin.list_topics(include_internal=True)
-        seen.later_topics = await _try(seen, "in-sync replicas", again, {})
+    again = admin.list_topics(include_internal=True)
+    seen.later_topics = await attempt(seen, "in-sync replicas", again, {})
     return seen
 
 
-async def _try(seen: Gathered, what: str, work: Awaitable[T], otherwise: T) -> T:
-    """The result of a check; if it fails, that is noted, and the others go on."""
+async def attempt(seen: Gathered, what: str, work: Awaitable[T], otherwise: T) -> T:
+    """The result of a check; if it fails, that is noted once, and the others go on."""
     try:
         return await work
     except ClientError as error:
-        seen.unchecked.append(f"{what} couldn't be checked: {one_line(error)}")
+        failed = f"{what} couldn't be checked: "
+        if not any(each.startswith(failed) for each in seen.unchecked):
+            seen.unchecked.append(failed + one_line(error))
         return otherwise
 
 
-def _led(topics: Mapping[str, TopicMetadata]) -> list[TopicPartition]:
+def led(topics: Mapping[str, TopicMetadata]) -> list[TopicPartition]:
     """The partitions that can be asked."""
     return [
         TopicPartition(name, number)
@@ -156,13 +148,13 @@ def _led(topics: Mapping[str, TopicMetadata]) -> list[TopicPartition]:
     ]
 
 
-async def _topic_configs(admin: Admin, names: Collection[str]) -> dict[str, dict[str, str]]:
+async def topic_configs(admin: Admin, names: Collection[str]) -> dict[str, dict[str, str]]:
     from ..admin import ConfigResource
 
     return await _configs(admin, [ConfigResource.topic(name) for name in names], TOPIC_KEYS)
 
 
-async def _broker_configs(admin: Admin, numbers: Collection[int]) -> dict[str, dict[str, str]]:
+async def broker_configs(admin: Admin, numbers: Collection[int]) -> dict[str, dict[str, str]]:
     from ..admin import ConfigResource
     from .security_checks import LISTENER_KEYS
 
@@ -182,8 +174,11 @@ async def _configs(
     }
 
 
-async def _gather_descriptors(seen: Gathered, is_page: bool) -> None:
-    """How many file descriptors brokers have open, where they serve metrics."""
+async def gather_descriptors(seen: Gathered, *, is_page: bool = False) -> None:
+    """How many file descriptors brokers have open, where they serve metrics.
+
+    A page has no room for a note that stays, of brokers that don't serve any.
+    """
     listeners = {
         int(broker): its[descriptors.LISTENER]
         for broker, its in seen.broker_configs.items()
@@ -199,7 +194,7 @@ async def _gather_descriptors(seen: Gathered, is_page: bool) -> None:
     seen.unchecked += asked.remarks if why is None else [*asked.remarks, why]
 
 
-async def _certificates(seen: Gathered) -> dict[str, Validity]:
+async def certificates_of(seen: Gathered) -> dict[str, Validity]:
     """When the certificates of listeners with TLS are valid, by handshakes with those that answer."""
     from .security_checks import listeners_of
 
@@ -224,14 +219,14 @@ async def _certificates(seen: Gathered) -> dict[str, Validity]:
     }
 
 
-async def _latest(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+async def latest(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     if not partitions:
         return {}
     listed = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.MAX_TIMESTAMP))
     return {partition: found.timestamp for partition, found in listed.items() if found.timestamp is not None}
 
 
-async def _last_hour(admin: Admin, partitions: Collection[TopicPartition], now: int) -> dict[str, int]:
+async def last_hour(admin: Admin, partitions: Collection[TopicPartition], now: int) -> dict[str, int]:
     """How many records these topics got in the last hour."""
     if not partitions:
         return {}
@@ -245,23 +240,30 @@ async def _last_hour(admin: Admin, partitions: Collection[TopicPartition], now: 
 
 
 async def _gather_groups(admin: Admin, seen: Gathered, interval: float, only: Collection[str]) -> None:
-    listed = await _try(seen, "groups", admin.list_groups(), {})
+    listed = await attempt(seen, "groups", admin.list_groups(), {})
     names = [name for name in listed if not only or name in only]
-    seen.groups = await _described(admin, seen, names)
-    seen.lags = await _lags(admin, seen, seen.groups)
-    watched = [
-        name
-        for name, group in seen.groups.items()
-        if group.members
-        and (group.state != "Stable" or any(lag.records for lag in seen.lags.get(name, {}).values()))
-    ]
-    if watched and interval > 0:
+    seen.groups = await described(admin, seen, names)
+    seen.lags = await lags_of(admin, seen, seen.groups)
+    again = watched(seen.groups, seen.lags)
+    if again and interval > 0:
         await asyncio.sleep(interval)
-        seen.later_groups = await _described(admin, seen, watched)
-        seen.later = await _lags(admin, seen, watched)
+        seen.later_groups = await described(admin, seen, again)
+        seen.later = await lags_of(admin, seen, again)
 
 
-async def _described(admin: Admin, seen: Gathered, names: Collection[str]) -> dict[str, GroupDescription]:
+def watched(
+    groups: Mapping[str, GroupDescription], lags: Mapping[str, Mapping[TopicPartition, PartitionLag]]
+) -> list[str]:
+    """The groups that a second look says more about: they have members, and rebalance or are behind."""
+    return [
+        name
+        for name, group in groups.items()
+        if group.members
+        and (group.state != "Stable" or any(lag.records for lag in lags.get(name, {}).values()))
+    ]
+
+
+async def described(admin: Admin, seen: Gathered, names: Collection[str]) -> dict[str, GroupDescription]:
     from ..admin import PartialError
 
     if not names:
@@ -276,13 +278,13 @@ async def _described(admin: Admin, seen: Gathered, names: Collection[str]) -> di
         return {}
 
 
-async def _lags(
+async def lags_of(
     admin: Admin, seen: Gathered, names: Collection[str]
 ) -> dict[str, dict[TopicPartition, PartitionLag]]:
     free = asyncio.Semaphore(_AT_ONCE)
 
     async def one(name: str) -> dict[TopicPartition, Any]:
         async with free:
-            return await _try(seen, f"lag of group {name}", admin.group_lag(name), {})
+            return await attempt(seen, f"lag of group {name}", admin.group_lag(name), {})
 
     return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))

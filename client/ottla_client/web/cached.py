@@ -16,18 +16,13 @@ SHARE: Final = 300
 class Cached(Generic[T]):
     """Keeps a result for ``least`` seconds, and up to ``most`` if it took long. Failures aren't kept.
 
-    ``idle`` seconds of a call cost brokers nothing.
-
     It belongs to one event loop. A caller that is cancelled doesn't cancel the call, which others may wait for.
     """
 
-    def __init__(
-        self, call: Callable[[], Awaitable[T]], least: float, most: float, idle: float = 0.0
-    ) -> None:
+    def __init__(self, call: Callable[[], Awaitable[T]], least: float, most: float) -> None:
         self._call = call
         self._least = least
         self._most = most
-        self._idle = idle
         self._task: asyncio.Task[T] | None = None
         self._until = 0.0
         self._value: T | None = None
@@ -75,9 +70,13 @@ class Cached(Generic[T]):
         started = loop.time()
         value = await self._call()
         self.at = loop.time()
-        self._until = self.at + pause_after(self.at - started - self._idle, self._least, self._most)
+        self._until = self.at + pause_after(self.at - started, self._least, self._most)
         self._value, self._has = value, True
         return value
+
+    def amend(self, value: T) -> None:
+        """Put this in the place of the last result, which stays as old as it is."""
+        self._value = value
 
     def forget(self) -> None:
         """Ask again next time: something was changed."""

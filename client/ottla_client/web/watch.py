@@ -8,45 +8,41 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..commands.cluster_state import ClusterState, log_dirs, minimums_of, moves_of
-from ..commands.doctor import gather
 from ..commands.doctor_checks import Finding, Gathered, findings_of
 from ..commands.group_lag import History, Look
 from ..commands.timefmt import now_ms
 from ..errors import ClientError
 from ..types import OffsetSpec, TopicPartition
 from .cached import Cached, pause_after
+from .checks import Checks
 
 if TYPE_CHECKING:
     from ..admin import Admin, GroupListing, LogDir, PartitionLag, TransactionListing
+    from ..types import TopicMetadata
 
 AT_ONCE: Final = 8
-_DEEP_SECONDS: Final = 60.0
-_BETWEEN_SECONDS: Final = 5.0
-"""Between the two looks at groups of a check."""
 _SIZES_SECONDS: Final = 300.0
+_SIZES_ASKED: Final = "sizes are being asked for"
 _FIRST_SECONDS: Final = 0.25
 """How long the first page waits for what takes brokers longest; without it, it follows while the page is open."""
 _MOST_SECONDS: Final = 45.0
 """The longest that brokers, partitions and lags are left as they were, however long it takes to ask for them."""
 _MOST_SLOW_SECONDS: Final = 900.0
-_MOST_NEW: Final = 200
 _CHECKED_GROUPS: Final = 200
 """So many groups are checked for the overview; `ottla cluster doctor` checks them all."""
 _HISTORIES: Final = 2_000
 _RATE_SECONDS: Final = 60.0
 _TRACED: Final = 120
 """Looks that are kept of a group."""
-_NO_MEMBERS: Final = ("Empty", "Dead")
 
 
 Lags = Mapping[TopicPartition, "PartitionLag"]
 
 
 class Sizes(NamedTuple):
-    """Data folders by broker, min.insync.replicas by topic, and what couldn't be found out."""
+    """Data folders by broker, and what couldn't be found out."""
 
     folders: Mapping[int, tuple[LogDir, ...]]
-    minimums: Mapping[str, int]
     remarks: tuple[str, ...]
 
 
@@ -100,25 +96,25 @@ class Watch:
         self.transactions: Cached[dict[str, TransactionListing]] = Cached(
             admin.list_transactions, 0.8 * refresh, _MOST_SECONDS
         )
-        self.deep: Cached[Gathered] = Cached(
-            self._gather, _DEEP_SECONDS, _MOST_SLOW_SECONDS, _BETWEEN_SECONDS
-        )
+        self.checks = Checks(admin, self.state.get, self.groups.get, _CHECKED_GROUPS, self._trace)
         self.ends: dict[str, Ends] = {}
         self.histories: dict[str, History] = {}
         self.traces: dict[str, Trace] = {}
         """The lags of groups since the session began, or the console."""
         self._refresh = 0.8 * refresh
         self._lags: dict[str, tuple[float, Lags | ClientError]] = {}
+        self._minimums: dict[str, int] = {}
+        self._minimums_until = 0.0
 
     async def _look_slowly(self) -> Sizes:
         """What takes brokers longest, and changes least."""
         remarks: list[str] = []
         folders = await log_dirs(self.admin, remarks)
-        topics = await self.admin.list_topics(include_internal=True)
-        sizes = Sizes(folders, await minimums_of(self.admin, topics, remarks), tuple(remarks))
-        if self.sizes.last is None:
-            self.state.forget()
-        return sizes
+        known = self.state.last
+        if self.sizes.last is None and known is not None:
+            others = [each for each in known.remarks if each != _SIZES_ASKED]
+            self.state.amend(replace(known, folders=folders, remarks=(*others, *remarks)))
+        return Sizes(folders, tuple(remarks))
 
     async def _look(self) -> ClusterState:
         remarks: list[str] = []
@@ -131,51 +127,41 @@ class Watch:
         )
         # Only now: a broker would answer this first, which takes it longest.
         sizes = await self.sizes.within(max(0.0, started + _FIRST_SECONDS - loop.time()))
+        minimums = await self._minimums_of(topics, remarks)
         # They may have come meanwhile.
-        sizes = sizes or self.sizes.last or Sizes({}, {}, ("sizes and settings are being asked for",))
+        sizes = sizes or self.sizes.last or Sizes({}, (_SIZES_ASKED,))
         remarks += sizes.remarks
-        minimums = dict(sizes.minimums)
-        new = [name for name in topics if name not in minimums] if minimums else []
-        if new:
-            # Made since the last look at all: only these are asked for.
-            minimums |= await minimums_of(self.admin, new[:_MOST_NEW], remarks)
         return ClusterState(description, topics, minimums, sizes.folders, moving, tuple(remarks))
 
-    async def _gather(self) -> Gathered:
-        listed = await self.groups.get()
-        with_members = [name for name, group in listed.items() if group.state not in _NO_MEMBERS]
-        without = [name for name in listed if name not in set(with_members)]
-        names = (with_members + without)[:_CHECKED_GROUPS]
-        # A name that no group has, rather than none: none would mean all.
-        between = _BETWEEN_SECONDS if with_members else 0.0
-        state = await self.state.get()
-        seen = await gather(self.admin, between, names or [""], state)
-        # What is missing in the state is said with the state that is shown.
-        seen.unchecked = [each for each in seen.unchecked if each not in state.remarks]
-        for name, lags in {**seen.lags, **seen.later}.items():
-            self._trace(name, lags)
-        if len(listed) > len(names):
-            seen.unchecked.append(
-                f"{len(names):,} of {len(listed):,} groups were checked; ottla cluster doctor checks them all"
-            )
-        return seen
+    async def _minimums_of(self, topics: Mapping[str, TopicMetadata], remarks: list[str]) -> dict[str, int]:
+        """min.insync.replicas of the topics that have a replica out of sync: of others it says nothing."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._minimums_until:
+            self._minimums, self._minimums_until = {}, now + _SIZES_SECONDS
+        lacking = [
+            name
+            for name, topic in topics.items()
+            if any(len(each.isr) < len(each.replicas) for each in topic.partitions.values())
+        ]
+        new = [name for name in lacking if name not in self._minimums]
+        if new:
+            self._minimums |= await minimums_of(self.admin, new, remarks)
+        return {name: self._minimums[name] for name in lacking if name in self._minimums}
 
     async def findings(self) -> tuple[list[Finding], list[str], bool]:
-        """What is wrong, what couldn't be found out, and whether that is all.
+        """What is wrong, what couldn't be found out, and whether everything has been looked at once.
 
-        The state of brokers and partitions is up to date. Settings, groups and transactions take longer: their last
-        findings are taken, and renewed in the background.
+        The state of brokers and partitions is up to date. Settings, groups and transactions are checked piece by piece
+        in the background, as long as pages ask.
         """
         state = await self.state.get()
-        self.deep.refresh()
-        deep = self.deep.last
-        if deep is None:
-            return (
-                findings_of(Gathered(state, now_ms(), unchecked=list(state.remarks))),
-                list(state.remarks),
-                False,
-            )
-        return findings_of(replace(deep, state=state)), [*state.remarks, *deep.unchecked], True
+        self.checks.advance()
+        seen = self.checks.seen or Gathered(state, now_ms())
+        return (
+            findings_of(replace(seen, state=state)),
+            [*state.remarks, *seen.unchecked],
+            self.checks.complete,
+        )
 
     async def rates_of(self, topics: Mapping[str, Collection[int]]) -> dict[str, Ends]:
         """Look at the ends of these topics' partitions, which have leaders."""
@@ -244,11 +230,13 @@ class Watch:
     def forget(self) -> None:
         """Something was changed."""
         self._lags.clear()
-        for cached in (self.state, self.groups, self.transactions, self.deep):
+        for cached in (self.state, self.groups, self.transactions):
             cached.forget()
+        self.checks.forget()
 
     async def close(self) -> None:
-        for cached in (self.sizes, self.state, self.groups, self.transactions, self.deep):
+        await self.checks.close()
+        for cached in (self.sizes, self.state, self.groups, self.transactions):
             await cached.close()
 
 

@@ -28,7 +28,7 @@ async def overview(request: web.Request, session: Session) -> View:
             "by_severity": by_severity,
             "unchecked": unchecked,
             "complete": complete,
-            "checking": watch.deep.running,
+            "share": watch.checks.share,
             "kinds": {kind: state.count(kind) for kind in KINDS},
             "records_moving": len(state.moving or ()),
         },

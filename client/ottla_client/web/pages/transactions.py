@@ -24,7 +24,7 @@ async def transactions(request: web.Request, session: Session) -> View:
 
     admin, watch = session.admin, session.watch
     listed = await watch.transactions.get()
-    watch.deep.refresh()
+    watch.checks.advance()
     text = request.query.get("q", "")[:250]
     state = request.query.get("state", "")
     names = sorted(
@@ -40,15 +40,15 @@ async def transactions(request: web.Request, session: Session) -> View:
         details = await admin.describe_transactions(part.rows) if part.rows else {}
     except PartialError as error:  # some have expired, or moved
         details = error.results
-    deep = watch.deep.last
+    seen = watch.checks.seen
     return View(
         "transactions.html",
         {
             "part": part,
             "listed": listed,
             "details": details,
-            "hanging": () if deep is None else deep.hanging,
-            "checked": deep is not None,
+            "hanging": () if seen is None else seen.hanging,
+            "checked": watch.checks.complete,
             "now": now_ms(),
             "q": text,
             "state": state,

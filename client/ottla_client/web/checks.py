@@ -1,0 +1,264 @@
+"""The checks of `ottla cluster doctor` for a page that stays open: piece by piece, so that they cost brokers little."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ..commands import doctor
+from ..commands.cluster_state import ClusterState
+from ..commands.doctor_checks import DEAD_LETTERS, Gathered
+from ..commands.timefmt import now_ms
+from ..types import TopicPartition
+
+if TYPE_CHECKING:
+    from ..admin import Admin, GroupDescription, GroupListing, HangingTransaction, PartitionLag
+
+SHARE: Final = 0.0012
+"""The part of a broker's core that checks may take."""
+BURST: Final = 0.03
+"""Seconds of a broker's core that they may take at once: enough for some twenty topics and groups."""
+
+# Seconds of a broker's core that each takes, measured with an Ottla broker (bench/measures/console.py): eight settings
+# of a topic; a group's description, offsets and lag; a partition whose log has to be opened first, or is open.
+_TOPIC_COSTS: Final = 0.00025
+_GROUP_COSTS: Final = 0.0013
+_PARTITION_COSTS: Final = 0.0005
+_OPEN_COSTS: Final = 0.00005
+_TOPICS: Final = 40
+_GROUPS: Final = 8
+_PARTITIONS: Final = 20
+"""The sizes of pieces, each of about 10 ms."""
+
+_ROUND_SECONDS: Final = 60.0
+"""The least time between the beginnings of two rounds."""
+_BETWEEN_SECONDS: Final = 5.0
+"""Between the two looks at groups that have members."""
+_NO_MEMBERS: Final = ("Empty", "Dead")
+
+
+class Pace:
+    """How much may be spent: a bucket that fills by ``share`` of each second, up to ``burst`` seconds."""
+
+    def __init__(self, share: float = SHARE, burst: float = BURST) -> None:
+        self._share, self._burst = share, burst
+        self._left = burst
+        self._at: float | None = None
+
+    def allows(self, now: float) -> bool:
+        """Whether something is left; ``now`` in seconds, of a clock that doesn't go back."""
+        if self._at is not None:
+            self._left = min(self._burst, self._left + self._share * (now - self._at))
+        self._at = now
+        return self._left > 0
+
+    def spend(self, seconds: float) -> None:
+        """What is spent beyond what is left is waited for."""
+        self._left -= seconds
+
+
+class _Piece(NamedTuple):
+    costs: float
+    look: Callable[[], Awaitable[None]]
+
+
+class Checks:
+    """What has been found out so far. It goes on while somebody calls :meth:`advance`, as open pages do.
+
+    Attributes:
+        seen: what is known of topics, groups and partitions that are there; None before the first look.
+        complete: whether everything has been looked at once.
+    """
+
+    def __init__(
+        self,
+        admin: Admin,
+        state: Callable[[], Awaitable[ClusterState]],
+        groups: Callable[[], Awaitable[Mapping[str, GroupListing]]],
+        most_groups: int,
+        trace: Callable[[str, Mapping[TopicPartition, PartitionLag]], None],
+        pace: Pace | None = None,
+    ) -> None:
+        self.seen: Gathered | None = None
+        self.complete = False
+        self._admin = admin
+        self._state, self._groups = state, groups
+        self._most_groups = most_groups
+        self._trace = trace
+        self._pace = pace or Pace()
+        self._pieces: deque[_Piece] = deque()
+        self._total = 0
+        self._next_round = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._topic_configs: dict[str, Mapping[str, str]] = {}
+        self._described: dict[str, GroupDescription] = {}
+        self._later_described: dict[str, GroupDescription] = {}
+        self._lags: dict[str, Mapping[TopicPartition, PartitionLag]] = {}
+        self._later: dict[str, Mapping[TopicPartition, PartitionLag]] = {}
+        self._hanging: dict[TopicPartition, list[HangingTransaction]] = {}
+        self._latest: dict[TopicPartition, int] = {}
+        self._dead_letters: dict[str, int] = {}
+        self._opened: set[TopicPartition] = set()
+
+    @property
+    def share(self) -> float:
+        """How much of this round is done, from 0 to 1."""
+        return 1 - len(self._pieces) / self._total if self._total else 0.0
+
+    @property
+    def running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def advance(self) -> None:
+        """Look at as much as the pace allows, in the background."""
+        if not self.running:
+            self._task = asyncio.get_running_loop().create_task(self._advance())
+            # A cluster that doesn't answer is said of the state, which the page needs first.
+            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    def forget(self) -> None:
+        """Something was changed: begin a round at once, at the same pace."""
+        self._pieces.clear()
+        self._next_round = 0.0
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await self._task
+
+    async def _advance(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._pace.allows(loop.time()):
+            if not self._pieces:
+                if loop.time() < self._next_round:
+                    return
+                await self._begin()
+            piece = self._pieces.popleft()
+            self._pace.spend(piece.costs)
+            await piece.look()
+
+    async def _begin(self) -> None:
+        """A round: what is asked of brokers at once, and pieces of what is asked of topics, groups and partitions."""
+        self._next_round = asyncio.get_running_loop().time() + _ROUND_SECONDS
+        state, listed = await self._state(), await self._groups()
+        seen = Gathered(state, now_ms())
+        self._keep(state, listed)
+        running = [node.id for node in state.description.nodes]
+        seen.broker_configs = await doctor.attempt(
+            seen, "settings of brokers", doctor.broker_configs(self._admin, running), {}
+        )
+        await doctor.gather_descriptors(seen, is_page=True)
+        seen.certificates = await doctor.certificates_of(seen)
+        with_members = [name for name, each in listed.items() if each.state not in _NO_MEMBERS]
+        names = (with_members + sorted(set(listed) - set(with_members)))[: self._most_groups]
+        if len(listed) > len(names):
+            seen.unchecked.append(
+                f"{len(names):,} of {len(listed):,} groups were checked; ottla cluster doctor checks them all"
+            )
+        topics = list(state.topics)
+        asked = [each for each in doctor.led(state.topics) if _may_have_records(state, each)]
+        rows = zip_longest(
+            [self._of_groups(seen, part) for part in _parts(names, _GROUPS)],
+            [self._of_topics(seen, part) for part in _parts(topics, _TOPICS)],
+            [self._of_partitions(seen, part) for part in _parts(asked, _PARTITIONS)],
+        )
+        self._pieces = deque(piece for row in rows for piece in row if piece is not None)
+        self._pieces.append(_Piece(0.0, self._end))
+        self._total = len(self._pieces)
+        old = self.seen
+        seen.topic_configs = self._topic_configs
+        seen.groups, seen.later_groups = self._described, self._later_described
+        seen.lags, seen.later = self._lags, self._later
+        seen.latest, seen.dead_letters = self._latest, self._dead_letters
+        seen.hanging = () if old is None else old.hanging
+        self.seen = seen
+
+    async def _end(self) -> None:
+        self.complete = True
+
+    def _keep(self, state: ClusterState, listed: Collection[str]) -> None:
+        """Forget what isn't there any more."""
+        for of_group in (self._described, self._later_described, self._lags, self._later):
+            _drop(of_group, set(of_group).difference(listed))
+        for of_topic in (self._topic_configs, self._dead_letters):
+            _drop(of_topic, set(of_topic).difference(state.topics))
+        self._opened = {each for each in self._opened if each.topic in state.topics}
+        for of_partition in (self._latest, self._hanging):
+            _drop(of_partition, {each for each in of_partition if each.topic not in state.topics})
+
+    def _of_topics(self, seen: Gathered, names: list[str]) -> _Piece:
+        async def look() -> None:
+            found = doctor.topic_configs(self._admin, names)
+            self._topic_configs |= await doctor.attempt(seen, "settings of topics", found, {})
+
+        return _Piece(len(names) * _TOPIC_COSTS, look)
+
+    def _of_partitions(self, seen: Gathered, partitions: list[TopicPartition]) -> _Piece:
+        """Clocks, transactions that hang, and dead letters, which are found by opening logs."""
+
+        async def look() -> None:
+            seen.now_ms = now_ms()
+            latest = doctor.latest(self._admin, partitions)
+            self._latest |= await doctor.attempt(seen, "timestamps", latest, {})
+            self._opened.update(partitions)
+            hanging = self._admin.find_hanging_transactions(partitions)
+            found = await doctor.attempt(seen, "hanging transactions", hanging, [])
+            _drop(self._hanging, partitions)
+            for each in found:
+                self._hanging.setdefault(each.partition, []).append(each)
+            seen.hanging = [each for its in self._hanging.values() for each in its]
+            topics = {each.topic for each in partitions if DEAD_LETTERS.search(each.topic)}
+            if topics:
+                # All partitions of a topic: the count is the topic's.
+                letters = [each for each in doctor.led(seen.state.topics) if each.topic in topics]
+                counted = doctor.last_hour(self._admin, letters, now_ms())
+                self._dead_letters |= await doctor.attempt(seen, "dead letters", counted, {})
+
+        opened = self._opened.intersection(partitions)
+        costs = len(opened) * _OPEN_COSTS + (len(partitions) - len(opened)) * _PARTITION_COSTS
+        return _Piece(costs, look)
+
+    def _of_groups(self, seen: Gathered, names: list[str]) -> _Piece:
+        async def look() -> None:
+            described = await doctor.described(self._admin, seen, names)
+            lags = await doctor.lags_of(self._admin, seen, described)
+            for of_group in (self._described, self._lags, self._later_described, self._later):
+                _drop(of_group, names)
+            self._described |= described
+            self._lags |= lags
+            watched = doctor.watched(described, lags)
+            if watched:
+                await asyncio.sleep(_BETWEEN_SECONDS)
+                self._later_described |= await doctor.described(self._admin, seen, watched)
+                later = await doctor.lags_of(self._admin, seen, watched)
+                self._later |= later
+                lags |= later
+            for name, its in lags.items():
+                self._trace(name, its)
+
+        return _Piece(len(names) * _GROUP_COSTS, look)
+
+
+def _parts(whole: list, size: int) -> list[list]:  # type: ignore[type-arg]
+    return [whole[first : first + size] for first in range(0, len(whole), size)]
+
+
+def _drop(kept: dict, names: Collection[object]) -> None:  # type: ignore[type-arg]
+    for name in names:
+        kept.pop(name, None)
+
+
+def _may_have_records(state: ClusterState, partition: TopicPartition) -> bool:
+    """Whether any replica has some, or its size isn't known: an empty log needn't be opened."""
+    sizes = [
+        folder.replicas[partition].size
+        for folders in state.folders.values()
+        for folder in folders
+        if partition in folder.replicas
+    ]
+    return not sizes or any(sizes)
