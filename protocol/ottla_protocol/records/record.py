@@ -414,22 +414,25 @@ def encode_batch(
         rows = cast("list[Row]", [record[1:] for record in records])
     else:
         rows = cast("Sequence[Row]", records)
+    base_timestamp = rows[0][0] if delete_horizon_ms is None else delete_horizon_ms
+    body, max_timestamp = _encode(range(len(records)), rows, base_timestamp)
+    # Coordinators write one record at a time, so the header is made once.
     header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        partition_leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=len(records) - 1,
-        base_timestamp=rows[0][0] if delete_horizon_ms is None else delete_horizon_ms,
-        max_timestamp=NO_TIMESTAMP,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        record_count=len(records),
+        base_offset,
+        len(body) - LOG_OVERHEAD,
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        len(records) - 1,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
     )
-    return _assemble(header, range(len(records)), rows, level)
+    return finish_batch(header, body, level)
 
 
 def rebuild_batch(
@@ -497,8 +500,11 @@ def finish_batch(header: BatchHeader, body: bytearray, level: int | None = None)
         batch += compress(codec, memoryview(body)[HEADER_SIZE:], level)
     else:
         batch = body
+    length = len(batch) - LOG_OVERHEAD
     try:
-        write_header(batch, 0, header._replace(batch_length=len(batch) - LOG_OVERHEAD))
+        write_header(
+            batch, 0, header if length == header.batch_length else header._replace(batch_length=length)
+        )
     except StructError as error:
         raise LocalProtocolError(f"a number does not fit its field of the record batch: {error}") from None
     write_crc(batch, 0, len(batch))
