@@ -19,6 +19,7 @@ from tests.support.wire import request_bytes
 from ottla_broker.handlers import SERVED
 from ottla_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 pytestmark = pytest.mark.ottla_only
@@ -61,3 +62,14 @@ def test_many_partitions_do_not_hold_the_loop(watched: WatchedBroker) -> None:
     gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="many")], timeout_ms=60_000)
     measure(watched, f"creation of {count} partitions", request_bytes(many, 7)[4:], made=count * 4_000)
     measure(watched, f"deletion of {count} partitions", request_bytes(gone, 6)[4:])
+
+
+def test_the_first_fetch_of_many_partitions_does_not_hold_the_loop(watched: WatchedBroker) -> None:
+    create_topic(watched, "unread", partitions=300)
+    for count in (2, 300):
+        wanted = [FetchPartition(partition=index, fetch_offset=0) for index in range(count)]
+        request = FetchRequest(
+            max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic="unread", partitions=wanted)]
+        )
+        # Each log is opened now.
+        measure(watched, f"fetch of {count} partitions", request_bytes(request, 12)[4:])

@@ -61,7 +61,7 @@ def handle(
         fetch: Fetch = FollowerFetch(ctx, request, context, replica_id)
     else:
         fetch = consumers(ctx, request, context)
-    if _takes_turns(request, context, replica_id):
+    if _takes_turns(request, context, replica_id) or fetch.opens_many(request):
         return _read_many(ctx, request, fetch, context)
     size = fetch.read()
     return _answer_or_wait(ctx, request, fetch, context, size)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from ottla_broker.handlers.turns import TURN
 from ottla_broker.replica.fetch_session import FetchContext, FetchPartition
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -33,6 +34,8 @@ _MOST_ABORTED = 10_000
 """How many aborted transactions a partition's answer has: each costs time, and records can be fetched later."""
 _PORTION = 100
 """Partitions of a fetch of very many that are read at a time."""
+OPENED_AT_ONCE: Final = 10
+"""Logs that are opened in one go: each takes about half a millisecond."""
 _ZSTD_SINCE = 10
 """Consumers with an earlier version can't read zstd (KIP-110)."""
 _REFUSED_UNREAD = (*_UNKNOWN, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
@@ -93,11 +96,35 @@ class Fetch:
         self._begin()
         specs = list(self._context.partitions.values())
         found = 0
-        for start in range(0, len(specs), _PORTION):
-            found += self._read_some(specs[start : start + _PORTION], found)
-            yield 3 * _PORTION
+        start = 0
+        while start < len(specs):
+            portion = specs[start : start + _PORTION]
+            work = 3 * _PORTION
+            if self._closed(portion) > OPENED_AT_ONCE:
+                portion, work = portion[:OPENED_AT_ONCE], TURN
+            found += self._read_some(portion, found)
+            start += len(portion)
+            yield work
         self._end()
         return found
+
+    def opens_many(self, request: FetchRequest) -> bool:
+        """Whether a request names many partitions whose logs it has to open."""
+        if sum(len(topic.partitions) for topic in request.topics) <= OPENED_AT_ONCE:
+            return False
+        return self._closed(self._context.partitions.values()) > OPENED_AT_ONCE
+
+    def _closed(self, specs: Iterable[FetchPartition]) -> int:
+        """How many of the partitions have a log that nothing has needed yet."""
+        replicas = self._ctx.services.replicas
+        closed = 0
+        for spec in specs:
+            name = spec.name or (
+                spec.topic if isinstance(spec.topic, str) else replicas.topic_name(spec.topic)
+            )
+            partition = None if name is None else replicas.partition(name, spec.partition)
+            closed += partition is not None and not partition.is_open
+        return closed
 
     def _begin(self) -> None:
         self._answers = []
