@@ -208,6 +208,15 @@ async def test_describe_a_topic(world: World, version: int) -> None:
         assert own.documentation
     _, _, configs = await describe(world, version, 2, "t", ["retention.ms", "no.such"])
     assert list(configs) == ["retention.ms"]
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=2, resource_name="t", configuration_keys=["retention.ms", "retention.ms"]
+            )
+        ]
+    )
+    (twice,) = (await world.call(describe_configs, request, version)).results
+    assert [config.name for config in twice.configs] == ["retention.ms"]
     _, _, configs = await describe(world, version, 2, "t", [])
     assert len(configs) == 36
 
@@ -226,7 +235,7 @@ async def test_describe_a_broker(world: World, version: int) -> None:
     [
         (2, "missing", "UNKNOWN_TOPIC_OR_PARTITION", ""),
         (2, "", "INVALID_TOPIC_EXCEPTION", "Topic name is invalid: the empty string is not allowed"),
-        (4, "7", "INVALID_REQUEST", "Unexpected broker id, expected 1001, but received 7"),
+        (4, "7", "INVALID_REQUEST", "Unexpected broker id, expected 1001 or empty string, but received 7"),
         (4, "x", "INVALID_REQUEST", "Broker id must be an integer, but it is: x"),
         (8, "1001", "INVALID_REQUEST", "Configs of type BROKER_LOGGER are not supported by this broker."),
         (9, "x", "INVALID_REQUEST", "Unsupported resource type: 9"),

@@ -253,15 +253,15 @@ def check_broker(config: BrokerConfig, name: str, settings: Mapping[str, str]) -
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
-def check_own_id(config: BrokerConfig, name: str, called: str = "Node id") -> None:
+def check_own_id(config: BrokerConfig, name: str, called: str = "Node id", other: str = "") -> None:
     """Raises KafkaError(INVALID_REQUEST) for a resource name that isn't this broker's number.
 
-    ``called`` is what Kafka's message calls the number, which depends on the request.
+    Kafka's messages depend on the request: ``called`` is the word for the number, ``other`` follows what is expected.
     """
     if not name.isascii() or not name.removeprefix("-").isdigit():
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{called} must be an integer, but it is: {name}")
     if int(name) != config.broker_id:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"Unexpected broker id, expected {config.broker_id}, but received {name}",
+            f"Unexpected broker id, expected {config.broker_id}{other}, but received {name}",
         )

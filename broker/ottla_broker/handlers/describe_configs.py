@@ -77,7 +77,7 @@ def _describe(ctx: RequestContext, resource: DescribeConfigsResource) -> list[Co
     config = ctx.services.config
     kind, name = resource.resource_type, resource.resource_name
     # As in Kafka, an empty list asks for all, as null does.
-    names = resource.configuration_keys or None
+    names = list(dict.fromkeys(resource.configuration_keys or ())) or None
     if kind == ResourceType.TOPIC:
         ctx.check(AclResource.TOPIC, name)
         check_topic_name(name)
@@ -96,7 +96,7 @@ def _describe(ctx: RequestContext, resource: DescribeConfigsResource) -> list[Co
     if kind == ResourceType.BROKER:
         if not name:
             return describe_cluster_default(config, names)
-        check_own_id(config, name, "Broker id")
+        check_own_id(config, name, "Broker id", " or empty string")
         return describe_broker(config, names)
     if kind in ResourceType.__members__.values():
         what = ResourceType(kind).name
