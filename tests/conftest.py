@@ -101,7 +101,10 @@ _LONG = (
     "tests/testing/",
     "tests/clients/",
     "tests/client/group/test_groups.py",
-    "tests/client/commands/",
+    "tests/client/commands/test_consume.py",
+    "tests/client/commands/test_produce.py",
+    "tests/client/commands/test_groups.py",
+    "tests/client/commands/test_topics.py",
     "tests/log_cleaner/test_crash.py",
     "tests/commands/",
     "tests/cluster/",
@@ -109,8 +112,10 @@ _LONG = (
     "tests/client/consumer/test_groups.py",
     "tests/security/",
     "tests/controller/cluster/",
-    "tests/docs/",
-    "tests/store/",
+    "tests/docs/test_retention.py",
+    "tests/docs/test_testing.py",
+    "tests/docs/test_acls.py",
+    "tests/docs/test_client.py",
 )
 # In `make interop` all processes run all tests.
 _INTEROP = (
