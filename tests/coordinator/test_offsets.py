@@ -80,6 +80,23 @@ def test_commits_of_one_turn_share_a_batch_behind_the_first(world: World) -> Non
     assert world.restart().offset() == 4
 
 
+def test_while_several_come_in_a_turn_the_first_shares_the_batch(world: World) -> None:
+    answers: list[int] = []
+    for offset in range(12):
+        _commit(world, answers, offset)
+        if offset % 3 == 2:
+            world.clock.settle()
+    _commit(world, answers, 12)
+    world.clock.settle()
+    # Alone again.
+    _commit(world, answers, 13)
+    assert answers == [0] * 14
+    assert world.offset() == 13
+    sizes = [header.record_count for batch in world.partition.batches for _, header in iter_headers(batch)]
+    assert sizes == [1, 2, 3, 3, 3, 1, 1]
+    assert world.restart().offset() == 13
+
+
 def test_what_removes_offsets_comes_behind_commits_of_the_same_turn(world: World) -> None:
     answers: list[int] = []
     for offset in range(3):
