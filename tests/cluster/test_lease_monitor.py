@@ -196,7 +196,7 @@ def go_on(cluster: Cluster, zookeeper: ZooKeeperProcess, stream: Stream) -> None
     for broker in cluster.brokers.values():
         wait_for(lambda: "ZooKeeper doesn't answer" in broker.log(), "silence")  # noqa: B023
     leader = cluster.leader("u")
-    stream.wait_for_more(100)
+    stream.wait_for_more(50)
     assert written(cluster, leader, "u", 1) is ErrorCode.NONE
     # A follower whose process has ended can't lead either, so its partitions are still served.
     other = next(number for number in cluster.brokers if number != leader)

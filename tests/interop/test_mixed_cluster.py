@@ -136,7 +136,7 @@ def test_leadership_moves_by_preferred_election(cluster: MixedCluster, topic: st
     stream = Stream(cluster, topic)
     for broker in (3, 1, 3, 2, 3):
         cluster.lead(broker, topic)
-        stream.wait_for_more(100)
+        stream.wait_for_more(50)
     acked = stream.stop()
     cluster.wait_isr(topic, ALL)
     check_all_there(cluster, topic, acked)
@@ -151,7 +151,7 @@ def test_controllership_moves_while_records_flow(cluster: MixedCluster, topic: s
     stream = Stream(cluster, topic)
     for kind in ("ottla", "kafka", "ottla", "kafka"):
         cluster.move_controller(lambda broker, kind=kind: cluster.kinds[broker] == kind)  # type: ignore[misc]
-        stream.wait_for_more(100)
+        stream.wait_for_more(50)
         create(cluster, f"{topic}-{next(_numbers)}", partitions=6)
     acked = stream.stop()
     found = consume(cluster, topic, len(acked))
@@ -177,7 +177,7 @@ def test_a_leader_goes_and_comes_back(
         cluster.brokers[leader].kill()
     else:
         cluster.brokers[leader].stop(60)
-    stream.wait_for_more(200)
+    stream.wait_for_more(100)
     assert cluster.leader(topic) != leader
     cluster.wait_isr(topic, ALL - {leader})
     cluster.brokers[leader].start()
@@ -204,7 +204,7 @@ def test_a_follower_that_stalls_leaves_the_isr_and_returns(
     stream.wait_for_more()
     cluster.brokers[follower].send_signal(signal.SIGSTOP)
     wait_for(lambda: set(cluster.state(topic)["isr"]) == ALL - {follower}, "a smaller set in sync", 90)
-    stream.wait_for_more(200)
+    stream.wait_for_more(100)
     cluster.brokers[follower].send_signal(signal.SIGCONT)
     cluster.wait_isr(topic, ALL)
     stream.wait_for_more()

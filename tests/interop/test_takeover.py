@@ -64,7 +64,7 @@ def test_brokers_are_replaced_by_others_with_new_numbers(cluster: MixedCluster) 
     before = {p: cluster.segments(replicas(cluster, "quiet", p)[0], "quiet", p) for p in range(3)}
     stream = Stream(cluster, "busy")
     for old in (1, 2, 3):
-        stream.wait_for_more(100)
+        stream.wait_for_more(50)
         new = old + 10
         cluster.add(new, "ottla")
         cluster.brokers[new].start()
@@ -73,10 +73,10 @@ def test_brokers_are_replaced_by_others_with_new_numbers(cluster: MixedCluster) 
             moved = [new if each == old else each for each in replicas(cluster, topic, partition)]
             cluster.reassign(topic, moved, partition)
             cluster.lead(moved[0], topic, partition)
-        stream.wait_for_more(100)
+        stream.wait_for_more(50)
         assert cluster.brokers[old].stop(60) in (0, 143)
         del cluster.brokers[old]
-        stream.wait_for_more(100)
+        stream.wait_for_more(50)
     cluster.wait_complete()
     acked = stream.stop()
     assert set(cluster.brokers) == {11, 12, 13}
@@ -98,7 +98,7 @@ def test_brokers_are_replaced_on_their_own_folders(cluster: MixedCluster) -> Non
     before = {p: cluster.segments(1, "quiet", p) for p in range(3)}
     stream = Stream(cluster, "busy")
     for number, kind in ((1, "ottla"), (2, "ottla"), (3, "ottla"), (2, "kafka")):
-        stream.wait_for_more(100)
+        stream.wait_for_more(50)
         old = cluster.brokers[number]
         old.stop(60)
         wait_for(lambda: number not in cluster.state("busy")["isr"], "it to leave")  # noqa: B023
@@ -108,7 +108,7 @@ def test_brokers_are_replaced_on_their_own_folders(cluster: MixedCluster) -> Non
         for topic, partition in partitions(cluster):
             cluster.wait_isr(topic, {1, 2, 3}, partition)
         cluster.lead(number, "busy")
-        stream.wait_for_more(100)
+        stream.wait_for_more(50)
     acked = stream.stop()
     check_all_there(cluster, "busy", acked)
     cluster.wait_identical("busy")

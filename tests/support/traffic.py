@@ -102,7 +102,7 @@ class Stream:
             self._producer.produce(self.topic, str(number), key, on_delivery=self._delivered)
             number += 1
             self._producer.poll(0)
-            time.sleep(0.005)
+            time.sleep(0.01)
         self._producer.flush(60)
 
     def _delivered(self, error: object, message: Any) -> None:
@@ -112,7 +112,7 @@ class Stream:
             self._last = now
             self.acked.append(message.value().decode())
 
-    def wait_for_more(self, count: int = 50) -> None:
+    def wait_for_more(self, count: int = 25) -> None:
         """Wait for this many more acknowledgements."""
         target = len(self.acked) + count
         wait_for(lambda: len(self.acked) >= target, f"{count} more acknowledgements", 90)
