@@ -16,18 +16,16 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from ottla_broker import events
+from ottla_broker.access import Access
 from ottla_broker.background import Background
 from ottla_broker.clock import Clock
-from ottla_broker.config.security_keys import SaslKeys
 from ottla_broker.config.topics import log_config
-from ottla_broker.controller.client_quotas import LocalConfigs, QuotaAdmin
 from ottla_broker.controller.standalone import StandaloneController
 from ottla_broker.coordinator.held_groups import HeldGroups
 from ottla_broker.coordinator.on_demand import GROUP_MODULES, TRANSACTION_MODULES, OnDemand, import_in_steps
 from ottla_broker.coordinator.zookeeper_offsets import ZooKeeperOffsets
 from ottla_broker.events import get_logger
 from ottla_broker.handlers import served_apis
-from ottla_broker.handlers.authorization import Authorizer
 from ottla_broker.handlers.dispatch import Dispatcher
 from ottla_broker.handlers.services import Services
 from ottla_broker.listeners import Listeners
@@ -36,9 +34,7 @@ from ottla_broker.log.maintenance import Intervals
 from ottla_broker.log.manager import LogManager
 from ottla_broker.log.producer_limit import ProducerLimit
 from ottla_broker.metadata.cache import NO_LEADER, MetadataCache
-from ottla_broker.metadata.client_quotas import ClientQuotas, Windows
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
-from ottla_broker.metadata.scram_credentials import ScramCredentials
 from ottla_broker.network.acceptor import ListenError
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetch_session import FetchSessions
@@ -50,17 +46,13 @@ from ottla_broker.store.embedded import EmbeddedStore
 from ottla_broker.store.keys import BadNodeError
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.partitioning import LAG_TOPIC
-from ottla_protocol.sasl.mechanism import DIGESTS
 
 if TYPE_CHECKING:
     import socket
 
     from ottla_broker.cluster.member import ClusterMember
     from ottla_broker.config import BrokerConfig, Endpoint
-    from ottla_broker.controller.acls import Acls, ReadMany
     from ottla_broker.controller.api import Controller
-    from ottla_broker.controller.client_quotas import Configs
-    from ottla_broker.controller.delegation_tokens import DelegationTokens
     from ottla_broker.coordinator.group.coordinator import GroupCoordinator
     from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla_broker.coordinator.transaction.markers import DeliverMarkers
@@ -92,13 +84,7 @@ class Broker:
         self.metadata = MetadataCache()
         self.controller: Controller
         self.member: ClusterMember | None = None
-        self.acls: Acls | None = None
-        self.tokens: DelegationTokens | None = None
-        self.quotas = ClientQuotas(
-            Windows(config.quota_window_num, config.quota_window_size_seconds * 1000),
-            Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000),
-        )
-        self.quota_admin: QuotaAdmin
+        self.access: Access
         self.metrics: MetricsService | None = None
         self.push: PushCoordination | None = None
         self.lag_history: LagHistory | None = None
@@ -122,7 +108,6 @@ class Broker:
         self.logs.environment.producer_limit = ProducerLimit(
             config.max_producers, self.logs.producer_states, clock.monotonic
         )
-        self._login_secret = b""
         # Undo the steps of the start, last first.
         self._stopping: list[Callable[[], Awaitable[None] | None]] = []
         self._loaded = False
@@ -174,7 +159,6 @@ class Broker:
         store = self._store = EmbeddedStore.open(config.data_dirs, self.background)
         self._stopping.append(store.close)
         self.zookeeper_offsets = ZooKeeperOffsets(store)
-        self.credentials = ScramCredentials(store, notifies=False)
         self.replicas = ReplicaManager(ReplicaEnvironment(config.broker_id, self.logs, self.clock))
         self._stopping.append(self.replicas.checkpoint_high_watermarks)
         controller = StandaloneController(
@@ -182,11 +166,7 @@ class Broker:
         )
         self.controller = controller
         await controller.load(cluster_id)
-        await self._load_acls(store)
-        await self._load_quotas(store, LocalConfigs(store))
-        await self.credentials.load()
-        await self._load_tokens(store)
-        await self._load_login_secret(store)
+        await self._load_access(store)
         self.logs.claim(self.metadata.cluster_id, config.broker_id)
         await self.logs.load(self.metadata.log_config)
         self._loaded = True
@@ -210,15 +190,7 @@ class Broker:
         self._stopping.append(member.close)
         self.zookeeper_offsets = ZooKeeperOffsets(member.store)
         await member.open(*self.logs.identity())
-        await self._load_acls(member.store, member.store.get_many)
-        member.configs.on_others = self._quotas_changed
-        await self._load_quotas(member.store, member.configs)
-        if self.acls is not None:
-            self.acls.start()
-            self._stopping.append(self.acls.close)
-        self.credentials = member.configs.credentials
-        await self._load_tokens(member.store)
-        await self._load_login_secret(member.store)
+        await self._load_access(member.store)
         self.logs.claim(self.metadata.cluster_id, config.broker_id)
         await self.logs.load(lambda topic: member.in_force(member.configs.topic(topic)))
         self._loaded = True
@@ -236,86 +208,9 @@ class Broker:
         await member.join(self.endpoints)
         self._stopping.append(member.leave)
 
-    async def _load_acls(self, store: Store, read_many: ReadMany | None = None) -> None:
-        """Read the access control lists, if they are to decide. Raises StoreError."""
-        if self.config.authorizer_class_name:
-            from ottla_broker.controller.acls import Acls
-
-            self.acls = Acls(store, self.clock, read_many)
-            await self.acls.load()
-
-    async def _load_tokens(self, store: Store) -> None:
-        """Read the delegation tokens, if there may be any. Raises StoreError."""
-        config, member = self.config, self.member
-        secret = config.delegation_token_secret_key or config.delegation_token_master_key
-        if not secret:
-            return
-        from ottla_broker.controller.delegation_tokens import DelegationTokens, Lifetimes
-
-        lifetimes = Lifetimes(
-            config.delegation_token_max_lifetime_ms,
-            config.delegation_token_expiry_time_ms,
-            config.delegation_token_expiry_check_interval_ms,
-        )
-        self.tokens = DelegationTokens(
-            store,
-            secret,
-            lifetimes,
-            self.clock,
-            self.random,
-            notifies=member is not None,
-            removes=(lambda: True) if member is None else member.is_controller,
-            most=config.max_delegation_tokens,
-        )
-        await self.tokens.load()
-        self.tokens.start()
-        self._stopping.append(self.tokens.close)
-
-    async def _load_login_secret(self, store: Store) -> None:
-        """Find the secret for the salts of unknown users, if there are logins by SCRAM. Raises StoreError."""
-        config = self.config
-        offered = {
-            mechanism
-            for endpoint in config.endpoints
-            if endpoint.uses_sasl
-            for mechanism in config.of_listener(endpoint.name, SaslKeys.sasl_enabled_mechanisms)
-        }
-        if offered.isdisjoint(DIGESTS):
-            return
-        from ottla_broker.config.sasl import broker_login
-        from ottla_broker.metadata.login_secret import login_secret
-
-        shared = config.delegation_token_secret_key or config.delegation_token_master_key
-        in_cluster = self.member is not None
-        if in_cluster and not shared and (login := broker_login(config)) is not None:
-            shared = login.options.get("password")
-        self._login_secret = await login_secret(store, self.random, shared=shared, in_cluster=in_cluster)
-
-    async def _load_quotas(self, store: Store, configs: Configs) -> None:
-        """Read the quotas of clients. Raises StoreError."""
-        self.quota_admin = QuotaAdmin(store, configs, self.quotas)
-        self.quota_admin.on_ip = self.listeners.rates.set_ip
-        await self.quota_admin.load()
-
-    async def _quotas_changed(self, kind: str, name: str) -> None:
-        await self.quota_admin.changed(kind, name)
-
-    def _authorizer(self) -> Authorizer:
-        config = self.config
-        # A standalone broker accepts no requests from other brokers.
-        listener = None if self.member is None else self.member.listener
-        if self.acls is None:
-            return Authorizer(listener)
-        from ottla_broker.handlers.acl_authorizer import AclAuthorizer
-        from ottla_broker.handlers.audit import AuditLog
-
-        return AclAuthorizer(
-            listener,
-            self.acls,
-            config.super_principals,
-            allow_without_rules=config.allow_everyone_if_no_acl_found,
-            audit=AuditLog(self.clock, config.ottla_audit_log),
-        )
+    async def _load_access(self, store: Store) -> None:
+        self.access = Access(self.config, self.clock, self.random, store, self.member)
+        await self.access.load(self.listeners.rates.set_ip, self._stopping)
 
     async def _open_metrics(self) -> None:
         """Open ``metrics.listener``, which reports that the broker is starting."""
@@ -383,7 +278,7 @@ class Broker:
         store = self._store if member is None else member.store
         elsewhere = None if member is None else member.group_holders(self._group_coordinator)
         self.push = PushCoordination(
-            *(self.config, self.clock, store, self.metadata, self.groups, self._authorizer(), sock),
+            *(self.config, self.clock, store, self.metadata, self.groups, self.access.authorizer(), sock),
             *(self.listeners.quotas, elsewhere),
         )
         self._stopping.append(self.push.close)
@@ -613,7 +508,7 @@ class Broker:
                 share_groups=self.config.group_share_enable,
                 client_telemetry=self.telemetry is not None,
             ),
-            authorizer=self._authorizer(),
+            authorizer=self.access.authorizer(),
             metadata=self.metadata,
             controller=self.controller,
             replicas=self.replicas,
@@ -623,14 +518,14 @@ class Broker:
             find_transactions=lambda: self.transactions,
             zookeeper_offsets=self.zookeeper_offsets,
             txn_markers=self.txn_markers,
-            scram=self.credentials,
+            scram=self.access.credentials,
             is_controller=(lambda: True) if member is None else member.is_controller,
             transaction_verifier=self.transaction_verifier,
             joined=None if member is None else member.controller_requests.joined,
-            quotas=self.quotas,
-            quota_admin=self.quota_admin,
-            acls=self.acls,
-            tokens=self.tokens,
+            quotas=self.access.quotas,
+            quota_admin=self.access.quota_admin,
+            acls=self.access.acls,
+            tokens=self.access.tokens,
             cluster_member=member,
             find_shares=lambda: self.shares,
             load_coordinators=None if self._needs_coordinators else self._load_coordinators,
@@ -644,7 +539,10 @@ class Broker:
         dispatcher = self._dispatcher = Dispatcher(services, asyncio.get_running_loop())
         dispatcher.times_requests = self.metrics is not None
         inter_broker = None if self.member is None else self.member.listener
-        self.listeners.listen(dispatcher, self.credentials, self._login_secret, self.tokens, inter_broker)
+        access = self.access
+        self.listeners.listen(
+            dispatcher, access.credentials, access.login_secret, access.tokens, inter_broker
+        )
 
         async def close() -> None:
             dispatcher.close()
