@@ -61,9 +61,10 @@ def handle(ctx: RequestContext, request: ShareFetchRequest) -> PendingResponse |
             places.append(place)
             if each.acknowledgement_batches:
                 wanted[place] = acknowledgements(each.acknowledgement_batches)
-    shares = services(ctx)
     try:
-        session = _session(ctx, shares.sessions, request, places, bool(wanted))
+        member = check_member(ctx, request.group_id, request.member_id)
+        shares = services(ctx)
+        session = _session(ctx, shares.sessions, request, member, places, bool(wanted))
     except KafkaError as error:
         return ShareFetchResponse(error_code=error.code, error_message=error.message)
     return _ShareFetch(ctx, shares, request, session).start(wanted)
@@ -73,11 +74,12 @@ def _session(
     ctx: RequestContext,
     sessions: ShareSessions,
     request: ShareFetchRequest,
+    member: tuple[str, str],
     places: list[Place],
     acknowledges: bool,
 ) -> ShareSession:
-    """Begin or find the session, with the request's partitions. Raises KafkaError."""
-    group_id, member_id = check_member(ctx, request.group_id, request.member_id)
+    """Begin or find the session of a member, with the request's partitions. Raises KafkaError."""
+    group_id, member_id = member
     if request.is_renew_ack and (request.max_bytes or request.min_bytes or request.max_records):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
