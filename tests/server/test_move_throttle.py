@@ -61,7 +61,7 @@ def test_a_limit_takes_force_in_a_move_that_has_begun(
             assert produce(wire, "t", records(b"v" * 100_000))[0] == ErrorCode.NONE
         ((here, _),) = places(wire)
         there = "two" if here == "one" else "one"
-        assert limit(wire, "-1") == ErrorCode.INVALID_CONFIG
+        assert limit(wire, "-1") == ErrorCode.INVALID_REQUEST
         # Every broker's default; the broker's own value overrides it.
         assert limit(wire, "1", broker="") == ErrorCode.NONE
         move = AlterReplicaLogDir(
