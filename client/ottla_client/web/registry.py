@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -116,7 +117,8 @@ class Registry:
                 while len(data) <= _MOST_BYTES and not answer.content.at_eof():
                     data += await answer.content.read(_MOST_BYTES + 1)
         except (TimeoutError, aiohttp.ClientError) as error:
-            why = f"the registry can't be reached: {str(error) or f'no answer within {_SECONDS:.0f} s'}"[:300]
+            url = URL(self._url)
+            why = f"the registry at {url.host}:{url.port} can't be reached: {_reason(error)}"[:300]
             # Other schemas don't have to wait for it as well.
             self._down = (asyncio.get_running_loop().time(), why)
             raise SchemaError(why) from None
@@ -129,3 +131,10 @@ class Registry:
         if not isinstance(document, dict):
             raise SchemaError(f"the registry's answer for {what} isn't a schema")
         return document
+
+
+def _reason(error: Exception) -> str:
+    """Why it can't be reached, without the words in which aiohttp wraps the system's."""
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
+        return os.strerror(error.os_error.errno).lower()
+    return str(error) or f"no answer within {_SECONDS:.0f} s"

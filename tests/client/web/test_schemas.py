@@ -175,7 +175,7 @@ async def test_a_registry_that_is_down() -> None:
     try:
         shown = await schemas.show("t", value(ORDER, {"item": "desk"}, 1), asked=False)
         assert shown is not None
-        assert "can't be reached" in shown.note
+        assert "can't be reached: connection refused" in shown.note
     finally:
         await schemas.close()
 
