@@ -88,10 +88,14 @@ lock: $(VENV)/.lock  ## choose the versions and hashes of what the images instal
 	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' | \
 	  $(LOCK) $(ARGS) -o requirements-build.lock -
 
+# Its warning that the product has no dependencies comes before .ci/sbom adds them.
+SBOM := $(BIN)/python -W ignore::UserWarning -m cyclonedx_py requirements
+
 sbom: $(VENV)/.sbom  ## list the images' dependencies in dist/ottla.cdx.json and dist/ottla-console.cdx.json (CycloneDX)
 	@mkdir -p dist
-	@$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible -o dist/ottla.cdx.json
-	@$(BIN)/cyclonedx-py requirements requirements-web.lock --pyproject pyproject.toml --output-reproducible -o dist/ottla-console.cdx.json
+	@$(SBOM) requirements.lock --pyproject pyproject.toml --output-reproducible -o dist/ottla.cdx.json
+	@$(SBOM) requirements-web.lock --pyproject pyproject.toml --output-reproducible -o dist/ottla-console.cdx.json
+	@$(BIN)/python .ci/sbom dist/ottla.cdx.json dist/ottla-console.cdx.json
 
 pin-images:  ## write the digests of the base images to .env, which compose reads (needs Docker or podman)
 	@.ci/pin-images
