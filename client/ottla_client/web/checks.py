@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
@@ -13,10 +14,13 @@ from ..commands import doctor
 from ..commands.cluster_state import ClusterState
 from ..commands.doctor_checks import DEAD_LETTERS, Gathered
 from ..commands.timefmt import now_ms
+from ..errors import ClientError
 from ..types import TopicPartition
 
 if TYPE_CHECKING:
     from ..admin import Admin, GroupDescription, GroupListing, HangingTransaction, PartitionLag
+
+_LOG: Final = logging.getLogger("ottla.console")
 
 SHARE: Final = 0.0012
 """The part of a broker's core that checks may take."""
@@ -117,8 +121,7 @@ class Checks:
         """Look at as much as the pace allows, in the background."""
         if not self.running:
             self._task = asyncio.get_running_loop().create_task(self._advance())
-            # A cluster that doesn't answer is said of the state, which the page needs first.
-            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._task.add_done_callback(_log_failure)
 
     def forget(self) -> None:
         """Something was changed: begin a round at once, at the same pace."""
@@ -246,6 +249,13 @@ class Checks:
 
 def _parts(whole: list, size: int) -> list[list]:  # type: ignore[type-arg]
     return [whole[first : first + size] for first in range(0, len(whole), size)]
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    """A cluster that doesn't answer is no failure: the page says so of the state, which it needs first."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, ClientError):
+        _LOG.error("checking the cluster failed", exc_info=error)
 
 
 def _drop(kept: dict, names: Collection[object]) -> None:  # type: ignore[type-arg]
