@@ -20,6 +20,11 @@ from ottla_broker.handlers import SERVED
 from ottla_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 pytestmark = pytest.mark.ottla_only
@@ -73,3 +78,13 @@ def test_the_first_fetch_of_many_partitions_does_not_hold_the_loop(watched: Watc
         )
         # Each log is opened now.
         measure(watched, f"fetch of {count} partitions", request_bytes(request, 12)[4:])
+
+
+def test_the_first_look_at_many_offsets_does_not_hold_the_loop(watched: WatchedBroker) -> None:
+    create_topic(watched, "unknown", partitions=300)
+    for count in (2, 300):
+        asked = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(count)]
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name="unknown", partitions=asked)]
+        )
+        measure(watched, f"offsets of {count} partitions", request_bytes(request, 6)[4:])

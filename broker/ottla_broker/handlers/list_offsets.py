@@ -31,6 +31,9 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 _NAMED_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
+_OPENS = 50
+"""The work for a partition whose log is opened now, by that for others."""
+
 READ_COMMITTED = 1
 CONSUMER = -1
 DEBUGGING = -2
@@ -50,6 +53,8 @@ def steps(ctx: RequestContext, request: ListOffsetsRequest) -> Steps[ListOffsets
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
+            here = ctx.services.replicas.partition(topic.name, asked.partition_index)
+            work = 1 if here is None or here.is_open else _OPENS
             answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
             answers.append(answer)
             try:
@@ -80,7 +85,7 @@ def steps(ctx: RequestContext, request: ListOffsetsRequest) -> Steps[ListOffsets
             if ctx.version < 4:
                 # Unknown to these versions.
                 answer.leader_epoch = -1
-            yield 1
+            yield work
         yield 1
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
