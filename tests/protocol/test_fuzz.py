@@ -1,4 +1,4 @@
-"""A hundred thousand request frames, most of them nearly right: each is read or is a ProtocolError."""
+"""Request frames, most of them nearly right: each is read or is a ProtocolError."""
 
 from __future__ import annotations
 

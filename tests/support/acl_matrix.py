@@ -281,7 +281,7 @@ ROWS: Sequence[Row] = (
         ),
         0,
         G,
-        ("Read Group:billing",),
+        ("Read Group:billing", "Read Topic:orders"),
         kafka=False,
     ),
     Row(
@@ -290,7 +290,7 @@ ROWS: Sequence[Row] = (
         ),
         0,
         G,
-        ("Delete Group:billing",),
+        ("Delete Group:billing", "Read Topic:orders"),
         kafka=False,
     ),
     Row(

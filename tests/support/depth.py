@@ -15,5 +15,5 @@ def examples(count: int) -> int:
 
 
 def inputs() -> int:
-    """The random inputs of a parser, ``OTTLA_BAD_INPUTS``."""
-    return int(os.environ.get("OTTLA_BAD_INPUTS", "8000"))
+    """The random inputs of a parser, ``OTTLA_BAD_INPUTS``; by default all tests together try 100,000."""
+    return int(os.environ.get("OTTLA_BAD_INPUTS", "22000"))
