@@ -53,8 +53,7 @@ def steps(ctx: RequestContext, request: ListOffsetsRequest) -> Steps[ListOffsets
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
-            here = ctx.services.replicas.partition(topic.name, asked.partition_index)
-            work = 1 if here is None or here.is_open else _OPENS
+            work = 1
             answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
             answers.append(answer)
             try:
@@ -63,6 +62,7 @@ def steps(ctx: RequestContext, request: ListOffsetsRequest) -> Steps[ListOffsets
                 if asked.timestamp < 0 and ctx.version < _NAMED_SINCE.get(asked.timestamp, 99):
                     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
                 partition = ctx.partition(topic.name, asked.partition_index, replica_id)
+                work = 1 if partition.is_open else _OPENS
                 partition.check_readable(asked.current_leader_epoch, any_replica=replica_id == DEBUGGING)
                 known = True
                 if replica_id != CONSUMER:
