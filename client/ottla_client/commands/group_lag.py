@@ -17,6 +17,7 @@ from ..errors import ClientError
 from .admin_common import admin_of, count_of, live_view, show_seconds, unknown_group
 from .completion import complete_groups
 from .console import Console, one_line, options, to_json
+from .group_places import in_zookeeper, kept, lag_of
 from .sparklines import sparkline
 from .tables import Column
 
@@ -101,6 +102,9 @@ async def lag(
     records a second by which the lag grows; it takes two looks. Catch-up is when the lag is gone if it goes on
     shrinking like this. It works with Apache Kafka too.
 
+    Groups of every generation are shown. Brokers can't list groups that keep their offsets in ZooKeeper without being
+    coordinated there: name such a group.
+
     With --watch, the view is refreshed at a terminal, with a sparkline. Elsewhere one line is printed for each group
     each time, with --json one document per line.
 
@@ -143,15 +147,21 @@ async def _look(
     """The lags of groups with committed offsets. A name that no group has ends the command."""
     listed = await admin.list_groups()
     names = [name for name in listed if not patterns or any(fnmatchcase(name, each) for each in patterns)]
+    unlisted: dict[str, dict[TopicPartition, int]] = {}
     for pattern in patterns:
         if not any(letter in pattern for letter in "*?[") and pattern not in listed:
-            raise await unknown_group(admin, pattern)
+            unlisted[pattern] = await in_zookeeper(admin, pattern)
+            if not unlisted[pattern]:
+                raise await unknown_group(admin, pattern)
     free = asyncio.Semaphore(_AT_ONCE)
 
     async def one(name: str) -> Mapping[TopicPartition, PartitionLag]:
         async with free:
-            return await admin.group_lag(name)
+            if name in unlisted:
+                return await admin.group_lag(name, offsets=unlisted[name])
+            return await lag_of(admin, name, kept(listed[name]))
 
+    names += unlisted
     found = dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
     now = asyncio.get_running_loop().time()
     lags = {name: its for name, its in sorted(found.items()) if its}

@@ -84,7 +84,7 @@ async def show_history(console: Console, group_id: str, hours: float) -> None:
 
 
 async def read(console: Console, group_id: str, since_ms: int) -> list[LagSample]:
-    """The samples in the topic; none if there is no such topic, as in Apache Kafka."""
+    """The samples of a group, read with the command's options."""
     from ..simple_consumer import SimpleConsumer, SimpleConsumerSettings
 
     try:
@@ -96,14 +96,19 @@ async def read(console: Console, group_id: str, since_ms: int) -> list[LagSample
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
     async with consumer:
-        try:
-            count = len(await consumer.partitions_for(LAG_TOPIC))
-            source = partition_for(group_id, len(await consumer.partitions_for(OFFSETS_TOPIC)))
-        except UnknownTopicError:
-            return []
-        reader = HistoryReader(group_id, source, since_ms)
-        for index in {source % count, IN_ZOOKEEPER % count}:
-            await _read_partition(consumer, TopicPartition(LAG_TOPIC, index), reader, since_ms)
+        return await read_by(consumer, group_id, since_ms)
+
+
+async def read_by(consumer: SimpleConsumer, group_id: str, since_ms: int) -> list[LagSample]:
+    """The samples in the topic; none if there is no such topic, as in Apache Kafka. Raises ClientError."""
+    try:
+        count = len(await consumer.partitions_for(LAG_TOPIC))
+        source = partition_for(group_id, len(await consumer.partitions_for(OFFSETS_TOPIC)))
+    except UnknownTopicError:
+        return []
+    reader = HistoryReader(group_id, source, since_ms)
+    for index in {source % count, IN_ZOOKEEPER % count}:
+        await _read_partition(consumer, TopicPartition(LAG_TOPIC, index), reader, since_ms)
     return reader.samples()
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from ..errors import ClientError
-from ..types import OffsetAndMetadata, TopicPartition
+from ..types import TopicPartition
 from . import reset_plans
 from .admin_common import (
     admin_of,
@@ -25,6 +25,7 @@ from .admin_common import (
 )
 from .completion import complete_groups
 from .console import Console, options, unknown
+from .group_places import Kept, kept, places_of, set_places
 from .tables import Column
 from .timefmt import now_ms
 
@@ -140,12 +141,12 @@ async def _reset(
     export: bool,
 ) -> None:
     async with admin_of(console) as admin:
-        members, is_shared = await _members(console, admin, name, may_be_new=bool(wanted))
+        members, where = await _members(console, admin, name, may_be_new=bool(wanted))
         if members and execute:
             raise click.ClickException(
                 f"group {name} has {plural(members, 'member')}: stop its consumers, then reset its offsets"
             )
-        committed = await _committed(admin, name, is_shared=is_shared)
+        committed = await places_of(admin, name, where)
         if wanted:
             partitions = known_partitions(wanted, await topics_of(admin, wanted))
         else:
@@ -163,10 +164,8 @@ async def _reset(
         for p, offset in new.items():
             if offset != asked_for[p]:
                 console.note(f"{p}: offset {asked_for[p]} is outside the log; using {offset}")
-        if execute and is_shared:
-            await admin.alter_share_group_offsets(name, new)
-        elif execute:
-            await admin.alter_group_offsets(name, new)
+        if execute:
+            await set_places(admin, name, where, new)
     if export:
         console.write(_as_csv(new))
         return
@@ -197,16 +196,8 @@ async def _reset(
         console.note("nothing was changed; add --execute to set them")
 
 
-async def _committed(admin: Admin, name: str, *, is_shared: bool) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Where the group continues now; a share group, where its first record is that isn't done with."""
-    if not is_shared:
-        return await admin.list_group_offsets(name)
-    offsets = await admin.share_group_offsets(name)
-    return {p: OffsetAndMetadata(each.start) for p, each in offsets.items() if each.start is not None}
-
-
-async def _members(console: Console, admin: Admin, name: str, *, may_be_new: bool) -> tuple[int, bool]:
-    """The group's number of members, and whether it is a share group.
+async def _members(console: Console, admin: Admin, name: str, *, may_be_new: bool) -> tuple[int, Kept]:
+    """The group's number of members, and where its offsets are.
 
     An unknown group ends the command unless ``may_be_new``.
     """
@@ -214,7 +205,7 @@ async def _members(console: Console, admin: Admin, name: str, *, may_be_new: boo
 
     try:
         group = (await admin.describe_groups([name]))[name]
-        return len(group.members), group.type == "share"
+        return len(group.members), kept(group)
     except ClientError as error:
         if not is_unknown_group(error):
             raise
@@ -222,7 +213,7 @@ async def _members(console: Console, admin: Admin, name: str, *, may_be_new: boo
     if not may_be_new:
         raise missing
     console.note(f"{missing.message}; these offsets create it")
-    return 0, False
+    return 0, Kept.OFFSETS
 
 
 def _read(file: TextIO) -> dict[TopicPartition, int]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from .login import CALLBACK, Login
-from .pages import access, groups, landing, messages, overview, quotas, topics, transactions
+from .pages import access, group_history, groups, landing, messages, overview, quotas, topics, transactions
 from .settings import WebSettings
 from .site import Site
 
@@ -36,6 +36,7 @@ def build(settings: WebSettings) -> web.Application:
     app.cleanup_ctx.append(running)
     reading = messages.Messages(site.schemas)
     changes = groups.GroupChanges(site)
+    kept = group_history.GroupHistory(settings)
     endings = transactions.TransactionChanges(site)
     lists = access.AccessChanges(site)
     limits = quotas.QuotaChanges(site)
@@ -52,6 +53,7 @@ def build(settings: WebSettings) -> web.Application:
             web.get("/topics/{topic}/{partition}/{offset}/value", site.page(messages.download)),
             web.get("/groups", site.page(groups.groups)),
             web.get("/group", site.page(groups.group)),
+            web.get("/group/history", site.page(kept.history)),
             web.post("/group/reset", site.form(changes.reset)),
             web.post("/group/delete", site.form(changes.delete)),
             web.get("/transactions", site.page(transactions.transactions)),

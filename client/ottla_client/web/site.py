@@ -368,6 +368,10 @@ class Site:
                 async with asyncio.timeout(2 * self.settings.timeout):
                     view = await handler(request, session)
                 if not isinstance(view, View) or not view.live:
+                    failure = view.values.get("failure") if isinstance(view, View) else None
+                    if isinstance(failure, Failure):
+                        # What the page shows is gone: the browser needn't ask again.
+                        await send_event(response, "ended", f"{failure.what} {failure.action}")
                     return
                 event, text = "live", render_live(view, self._shared(request, session))
             except _FAILED as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ..commands.cluster_state import ClusterState, log_dirs, minimums_of, moves_of
 from ..commands.doctor_checks import Finding, Gathered, findings_of
 from ..commands.group_lag import History, Look
+from ..commands.group_places import Kept, lag_of
 from ..commands.timefmt import now_ms
 from ..errors import ClientError
 from ..types import OffsetSpec, TopicPartition
@@ -189,11 +190,10 @@ class Watch:
         _bound(self.ends, by_topic)
         return {name: self.ends[name] for name in topics}
 
-    async def lags_of(self, names: Collection[str]) -> dict[str, Lags | ClientError]:
-        """The lags of some groups, which their histories get as well.
+    async def lags_of(self, names: Mapping[str, Kept]) -> dict[str, Lags | ClientError]:
+        """The lags of some groups, which their histories get as well. Each name has where the group's offsets are.
 
-        They are kept for a while that grows with what
-        it took to ask for them.
+        They are kept for a while that grows with what it took to ask for them.
         """
         free = asyncio.Semaphore(AT_ONCE)
         loop = asyncio.get_running_loop()
@@ -203,7 +203,7 @@ class Watch:
         async def one(name: str) -> Lags | ClientError:
             async with free:
                 try:
-                    return await self.admin.group_lag(name)
+                    return await lag_of(self.admin, name, names[name])
                 except ClientError as error:
                     return error
 

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
+import re
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
+from rich.console import Console as RichConsole
 from tests.client.admin.records import put
 from tests.client.commands.ottla_command import Ottla
+from tests.client.web.browsing import browsing
 from tests.support.metrics import LISTENER, address_of, get
 from tests.support.processes import BrokerProcess
 from tests.support.waiting import wait_for
 
-from ottla_client.commands.group_lag import History, Look
+from ottla_client import Admin, TopicPartition
+from ottla_client.admin import GroupListing, PartitionLag
+from ottla_client.commands.group_lag import History, Look, _watch
 from ottla_client.commands.sparklines import SPARKS, sparkline
+from ottla_client.errors import ConnectError
+from ottla_client.types import OffsetAndMetadata
 
 
 def test_lag_of_a_group(
@@ -60,6 +72,11 @@ def test_sparklines(values: list[int], bars: str) -> None:
     assert sparkline(values) == bars
 
 
+async def page_of(broker: BrokerProcess, path: str) -> str:
+    async with browsing(broker.bootstrap) as browser:
+        return (await browser.get(path)).text
+
+
 @pytest.mark.ottla_only
 def test_the_history_of_a_group(own_broker: Callable[..., BrokerProcess]) -> None:
     broker = own_broker(
@@ -80,5 +97,64 @@ def test_the_history_of_a_group(own_broker: Callable[..., BrokerProcess]) -> Non
     shown = ottla("groups", "lag", "g", "--history", "--hours", "1")
     assert "1 record" in shown
     assert "█" in shown
+    page = asyncio.run(page_of(broker, "/group/history?id=g&hours=1"))
+    assert "of a classic group" in page
+    assert re.search(r'</th><td class="num">1</td><td class="num">1</td>\n<td class="num">1m\d\ds</td>', page)
     ottla.fails("groups", "lag", "g", "--history", "--once", code=2)
     ottla.fails("groups", "lag", "--history", code=2)
+
+
+class Done(Exception):
+    pass
+
+
+class View:
+    """A terminal of 120 columns that sees five looks."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def show(self, parts: list[Any]) -> None:
+        terminal = RichConsole(width=120, file=io.StringIO(), record=True)
+        terminal.print(*parts)
+        self.shown.append(terminal.export_text())
+        if len(self.shown) == 5:
+            raise Done
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+async def test_watching(as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sparkline grows; a cluster that doesn't answer is shown, and asked again."""
+    admin, view, lines = AsyncMock(Admin), View(), list[str]()
+    admin.list_groups.return_value = {"g": GroupListing("g", "consumer", "Stable", "classic", 1)}
+    place = TopicPartition("t", 0)
+    admin.group_lag.side_effect = [
+        {place: PartitionLag(OffsetAndMetadata(20 - records), 0, 20, records, seconds)}
+        if seconds is not None
+        else ConnectError("broker 1 refused")
+        for records, seconds in ((0, 0.0), (7, 3.0), (0, None), (14, 90.0), (0, 0.0))
+    ]
+    monkeypatch.setattr("ottla_client.commands.group_lag.live_view", lambda _: None if as_json else view)
+
+    def printed(line: str) -> None:
+        lines.append(line)
+        if len(lines) == 5:
+            raise Done
+
+    console: Any = SimpleNamespace(as_json=as_json, is_terminal=not as_json, print=printed)
+    with pytest.raises(Done):
+        await _watch(console, admin, ("g",), 0, {})
+    if as_json:
+        documents = [json.loads(line) for line in lines]
+        assert [each["groups"][0]["lag_records"] for each in documents if "groups" in each] == [0, 7, 14, 0]
+        assert "broker 1 refused" in documents[2]["error"]
+        return
+    assert ["▁█" in each for each in view.shown] == [False, True, False, False, False]
+    assert "no answer" in view.shown[2]
+    assert "▁▄█ " in view.shown[3]
+    assert "1m30s" in view.shown[3]
+    assert "▁▄█▁" in view.shown[4]

@@ -268,6 +268,7 @@ def test_generation_of_a_group_with_members(
 
 @pytest.mark.ottla_only
 def test_offsets_migrate_to_zookeeper_and_back(
+    broker: BrokerProcess,
     ottla: Ottla,
     filled: tuple[str, int],
     new_group: Callable[[str], str],
@@ -294,6 +295,11 @@ def test_offsets_migrate_to_zookeeper_and_back(
     assert migrate("kafka", "--execute") == [(0, 4, 4)]
     joined(name, topic)
     assert "has 1 member" in ottla.fails("groups", "migrate-offsets", name, "--to", "kafka", "--execute")
+    # A group that is nowhere else.
+    with SyncAdmin(broker.bootstrap) as admin:
+        admin.alter_zookeeper_offsets(f"{name}-old", {TopicPartition(topic, 0): 1})
+    (found,) = ottla.json("groups", "lag", f"{name}-old", "--once")
+    assert (found["lag_records"], found["partitions"][0]["committed"]) == (4, 1)
 
 
 async def test_a_group_that_can_only_be_listed() -> None:
@@ -328,6 +334,10 @@ def test_a_share_group_is_shown_and_reset(
     assert shown() == [(0, 5), (0, 0)]
     assert reset(ottla, name, "--all-topics", "--shift-by", "2", "--execute") == {0: (0, 2), 1: (0, 0)}
     assert shown() == [(2, 3), (0, 0)]
+    (found,) = ottla.json("groups", "lag", name, "--once")
+    assert [(each["committed"], each["lag_records"]) for each in found["partitions"]] == [(2, 3), (0, 0)]
+    assert found["lag_records"] == 3
+    assert found["lag_seconds"] > 0
     with SyncAdmin(broker.bootstrap) as admin:
         admin.delete_share_group_offsets(name, [topic])
         assert admin.share_group_offsets(name) == {}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,35 @@ async def test_a_session_ends(secured: tuple[BrokerProcess, str]) -> None:
     async with browsing(secured[1], LOGIN, session_minutes=1e-9) as browser:
         page = await browser.post("/login", user="alice", password="alice-secret", headers=None)
         assert "Log in" in page.text
+
+
+async def test_a_session_that_ends_amid_a_change(
+    secured: tuple[BrokerProcess, str], browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change is finished, with the rights that it began with, and what came of it is in the audit log."""
+    begun, may_go_on, delete = asyncio.Event(), asyncio.Event(), Admin.delete_groups
+
+    async def slow(self: Admin, names: Iterable[str]) -> None:
+        begun.set()
+        await may_go_on.wait()
+        await delete(self, names)
+
+    async with Admin(secured[0].bootstrap) as admin, asyncio.timeout(60):
+        await admin.create_topics([NewTopic("bills", 1)])
+        await admin.alter_group_offsets("billers", {TopicPartition("bills", 0): 0})
+        page = await browser.post("/login", user="alice", password="alice-secret")
+        monkeypatch.setattr(Admin, "delete_groups", slow)
+        proposed = await browser.post("/group/delete", csrf=page.hidden["csrf"], id="billers")
+        other = await browser.post("/group/delete", csrf=page.hidden["csrf"], id="billers")
+        confirmed = asyncio.ensure_future(browser.post("/confirm", **proposed.hidden))
+        await begun.wait()
+        await browser.post("/logout", csrf=page.hidden["csrf"])
+        assert (await browser.post("/confirm", **other.hidden)).status == 401
+        may_go_on.set()
+        assert "Done: Delete group billers" in (await confirmed).text
+        assert "billers" not in await admin.list_groups()
+    log = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    assert [line["outcome"] for line in log if line["event"] == "outcome"] == ["done"]
 
 
 async def test_lists_are_explained_added_and_removed(

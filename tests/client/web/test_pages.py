@@ -19,7 +19,7 @@ from ottla_client.commands.group_lag import Look
 from ottla_client.errors import BootstrapError, ConfigurationError
 from ottla_client.web.pages.messages import _ended
 from ottla_client.web.rendering import spark
-from ottla_client.web.search import Progress
+from ottla_client.web.search import Found, Progress
 from ottla_client.web.server import serving
 from ottla_client.web.settings import WebSettings
 from ottla_client.web.watch import Trace
@@ -63,6 +63,7 @@ async def test_every_page_is_there(
         f"/groups?q={group}",
         "/groups?state=Empty",
         f"/group?id={group}",
+        f"/group/history?id={group}&hours=168",
         "/brokers",
         "/transactions",
         "/transactions?state=Ongoing&q=a",
@@ -94,6 +95,9 @@ async def test_one_line_says_what_is_wrong(browser: Browser, new_topic: Topic) -
         ("/group?id=nothing", 404, "unknown group"),
         ("/group?id=", 404, ""),
         ("/group", 400, "which group"),
+        ("/group/history", 400, "which group"),
+        ("/group/history?id=g&hours=169", 400, "from 1 to 168"),
+        ("/group/history?id=nothing", 200, "have kept nothing"),
         ("/quotas?type=cloud", 400, "user, client-id, ip"),
         ("/login/provider", 404, "There is no such page."),
         ("/brokers/999", 404, "There is no such page."),
@@ -147,6 +151,27 @@ async def test_a_message_is_found_shown_and_downloaded(
     assert "7b 22 6e 22" in hexed.text
 
 
+async def test_a_value_of_ten_megabytes_and_odd_names(
+    browser: Browser, broker: BrokerProcess, admin: Admin, new_topic: Topic
+) -> None:
+    topic, size = new_topic(max_message_bytes=20_000_000), 10_000_000
+    async with Producer(broker.bootstrap, max_request_size=20_000_000) as producer:
+        await producer.send_and_wait(topic, b"x" * size)
+    for path in (f"/topics/{topic}/messages", f"/topics/{topic}/0/0"):
+        page = await browser.get(path)
+        assert (page.status, len(page.text) < 80_000) == (200, True)
+    assert len((await browser.get(f"/topics/{topic}/0/0/value")).text) == size
+    odd = ["...", "-", "_", "messages", "t" * 249]
+    await admin.create_topics([NewTopic(name, 1) for name in odd])
+    try:
+        for name in odd:
+            for path in (f"/topics/{name}", f"/topics/{name}/messages", f"/topics/{name}/0/0"):
+                page = await browser.get(path)
+                assert (page.status in (200, 404), name in page.text) == (True, True), (path, page.text)
+    finally:
+        await admin.delete_topics(odd)
+
+
 async def test_a_filter_sends_what_it_finds(
     browser: Browser, broker: BrokerProcess, new_topic: Topic
 ) -> None:
@@ -172,6 +197,28 @@ async def test_a_filter_sends_what_it_finds(
     assert (rows, text.startswith("5 found in")) == (5, True)
     asked = await browser.get(f"/topics/{topic}/messages?contains=value+2")
     assert "data-stream" in asked.text
+
+
+async def test_a_filter_ends_when_the_page_goes(
+    browser: Browser, new_topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = asyncio.Event()
+
+    async def endless(*_: object) -> AsyncIterator[tuple[list[Found], Progress]]:
+        try:
+            while True:
+                yield [], Progress()
+                await asyncio.sleep(0.01)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr("ottla_client.web.pages.messages.search", endless)
+    await browser.get("/")
+    async with browser.events(f"/topics/{new_topic()}/found?contains=x") as events:
+        assert (await anext(events))[0] == "hits"
+        assert not ended.is_set()
+    async with asyncio.timeout(60):
+        await ended.wait()
 
 
 async def test_offsets_are_reset_after_a_look(

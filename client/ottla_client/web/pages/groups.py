@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 from aiohttp import web
 
 from ...commands import reset_plans
 from ...commands.admin_common import duration_in, known_partitions, partitions_in, plural
+from ...commands.group_places import Kept, in_zookeeper, kept, places_of, set_places
 from ...commands.timefmt import now_ms
 from ...errors import ClientError
 from ...types import TopicPartition
@@ -19,7 +21,16 @@ from ..search import local_time, zone
 from ..sessions import Change, Session
 from ..site import Site, number_in
 
+if TYPE_CHECKING:
+    from ...admin import Admin, GroupDescription, PartitionLag
+
 _MOST_MEMBERS = 200
+_READS_ON = "The group reads on from these offsets: records are read again, or skipped."
+_WARNINGS = {
+    Kept.OFFSETS: _READS_ON,
+    Kept.STARTS: f"{_READS_ON} What is known of single records after them is forgotten.",
+    Kept.ZOOKEEPER: f"{_READS_ON} Brokers don't know whether consumers of Kafka 0.8 run: stop them first.",
+}
 RESETS = ("earliest", "latest", "offset", "time", "duration", "shift")
 
 
@@ -38,7 +49,7 @@ async def groups(request: web.Request, session: Session) -> View:
         key=lambda name: (listed[name].state in ("Empty", "Dead"), name),
     )
     part = paged(names, number_in(request.query, "page", 1, 1, 10**6))
-    lags = await watch.lags_of(part.rows)
+    lags = await watch.lags_of({name: kept(listed[name]) for name in part.rows})
     rows = [
         {
             "name": name,
@@ -65,21 +76,21 @@ async def groups(request: web.Request, session: Session) -> View:
 
 async def group(request: web.Request, session: Session) -> View:
     """One group: partitions with lag, members, and forms to change it."""
-    from ...admin import is_unknown_group
-
     name = request.query.get("id")
     if name is None:
         raise click.BadParameter("which group? Its name is missing behind /group?id=")
     watch = session.watch
-    try:
-        described = (await session.admin.describe_groups([name]))[name]
-    except ClientError as error:
-        if not is_unknown_group(error):
-            raise
+    described, where = await _described(session.admin, name)
+    if described is None:
         action = "It may have been deleted. The list of groups has all that you may see."
         failure = Failure(404, f"unknown group {name[:250]!r}", action)
         return View("failed.html", {"failure": failure}, status=failure.status)
-    found = (await watch.lags_of([name]))[name]
+    is_listed = bool(described.state)
+    found: Mapping[TopicPartition, PartitionLag] | ClientError
+    if is_listed:
+        found = (await watch.lags_of({name: where}))[name]
+    else:
+        found = await session.admin.group_lag(name, offsets=await in_zookeeper(session.admin, name))
     if isinstance(found, ClientError):
         raise found
     owners = {p: member for member in described.members for p in member.assignment}
@@ -90,6 +101,8 @@ async def group(request: web.Request, session: Session) -> View:
         {
             "name": name,
             "group": described,
+            "is_listed": is_listed,
+            "where": where,
             "members": described.members[:_MOST_MEMBERS],
             "more_members": max(0, len(described.members) - _MOST_MEMBERS),
             "part": part,
@@ -99,8 +112,28 @@ async def group(request: web.Request, session: Session) -> View:
             "topics": sorted({p.topic for p in found}),
             "zone": zone(),
         },
-        live=True,
+        # Asking for offsets in ZooKeeper takes brokers too long to do it again and again.
+        live=is_listed,
     )
+
+
+async def _described(admin: Admin, name: str) -> tuple[GroupDescription | None, Kept]:
+    """A group, and where its offsets are. One that has only offsets in ZooKeeper is without a state.
+
+    None: there is no such group.
+    """
+    from ...admin import GroupDescription, is_unknown_group
+
+    try:
+        described = (await admin.describe_groups([name]))[name]
+    except ClientError as error:
+        if not is_unknown_group(error):
+            raise
+    else:
+        return described, kept(described)
+    if not name or not await in_zookeeper(admin, name):
+        return None, Kept.ZOOKEEPER
+    return GroupDescription(name, "", "", "", -1, (), ""), Kept.ZOOKEEPER
 
 
 def _plan(form: Any) -> tuple[reset_plans.Plan, str]:
@@ -138,8 +171,10 @@ class GroupChanges:
         name = str(form.get("id", ""))
         plan, how = _plan(form)
         admin = session.admin
-        described = (await admin.describe_groups([name]))[name]
-        committed = await admin.list_group_offsets(name)
+        described, where = await _described(admin, name)
+        if described is None:
+            raise click.BadParameter(f"unknown group {name[:250]!r}")
+        committed = await places_of(admin, name, where)
         chosen = str(form.get("topic", "")).strip()
         there = await admin.list_topics(include_internal=True)
         if chosen:
@@ -162,7 +197,7 @@ class GroupChanges:
         new = reset_plans.within(now, await plan(now))
 
         async def run() -> None:
-            await admin.alter_group_offsets(name, new)
+            await set_places(admin, name, where, new)
 
         def line(p: TopicPartition, offset: int) -> str:
             before = f"{committed[p].offset:,}" if p in committed else "none"
@@ -179,7 +214,7 @@ class GroupChanges:
                 "offsets": {str(p): offset for p, offset in sorted(new.items())},
                 "before": {str(p): committed[p].offset for p in sorted(new) if p in committed},
             },
-            "The group reads on from these offsets: records are read again, or skipped.",
+            _WARNINGS[where],
         )
         return self._site.propose(session, change)
 

@@ -1,0 +1,110 @@
+"""Where groups of every generation are: offsets in Kafka, starts of share groups, offsets in ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from ottla_protocol.errors import ErrorCode
+
+from ..errors import BrokerError, ClientError, UnsupportedApiError
+from ..types import COORDINATED, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from ..admin import Admin, GroupDescription, GroupListing, PartitionLag
+
+_SHARE: Final = "share"
+_MOST_ASKED: Final = 5_000
+"""Partitions of which brokers are asked for an offset in ZooKeeper, which they read one by one."""
+
+
+class Kept(Enum):
+    """Where a group's place in its partitions is kept."""
+
+    OFFSETS = "in the topic of offsets"
+    STARTS = "with the share groups' state"
+    ZOOKEEPER = "in ZooKeeper"
+
+
+def kept(group: GroupListing | GroupDescription) -> Kept:
+    """Where a group's place is kept, by what brokers say of the group."""
+    if group.type == _SHARE:
+        return Kept.STARTS
+    return Kept.ZOOKEEPER if group.protocol_type == COORDINATED else Kept.OFFSETS
+
+
+async def places_of(admin: Admin, name: str, where: Kept) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Where a group reads on; a share group, where its first record is that isn't done with. Raises ClientError."""
+    if where is Kept.OFFSETS:
+        return await admin.list_group_offsets(name)
+    if where is Kept.STARTS:
+        shared = await admin.share_group_offsets(name)
+        return {p: OffsetAndMetadata(each.start) for p, each in shared.items() if each.start is not None}
+    return {p: OffsetAndMetadata(offset) for p, offset in (await in_zookeeper(admin, name)).items()}
+
+
+async def _of_members(admin: Admin, name: str) -> dict[TopicPartition, int]:
+    """The offsets of the partitions that members read: it is quicker than to ask for all that there are."""
+    members = (await admin.describe_groups([name]))[name].members
+    return await admin.list_zookeeper_offsets(name, {p for each in members for p in each.assignment})
+
+
+async def lag_of(admin: Admin, name: str, where: Kept) -> Mapping[TopicPartition, PartitionLag]:
+    """A group's lag in records and time. Empty for share groups of brokers that don't say it. Raises ClientError."""
+    if where is Kept.OFFSETS:
+        return await admin.group_lag(name)
+    if where is Kept.ZOOKEEPER:
+        return await admin.group_lag(name, offsets=await _of_members(admin, name))
+    try:
+        shared = await admin.share_group_offsets(name)
+    except UnsupportedApiError:  # Kafka 4.0
+        return {}
+    starts = {p: each.start for p, each in shared.items() if each.start is not None}
+    lags = await admin.group_lag(name, offsets=starts)
+    return {p: _without_done(lag, shared[p].lag) for p, lag in lags.items()}
+
+
+def _without_done(lag: PartitionLag, left: int | None) -> PartitionLag:
+    """Of the records after a share group's start, those that are left: others are done with already."""
+    if left is None or lag.records is None:
+        return lag
+    return replace(lag, records=left, seconds=lag.seconds if left else 0.0)
+
+
+async def set_places(admin: Admin, name: str, where: Kept, offsets: Mapping[TopicPartition, int]) -> None:
+    """Have a group without members read on from these offsets. Raises ClientError."""
+    if where is Kept.STARTS:
+        await admin.alter_share_group_offsets(name, offsets)
+    elif where is Kept.ZOOKEEPER:
+        await admin.alter_zookeeper_offsets(name, offsets)
+    else:
+        await admin.alter_group_offsets(name, offsets)
+
+
+async def in_zookeeper(admin: Admin, name: str) -> dict[TopicPartition, int]:
+    """A group's offsets in ZooKeeper, in the partitions that there are; empty where brokers have no ZooKeeper.
+
+    Brokers can't list a group's partitions, so they are asked for each one, of up to 5,000. Raises ClientError.
+    """
+    topics = await admin.list_topics()
+    every = (TopicPartition(each, number) for each, topic in topics.items() for number in topic.partitions)
+    try:
+        return await admin.list_zookeeper_offsets(name, list(islice(every, _MOST_ASKED)))
+    except ClientError as error:
+        if _has_none(error):
+            return {}
+        raise
+
+
+def _has_none(error: ClientError) -> bool:
+    """Whether the cluster has no offsets in ZooKeeper: Kafka without ZooKeeper."""
+    from ..admin import PartialError
+
+    if isinstance(error, PartialError):
+        return not error.results and all(map(_has_none, error.errors.values()))
+    return isinstance(error, UnsupportedApiError) or (
+        isinstance(error, BrokerError) and error.code is ErrorCode.UNSUPPORTED_VERSION
+    )
