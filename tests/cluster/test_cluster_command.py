@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import pytest
 from tests.client.commands.ottla_command import OTTLA, Ottla
+from tests.client.web.browsing import browsing
 from tests.support.cluster import Cluster
 from tests.support.waiting import readable, wait_for
 from tests.support.zookeeper import ZooKeeperProcess
@@ -363,6 +364,33 @@ def test_watching_a_broker_go(cluster: Cluster, ottla: Ottla) -> None:
     assert process.returncode == 143
     assert [each["under_replicated"] for each in documents] == [1, 1]
     ottla.fails("cluster", "--watch", "--apis", code=2)
+
+
+def test_a_page_goes_on_when_the_controller_dies(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla_client.web.cached.SHARE", 0)  # however slow this machine is
+    create(cluster, "t", (1, 2, 3))
+    victim = cluster.controller()
+
+    async def use() -> str:
+        async with browsing(cluster.bootstrap, refresh=0.1) as browser:
+            assert (
+                f'/brokers/{victim}">{victim}</a> <span class="tag">controller</span>'
+                in (await browser.get("/")).text
+            )
+            async with browser.events("/") as events, asyncio.timeout(60):
+                assert (await anext(events))[0] == "live"
+                await asyncio.to_thread(cluster.brokers[victim].kill)
+                async for name, shown in events:
+                    # Until there is an answer again, it says why not, and stays.
+                    assert name in ("live", "failed"), shown
+                    elected = '<span class="tag">controller</span>' in shown
+                    if name == "live" and "critical" in shown and "not running" in shown and elected:
+                        assert f"broker {victim}" in shown
+                        return str(shown)
+        raise AssertionError("the page ended")
+
+    shown = asyncio.run(use())
+    assert f'/brokers/{victim}">{victim}</a> <span class="tag">controller</span>' not in shown
 
 
 def test_watching_at_a_terminal(cluster: Cluster, ottla: Ottla) -> None:

@@ -40,6 +40,7 @@ def test_metrics_of_a_cluster(new_cluster: Callable[..., Cluster]) -> None:
         other = number % 3 + 1
         assert each("ottla_zookeeper_connected") == 1
         assert each("kafka_server_sessionexpirelistener_zookeeperexpires_total") == 0
+        assert (each("kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms_sum") or 0) > 0
         assert each("ottla_follower_lag_records_max", follower=other) is not None
         assert (each("kafka_network_requestmetrics_totaltimems_count", request="FetchFollower") or 0) > 0
     for broker in cluster.brokers.values():

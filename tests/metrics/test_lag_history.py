@@ -123,8 +123,8 @@ class World(LagWorld):
             ),
         )
 
-    def commit(self, name: str, offset: int, topic: str = "t") -> None:
-        super().commit(name, offset, topic)
+    def commit(self, name: str, offset: int, topic: str = "t", partition: int = 0) -> None:
+        super().commit(name, offset, topic, partition)
         group: Any = self.groups[name]
         group.shard = SimpleNamespace(index=0)
 
@@ -140,11 +140,9 @@ class World(LagWorld):
 
 @pytest.fixture
 def world(tmp_path: Path) -> Any:
-    folder = tmp_path / "t-0"
-    folder.mkdir()
-    made = World(folder)
+    made = World(tmp_path)
     yield made
-    made.log.close()
+    made.close()
 
 
 async def test_a_group_that_falls_behind_and_catches_up(world: World) -> None:
@@ -291,6 +289,26 @@ async def test_partitions_without_a_replica_here(world: World) -> None:
     assert {each[:3] for each in world.sent} == {(2, LAG_TOPIC, 0)}
     with pytest.raises(KafkaError, match="ask broker 2"):
         await history.history("g", 0)
+    # A clock that is set back: the age isn't negative, nor unknown.
+    world.clock.ahead = -3600
+    await world.minutes(1, history)
+    (state,) = history.latest.values()
+    assert (state.records, state.lag_ms) == (7, 0)
+
+
+async def test_a_clock_that_jumps(world: World) -> None:
+    world.write(5)
+    world.commit("g", 0)
+    for ahead in (0, 7200, -7200, 0):
+        world.clock.ahead = ahead
+        await world.minutes(3)
+    found = await world.history.history("g", 0)
+    assert [each.time_ms for each in found] == sorted(each.time_ms for each in found)
+    assert {each.records for each in found} == {5}
+    assert {each.slope for each in found} == {None, 0.0}
+    assert all(each.lag_ms is not None and each.lag_ms == each.commit_age_ms >= 0 for each in found)
+    assert found[-1].time_ms > world.clock.now_ms() + 3_600_000  # the hour that hasn't come yet
+    assert len({record.key for record in world.kept.records()}) <= 360 + 680
 
 
 async def test_too_many_groups_are_left_out(world: World) -> None:

@@ -24,15 +24,19 @@ class FakeTimer:
 
 
 class FakeClock:
-    """An ``ottla_broker.clock.Clock``. ``time`` is the monotonic time in seconds."""
+    """An ``ottla_broker.clock.Clock``. ``time`` is the monotonic time in seconds.
+
+    ``ahead``: by how many seconds the wall clock is wrong.
+    """
 
     def __init__(self) -> None:
         self.time = START
+        self.ahead = 0.0
         self._timers: list[tuple[float, int, FakeTimer]] = []
         self._serial = count()
 
     def now_ms(self) -> int:
-        return WALL_START_MS + round((self.time - START) * 1000)
+        return WALL_START_MS + round((self.time - START + self.ahead) * 1000)
 
     def monotonic(self) -> float:
         return self.time

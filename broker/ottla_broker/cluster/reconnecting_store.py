@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from ottla_broker.counters import Timings
 from ottla_broker.store.api import (
     ANY_VERSION,
     EventKind,
@@ -32,10 +33,12 @@ class ReconnectingStore:
 
     Attributes:
         sessions: how many sessions there have been.
+        timings: how long requests took that ZooKeeper answered, in the last session.
     """
 
     def __init__(self) -> None:
         self.sessions = 0
+        self.timings = Timings()
         self._store: ZooKeeperStore | None = None
         self._watches: dict[_Watched, None] = {}
 
@@ -44,6 +47,7 @@ class ReconnectingStore:
         self.sessions += 1
         again = self._store is not None
         self._store = store
+        self.timings = store.timings
         for each in list(self._watches):
             each.watch = store.watch(each.path, each.callback)
             if again:

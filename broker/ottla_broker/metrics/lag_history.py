@@ -507,7 +507,7 @@ class _Measure:
                 self.unknown += 1
                 return
             records = max(0, ends[-1][1] - place.offset - place.done)
-            age_ms = 0 if not records else self._now_ms - _reached(ends, place.offset)
+            age_ms = max(0, self._now_ms - _reached(ends, place.offset)) if records else 0
         self.known += 1
         self.records += records
         if age_ms is not None:

@@ -245,7 +245,7 @@ class StateCollector:
         member = self._sources.member
         active = None if member is None else member.active_controller
         is_active = member is None or active is not None
-        offline = unpreferred = topics = partitions = brokers = deleting = queue = 0
+        offline = unpreferred = topics = partitions = brokers = deleting = queue = unclean = 0
         if member is None:
             metadata = self._sources.metadata
             brokers, topics = len(metadata.brokers), len(metadata)
@@ -257,7 +257,7 @@ class StateCollector:
         elif active is not None:
             context: Context = active.context
             brokers, topics, deleting = len(context.live()), len(context.topics), len(context.deleting)
-            queue = active.events.waiting
+            queue, unclean = active.events.waiting, context.unclean_elections
             for partition in list(context.partitions()):
                 partitions += 1
                 if partitions % _A_STEP == 0:
@@ -285,7 +285,16 @@ class StateCollector:
             "kafka_controller_controllereventmanager_eventqueuesize",
             "Events that the controller has to work off.",
         ).add(queue)
+        out.counter(
+            "kafka_controller_controllerstats_uncleanleaderelections_total",
+            "Leaders elected that may lack committed records, since this broker became controller.",
+        ).add(unclean)
         if member is not None:
+            requests = out.summary(
+                "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms",
+                "Time from a request to ZooKeeper to its answer, in ms, over the last one to two minutes.",
+            )
+            self._windows.add(requests, "", [member.store.timings], self._sources.clock.monotonic())
             out.gauge("ottla_zookeeper_connected", "1: there is a session with ZooKeeper.").add(
                 int(member.store.state is SessionState.CONNECTED)
             )

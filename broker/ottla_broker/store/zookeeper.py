@@ -18,6 +18,7 @@ from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from ottla_broker.clock import Clock, SystemClock
+from ottla_broker.counters import Timings
 from ottla_broker.store.api import (
     ANY_VERSION,
     BadVersionError,
@@ -102,13 +103,19 @@ _SECRET_PATHS: Final = ("/config/users", "/config/brokers", "/delegation_token/t
 
 
 class ZooKeeperStore:
-    """A :class:`ottla_broker.store.api.Store`. Owned by the loop thread."""
+    """A :class:`ottla_broker.store.api.Store`. Owned by the loop thread.
+
+    Attributes:
+        timings: how long requests took that ZooKeeper answered.
+    """
 
     def __init__(self, settings: ZooKeeperSettings, clock: Clock) -> None:
         """Use :meth:`open`."""
         self._settings = settings
         self._session_callbacks: dict[object, Callable[[SessionState], None]] = {}
+        self._monotonic = clock.monotonic
         self._link = Link(settings, self._on_state, clock.monotonic)
+        self.timings = Timings()
         self._chroot = parse_connect(settings.connect).chroot
         self._watches = Watches(self._link, self._chroot)
         self._reads_many: bool | None = None
@@ -482,10 +489,12 @@ class ZooKeeperStore:
             _Lost: it was sent, and the connection broke or no answer came in time.
             _Unreachable: it was not sent.
         """
-        request = self._link.request(start, is_alone=is_alone)
+        request, since = self._link.request(start, is_alone=is_alone), self._monotonic()
         try:
             async with asyncio.timeout(self._settings.connection_timeout_ms / 1000):
-                return await request.future
+                answer = await request.future
+            self.timings.add(self._monotonic() - since)
+            return answer
         except TimeoutError as error:
             if request.sent:
                 raise _Lost(request.zxid) from error

@@ -113,6 +113,7 @@ async def test_an_unclean_leader_is_elected_where_allowed(cluster: FakeCluster) 
     candidate.active.leader_balancer.on_configs("t")
     await cluster.until_state("t", 0, lambda state: state.leader == 2)
     assert (await cluster.state("t", 0)).isr == [2]
+    await until(lambda: candidate.active is not None and candidate.active.context.unclean_elections == 1)
 
 
 async def test_a_new_broker_gets_the_full_state(cluster: FakeCluster) -> None:

@@ -62,6 +62,7 @@ class Context:
         leaving: brokers in a controlled shutdown.
         deleting: topics that are being deleted.
         replicas_on_offline_dirs: replicas whose log folder has failed, as (broker, partition).
+        unclean_elections: leaders elected that may lack committed records.
     """
 
     def __init__(self, epoch: int, epoch_version: int) -> None:
@@ -74,6 +75,7 @@ class Context:
         self._by_id: dict[bytes, Topic] = {}
         self.deleting: set[str] = set()
         self.replicas_on_offline_dirs: set[tuple[int, Partition]] = set()
+        self.unclean_elections = 0
 
     def live(self) -> set[int]:
         """Brokers that can lead and follow: registered, reachable, and not shutting down."""

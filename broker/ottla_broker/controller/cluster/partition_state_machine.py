@@ -72,6 +72,7 @@ class PartitionStateMachine:
         changed: set[Partition] = set()
         for _ in range(_ATTEMPTS):
             states: dict[Partition, tuple[PartitionState, int]] = {}
+            unclean: set[Partition] = set()
             async for partition in unhurried(left, PORTION):
                 view = context.view(partition)
                 if view is None:
@@ -80,6 +81,7 @@ class PartitionStateMachine:
                 if elected is not None:
                     states[partition] = (self._next(view.state, elected), view.version)
                     if elected.unclean:
+                        unclean.add(partition)
                         _log.warning(
                             "unclean election: committed records may be lost",
                             partition=f"{partition[0]}-{partition[1]}",
@@ -92,6 +94,7 @@ class PartitionStateMachine:
                 context.set_view(partition, view)
                 batch.leader_and_isr(context.replicas(partition), partition)
             changed |= written.keys()
+            context.unclean_elections += len(unclean & written.keys())
             left = states.keys() - written.keys()
             if not left:
                 return changed
