@@ -102,6 +102,20 @@ def test_uniform_prefers_partitions_in_the_members_rack() -> None:
     assert target == {"m1": {IDS[0]: frozenset({1, 3, 5})}, "m2": {IDS[0]: frozenset({0, 2, 4})}}
 
 
+def test_uniform_keeps_what_is_in_the_members_rack() -> None:
+    """The first member has everything when the second one comes."""
+    racks = tuple(frozenset({"ab"[index % 2]}) for index in range(4))
+    of_both = frozenset(IDS[:2])
+    topics = {topic_id: TopicSpec(4, racks) for topic_id in of_both}
+    everything = {topic_id: frozenset(range(4)) for topic_id in of_both}
+    members = {"m1": MemberSpec(of_both, everything, None, "b"), "m2": MemberSpec(of_both, {}, None, "a")}
+    target = uniform(members, topics)
+    assert target == {
+        "m1": dict.fromkeys(of_both, frozenset({1, 3})),
+        "m2": dict.fromkeys(of_both, frozenset({0, 2})),
+    }
+
+
 def test_uniform_rack_gives_way_to_balance() -> None:
     racks = (frozenset({"a"}),) * 4
     members = {

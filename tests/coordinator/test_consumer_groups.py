@@ -254,6 +254,15 @@ def test_topics_by_regular_expression(world: ConsumerWorld) -> None:
 # Offsets
 
 
+def test_members_get_the_partitions_in_their_rack() -> None:
+    topics = FakeTopics()
+    topics.put("t", 4, [["a"], ["b"], ["a"], ["b"]])
+    world = ConsumerWorld(topics)
+    members = [Client(world, "one", rack="b"), Client(world, "two", rack="a")]
+    settle(members)
+    assert [{index for _, index in member.partitions} for member in members] == [{1, 3}, {0, 2}]
+
+
 def test_offsets_are_fenced_by_epoch(world: ConsumerWorld) -> None:
     first, second = Client(world, "a"), Client(world, "b")
     settle([first, second])

@@ -61,16 +61,22 @@ def _even(members: Members, topics: Topics) -> Target:
     sizes = {member: sum(map(len, spec.target.values())) for member, spec in members.items()}
     for position, member in enumerate(sorted(members, key=lambda each: (-sizes[each], each))):
         quota = least + (position < extra)
+        # A topic that was deleted and created again has another id; partitions never become fewer.
+        valid = [
+            (topic, index)
+            for topic, indexes in members[member].target.items()
+            for index in sorted(indexes)
+            if index < counts.get(topic, 0) and index not in taken[topic]
+        ]
+        rack = members[member].rack_id
+        if rack is not None and len(valid) > quota:
+            # Members join one after another: each that came before gives up what is in other racks first.
+            valid.sort(key=lambda each: not _is_in_rack(topics[each[0]], each[1], rack))
         mine: dict[bytes, set[int]] = {}
-        for topic, indexes in members[member].target.items():
-            count = counts.get(topic, 0)
-            # A topic that was deleted and created again has another id; partitions never become fewer.
-            valid = sorted(index for index in indexes if index < count and index not in taken[topic])[:quota]
-            if valid:
-                mine[topic] = set(valid)
-                taken[topic].update(valid)
-                quota -= len(valid)
-        kept[member], room[member] = mine, quota
+        for topic, index in valid[:quota]:
+            mine.setdefault(topic, set()).add(index)
+            taken[topic].add(index)
+        kept[member], room[member] = mine, quota - min(quota, len(valid))
     free = [
         (topic, index)
         for topic, count in counts.items()
@@ -80,6 +86,10 @@ def _even(members: Members, topics: Topics) -> Target:
     for member, partition in _hand_out(free, members, topics, room):
         kept[member].setdefault(partition[0], set()).add(partition[1])
     return {member: {topic: frozenset(each) for topic, each in mine.items()} for member, mine in kept.items()}
+
+
+def _is_in_rack(topic: TopicSpec, index: int, rack: str) -> bool:
+    return index < len(topic.racks) and rack in topic.racks[index]
 
 
 def _hand_out(
