@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
+
+from ottla_protocol.partitioning import LAG_TOPIC
 
 from ..errors import BadNodeError, ConfigurationError
 from .paths import read_object
@@ -18,7 +21,7 @@ _STATIC: Final = "static"
 _WHITE_LIST: Final = "white_list"
 _BLACK_LIST: Final = "black_list"
 _VERSION: Final = 1
-_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", LAG_TOPIC})
 
 
 class ThreadId(NamedTuple):
@@ -40,12 +43,34 @@ class TopicFilter:
 
     def __post_init__(self) -> None:
         try:
-            re.compile(self.regex)
+            _compile(self.regex)
         except re.error as error:
             raise ConfigurationError(f"{self.regex!r} is not a regular expression: {error}") from error
 
     def allows(self, topic: str) -> bool:
-        return (re.fullmatch(self.regex, topic) is not None) == (self.kind == _WHITE_LIST)
+        return _compile(self.regex)(topic) == (self.kind == _WHITE_LIST)
+
+
+@lru_cache(maxsize=100)
+def _compile(regex: str) -> Callable[[str], bool]:
+    """A function that says whether an expression matches a whole name. Raises re.error.
+
+    Another member's node may have an expression that takes Python hours. RE2, if it is installed, takes time linear in
+    the name; it refuses some expressions of Java's, such as ``(?!test).*``, which are left to Python.
+    """
+    python = re.compile(regex)
+    try:
+        import re2
+    except ImportError:
+        return lambda topic: python.fullmatch(topic) is not None
+    options = re2.Options()
+    options.log_errors = False
+    options.never_capture = True
+    try:
+        linear = re2.compile(regex, options)
+    except re2.error:
+        return lambda topic: python.fullmatch(topic) is not None
+    return lambda topic: linear.fullmatch(topic) is not None
 
 
 def Whitelist(regex: str) -> TopicFilter:
