@@ -254,6 +254,20 @@ class GroupCoordinator:
 
         self._unless_held(group_id, proceed)
 
+    def _other_type(self, group_id: str, client_id: str, client_host: str, protocol: str) -> KafkaError:
+        """Log that a member is refused because its group is of another type; the error says what the group is."""
+        holder = self.holder(group_id)
+        if holder is None:
+            kind = _listing(self.share_group(group_id) or self._groups[group_id]).group_type
+            holder = f"the {kind} protocol, though it has no members: delete it, or use another group"
+        else:
+            holder += "; close them, or use another group"
+        _log_refusal(group_id, holder, client_id, client_host, protocol)
+        return KafkaError(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"Group {group_id} is not a {protocol} group: it is held by {holder}.",
+        )
+
     def _unless_held(self, group_id: str, proceed: Callable[[str | None], None]) -> None:
         """Call ``proceed`` with what holds a group without members here: consumers that this coordinator doesn't know.
 
@@ -268,6 +282,7 @@ class GroupCoordinator:
     def _join(self, group_id: str, request: JoinRequest, reply: JoinReply) -> None:
         error, group, shard = self._find(group_id)
         if self.share_group(group_id) is not None:
+            self._other_type(group_id, request.client_id, request.client_host, CLASSIC_TYPE)
             reply(join_error(request.member_id, codes.INCONSISTENT_GROUP_PROTOCOL))
         elif shard is None:
             reply(join_error(request.member_id, error))
@@ -401,7 +416,9 @@ class GroupCoordinator:
 
         def proceed(holder: str | None = None) -> None:
             error, group, shard = self._find(group_id)
-            if shard is None:
+            if self.share_group(group_id) is not None and request.epoch == JOIN_EPOCH:
+                refuse(self._other_type(group_id, request.client_id, request.client_host, CONSUMER_TYPE))
+            elif shard is None:
                 refuse(KafkaError(ErrorCode(error)))
             elif holder is not None:
                 refuse(_refused(group_id, holder, request.client_id, request.client_host, CONSUMER_TYPE))
@@ -442,6 +459,8 @@ class GroupCoordinator:
         try:
             check(group_id, request)
             found = self.share_group(group_id)
+            if found is None and group_id in self._groups and request.epoch == JOIN_EPOCH:
+                raise self._other_type(group_id, request.client_id, request.client_host, SHARE_TYPE)
             shard = self._shard_for_share_group(group_id) if found is None else found.shard
             if holder is not None:
                 raise _refused(group_id, holder, request.client_id, request.client_host, SHARE_TYPE)
@@ -723,14 +742,7 @@ class GroupCoordinator:
 
 def _refused(group_id: str, holder: str, client_id: str, client_host: str, protocol: str) -> KafkaError:
     """Log that a member is refused, and return the error: one after which clients give up, and show its text."""
-    _log.warning(
-        "a member was refused: its group is held by consumers of another generation",
-        group=group_id,
-        held_by=holder,
-        client_id=client_id,
-        client_host=client_host,
-        protocol=protocol,
-    )
+    _log_refusal(group_id, holder, client_id, client_host, protocol)
     return KafkaError(
         ErrorCode.INVALID_REQUEST, f"Group {group_id} is held by {holder}; close them, or use another group."
     )
@@ -742,3 +754,14 @@ def _listing(group: AnyGroup | ShareGroup) -> GroupListing:
     if isinstance(group, ConsumerGroup):
         return GroupListing(group.group_id, PROTOCOL_TYPE, group.state.value, CONSUMER_TYPE)
     return GroupListing(group.group_id, group.protocol_type or "", group.state.value, CLASSIC_TYPE)
+
+
+def _log_refusal(group_id: str, holder: str, client_id: str, client_host: str, protocol: str) -> None:
+    _log.warning(
+        "a member was refused: its group is held by consumers of another generation",
+        group=group_id,
+        held_by=holder,
+        client_id=client_id,
+        client_host=client_host,
+        protocol=protocol,
+    )
