@@ -12,6 +12,7 @@ from tests.support.clock import FakeClock
 
 from ottla_broker.coordinator.push.coordinator import PushCoordinator, PushSettings, Surroundings
 from ottla_broker.coordinator.push.rebalancer import RebalanceSettings
+from ottla_broker.coordinator.push.registry import GroupRegistry
 from ottla_broker.store.api import (
     Create,
     Delete,
@@ -22,12 +23,13 @@ from ottla_broker.store.api import (
     Operation,
     SessionState,
     Set,
+    Store,
     StoreEvent,
     StoreFailedError,
     Watch,
 )
 from ottla_broker.store.keys import Assignment, TopicNode
-from ottla_protocol.errors import KafkaError
+from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.push import (
     MAX_REGISTRATION,
     Broker,
@@ -56,6 +58,8 @@ class MemoryStore:
         self.failing = False
         self.gate: asyncio.Event | None = None
         self.state = SessionState.CONNECTED
+        self.sessions: dict[str, object] = {}
+        """Whose session an ephemeral node belongs to, where a test has sessions."""
         self._watches: list[tuple[str, Callable[[StoreEvent], None]]] = []
         self._calls: Counter[str] = Counter()
 
@@ -110,7 +114,12 @@ class MemoryStore:
         await self.get(path)
         if self._names(path):
             raise NotEmptyError(path)
+        self.drop(path)
+
+    def drop(self, path: str) -> None:
+        """Remove a node, also while the store fails."""
         del self.nodes[path]
+        self.sessions.pop(path, None)
         self._fire(EventKind.DELETED, path)
         self._fire(EventKind.CHILDREN, path.rpartition("/")[0] or "/")
 
@@ -188,6 +197,8 @@ class Consumer:
         self.received: list[object] = []
         self.refused: KafkaError | None = None
         self.reasons: list[str] = []
+        self.coordinator = world.coordinator
+        """The one that it has registered with."""
         self._unread: list[bytes] = []
         self._share: dict[tuple[str, int], int] = {}
         self._heard = 0.0
@@ -197,15 +208,24 @@ class Consumer:
         return f"{self.name}:1"
 
     @property
+    def is_silent(self) -> bool:
+        """Whether it has heard nothing for so long that it must not read."""
+        return self.world.clock.monotonic() - self._heard >= SESSION * 2 / 3
+
+    @property
     def reading(self) -> set[tuple[str, int]]:
-        silent = self.world.clock.monotonic() - self._heard >= SESSION * 2 / 3
-        return set() if silent else set(self._share)
+        return set() if self.is_silent else set(self._share)
 
     async def register(self, session_ms: int = int(SESSION * 1000), reset: str = "smallest") -> None:
         self.refused = None
         self._share = {}
+        self._unread.clear()
         request = RegisterConsumerRequest(self.group, self.name, self.topics, True, reset, session_ms)
-        coordinator = self.world.coordinator
+        found = self.world.find()
+        if found is None:
+            self.refused = KafkaError(ErrorCode.NOT_COORDINATOR)
+            return
+        coordinator = self.coordinator = found
         self.connected = True
         self._heard = self.world.clock.monotonic()
         try:
@@ -233,7 +253,7 @@ class Consumer:
             self.answer(message)
 
     def answer(self, message: object) -> None:
-        coordinator = self.world.coordinator
+        coordinator = self.coordinator
         if isinstance(message, PingRequest):
             coordinator.handle(self, PingResponse(0, self.name, self._offsets()))
         elif isinstance(message, StopFetcherRequest):
@@ -276,7 +296,7 @@ class Consumer:
         self._unread.clear()
         if self.connected:
             self.connected = False
-            self.world.coordinator.disconnected(self)
+            self.coordinator.disconnected(self)
 
 
 class World:
@@ -289,6 +309,9 @@ class World:
         self.holders: dict[str, str] = {}
         self.elsewhere: dict[str, str] = {}
         self.forbidden: set[str] = set()
+        self.at_work: Counter[GroupRegistry] = Counter()
+        """How many handlers rebalance a group now."""
+        self.most_at_work = 0
         self._settings = PushSettings(
             RebalanceSettings(settings.get("handlers", 2), settings.get("max_retries", 2), 2.0),
             6000,
@@ -299,16 +322,32 @@ class World:
         )
         self.coordinator = self._new()
 
-    def _new(self) -> PushCoordinator:
+    def _new(self, store: Store | None = None, broker_id: int = 1) -> PushCoordinator:
         around = Surroundings(
             lambda: (Broker(1, "127.0.0.1", 9092),),
             self.holders.get,
             self._elsewhere,
             lambda _, group: group not in self.forbidden,
             lambda _, topic: topic not in self.forbidden,
-            1,
+            broker_id,
         )
-        return PushCoordinator(self._settings, self.clock, self.store, around)
+        made = PushCoordinator(self._settings, self.clock, store or self.store, around)
+        rebalance = made.rebalancer._rebalance
+
+        async def one_at_a_time(group: GroupRegistry) -> float | None:
+            self.at_work[group] += 1
+            self.most_at_work = max(self.most_at_work, self.at_work[group])
+            try:
+                return await rebalance(group)
+            finally:
+                self.at_work[group] -= 1
+
+        made.rebalancer._rebalance = one_at_a_time  # type: ignore[method-assign]
+        return made
+
+    def find(self) -> PushCoordinator | None:
+        """The coordinator, as the brokers name it to a consumer; None while they name none."""
+        return self.coordinator
 
     async def _elsewhere(self, group_id: str) -> str | None:
         return self.elsewhere.get(group_id)
@@ -353,7 +392,8 @@ class World:
             self.check()
 
     def check(self) -> None:
-        """No partition has two readers in one group."""
+        """No partition has two readers in one group, and no two handlers work on a group at once."""
+        assert self.most_at_work <= 1
         for group in {each.group for each in self.consumers.values()}:
             readers: dict[tuple[str, int], str] = {}
             for each in self.consumers.values():

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.coordinator.harness import DELAY_MS, REBALANCE_MS, SESSION_MS, World
+import io
+from typing import Any
 
+import pytest
+from tests.coordinator.harness import DELAY_MS, REBALANCE_MS, SESSION_MS, Waiting, World
+
+from ottla_broker import events
+from ottla_broker.coordinator.group.membership import LeaveRequest
 from ottla_protocol.errors import ErrorCode as Code
 
 
@@ -373,6 +378,21 @@ def test_an_assignment_that_cannot_be_written_begins_a_rebalance(
     world.finish([world.join(leader), world.join(follower)][::-1])
 
 
+def test_a_group_that_no_record_can_hold_is_named_in_the_log(world: World) -> None:
+    log = io.StringIO()
+    events.configure(stream=log)
+    joins = [world.new(), world.new()]
+    world.clock.advance(2 * DELAY_MS / 1000)
+    leader = joins[0].joined.leader
+    world.partition.most_bytes = 300
+    assert world.sync(leader, 1, {leader: b"L" * 300}).code is Code.UNKNOWN_SERVER_ERROR
+    assert "a group has too many members, or too large ones" in log.getvalue()
+    assert "max.message.bytes" in log.getvalue()
+    # The group goes on as soon as its record has room.
+    world.partition.most_bytes = 3000
+    world.finish([world.join(join.joined.member_id) for join in joins])
+
+
 def test_a_rebalance_that_begins_while_the_assignment_is_written_wins(world: World) -> None:
     [first], _ = world.stable()
     second = world.new()
@@ -656,18 +676,69 @@ def test_a_static_member_does_not_rebalance_within_its_session_and_does_after(wo
 # Many members
 
 
-def test_a_thousand_members_become_stable_and_only_the_leader_gets_the_list(world: World) -> None:
-    ids = [world.member_id() for _ in range(1000)]
-    joins = [world.join(member_id) for member_id in ids]
+def test_five_thousand_members_outlive_departures_deaths_and_their_coordinator() -> None:
+    """Half of them static, all of them cooperative."""
+    options: dict[str, Any] = {"protocols": (("cooperative-sticky", b"meta"),)}
+    world = _with_room(World())
+    instances = [f"i{number}" for number in range(2_500)]
+    ids = [world.member_id(**options) for _ in range(2_500)]
+    joins = [world.join(instance=name, **options) for name in instances]
+    joins += [world.join(member_id, **options) for member_id in ids]
     world.clock.advance(2 * DELAY_MS / 1000)
     assert {join.joined.generation_id for join in joins} == {1}
-    assert sorted(len(join.joined.members) for join in joins) == [0] * 999 + [1000]
-    members, generation = world.finish(joins)
-    assert len(members) == 1000
-    for _ in range(5):
-        world.clock.advance(3)
-        assert {world.heartbeat(member_id, generation) for member_id in ids} == {Code.NONE}
+    assert sorted(len(join.joined.members) for join in joins) == [0] * 4_999 + [5_000]
+    members, _ = world.finish(joins)
+    assert len(members) == 5_000
+    statics = {name: join.joined.member_id for name, join in zip(instances, joins, strict=False)}
+
+    def beats(generation: int) -> set[Code]:
+        static = {world.heartbeat(each, generation, instance=name) for name, each in statics.items()}
+        return static | {world.heartbeat(each, generation) for each in ids}
+
+    def all_join() -> list[Waiting]:
+        rejoins = [world.join(each, instance=name, **options) for name, each in statics.items()]
+        return rejoins + [world.join(each, **options) for each in ids]
+
+    assert beats(1) == {Code.NONE}
     assert world.clock.pending < 10
+    # Another coordinator knows them all, and static members come back to it without a rebalance.
+    world = _with_room(world.restart())
+    assert beats(1) == {Code.NONE}
+    for name in instances[:2]:
+        back = world.join(instance=name, **options)
+        world.clock.settle()
+        assert back.joined.generation_id == 1
+        assert world.sync(back.joined.member_id, 1).synced.assignment == b"share of " + statics[name].encode()
+        statics[name] = back.joined.member_id
+    # Some leave and some die. The others join again, and wait for the dead.
+    world.coordinator.leave("g", [LeaveRequest(each, None, "test") for each in ids[:500]])
+    ids = ids[1_000:]
+    assert beats(1) == {Code.REBALANCE_IN_PROGRESS}
+    joins = all_join()
+    assert not any(join.done for join in joins)
+    world.clock.advance(SESSION_MS / 1000 + 1)
+    assert {join.joined.generation_id for join in joins} == {2}
+    # The coordinator fails before the assignment is in the log: the next one begins with the generation before.
+    world = _with_room(world.restart())
+    assert beats(2) == {Code.ILLEGAL_GENERATION}
+    joins = all_join()
+    world.clock.advance(SESSION_MS / 1000 + 1)
+    assert sorted(len(join.joined.members) for join in joins) == [0] * 3_999 + [4_000]
+    (leader, *_), generation = world.finish(joins)
+    assert generation == 2
+    # The second rebalance of cooperative members, which the leader begins.
+    of_leader = next((name for name, each in statics.items() if each == leader), None)
+    world.join(leader, instance=of_leader, **options)
+    joins = all_join()
+    world.clock.settle()
+    assert world.finish(joins)[1] == 3
+    assert beats(3) == {Code.NONE}
     # All of them are lost at once.
     world.clock.advance(REBALANCE_MS / 1000 + SESSION_MS / 1000)
     assert world.state() == "Empty"
+
+
+def _with_room(world: World) -> World:
+    """The records of so many members take more than the usual batch."""
+    world.partition.most_bytes = 8 << 20
+    return world
