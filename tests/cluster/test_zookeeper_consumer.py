@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import shlex
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from tests.client.commands.ottla_command import Ottla
-from tests.docs.pages import ROOT, marked
+from tests.docs.pages import ROOT, blocks, marked
 from tests.support.cluster import Cluster
 from tests.support.topics import create_topic
 from tests.support.zookeeper import ZooKeeperProcess
@@ -22,6 +23,7 @@ from tests.support.zookeeper import ZooKeeperProcess
 from ottla_client import Admin, Consumer, Producer, TopicPartition, Whitelist, ZookeeperConsumer
 from ottla_client.admin import NewPartitions
 from ottla_client.errors import ConfigurationError, GroupError, RebalanceFailedError
+from ottla_client.sync import Producer as SyncProducer
 from ottla_client.sync import ZookeeperConsumer as SyncZookeeperConsumer
 
 _numbers = itertools.count(1)
@@ -378,10 +380,17 @@ async def test_bad_nodes_and_options(
         assert len(consumer.assignment()) == 4
 
 
-def test_the_program_on_the_page(shared: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_programs_on_the_pages(shared: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     page = ROOT / "docs/old-consumers.md"
     create_topic(shared.brokers[1], "telegrams", 1)
     source = marked(page, "file")["high_level.py"]
     source = source.replace("127.0.0.1:9092", shared.bootstrap).replace("127.0.0.1:2181", shared.connect)
     exec(compile(source, "<docs/old-consumers.md>", "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out == marked(page, "output")["high_level.py"]
+    create_topic(shared.brokers[1], "orders", 2)
+    with SyncProducer(shared.bootstrap) as producer:
+        producer.send_and_wait("orders", b"one")
+    command = next(each for each in blocks(ROOT / "docs/generations.md", "sh") if "ZookeeperConsumer" in each)
+    program = shlex.split(command)[-1].replace("127.0.0.1:2181", shared.connect)
+    exec(compile(program, "<docs/generations.md>", "exec"), {})
+    assert "value=b'one'" in capsys.readouterr().out
