@@ -58,6 +58,22 @@ MAINS = {
     },
 }
 
+# What DumpLogSegments says of files that aren't right, most of it on stderr. Its exit code is 0 nevertheless.
+DUMP_COMPLAINTS = (
+    "mismatch",
+    "Mismatches in",
+    "Non-consecutive offsets",
+    "out of order",
+    "not found in the log",
+    "invalid bytes",
+    "isvalid: false",
+    "isValid: false",
+    "rror",
+    "Exception",
+    "orrupt",
+    "unknown file",
+)
+
 
 def run(
     command: list[str],
@@ -66,8 +82,12 @@ def run(
     cwd: Path | None = None,
     environment: dict[str, str] | None = None,
     timeout: float = 180.0,
+    with_errors: bool = False,
 ) -> str:
-    """A program's standard output; the test fails with all it wrote when its exit code is not 0."""
+    """A program's standard output; the test fails with all it wrote when its exit code is not 0.
+
+    ``with_errors`` puts its standard error before it.
+    """
     done = subprocess.run(
         command,
         input=stdin or "",
@@ -81,7 +101,7 @@ def run(
         pytest.fail(
             f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         )
-    return done.stdout
+    return done.stderr + done.stdout if with_errors else done.stdout
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +139,16 @@ class Java:
         command = [*self._java(), *options, "-cp", self._classpath(None), MAINS[self.version]["topics"]]
         run([*command, "--bootstrap-server", self.address, "--list"])
 
-    def offline(self, tool: str, *arguments: str) -> str:
-        """Run a tool that asks no broker."""
-        return run(self.command(MAINS[self.version][tool], *arguments))
+    def dump_log(self, files: list[Path], *arguments: str) -> str:
+        """What Kafka's DumpLogSegments prints of files; it reads all of them and finds nothing amiss."""
+        assert files
+        main = MAINS[self.version]["dump-log"]
+        command = self.command(main, "--files", ",".join(map(str, files)), *arguments)
+        output = run(command, with_errors=True)
+        for complaint in DUMP_COMPLAINTS:
+            assert complaint not in output, (complaint, output[-3000:])
+        assert output.count("Dumping ") == len(files)
+        return output
 
     def tool(self, name: str, *arguments: str, stdin: str | None = None) -> str:
         """Run a tool with ``--bootstrap-server`` and give back what it printed."""

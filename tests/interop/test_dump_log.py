@@ -70,24 +70,9 @@ def _keys_and_headers() -> list[str]:
     return ["--property", "parse.key=true", "--property", "parse.headers=true"]
 
 
-def _dump(java: Java, files: list[Path], *arguments: str) -> str:
-    assert files
-    output = java.offline("dump-log", "--files", ",".join(map(str, files)), *arguments)
-    for complaint in (
-        "Mismatches in",
-        "Non-consecutive offsets",
-        "mismatch",
-        "error",
-        "Exception",
-        "corrupt",
-    ):
-        assert complaint not in output, output[-3000:]
-    return output
-
-
 def _dumps(java: Java, files: list[Path], *arguments: str) -> dict[Path, str]:
     """By file what one run of the tool prints of it: most of a run is the start of Java."""
-    parts = re.split(r"^Dumping (.+)\n", _dump(java, files, *arguments), flags=re.MULTILINE)[1:]
+    parts = re.split(r"^Dumping (.+)\n", java.dump_log(files, *arguments), flags=re.MULTILINE)[1:]
     found = {Path(file): text for file, text in zip(parts[::2], parts[1::2], strict=True)}
     assert list(found) == files
     return found
@@ -131,7 +116,7 @@ def test_indexes(written: tuple[Java, Path]) -> None:
 def test_producer_snapshots(written: tuple[Java, Path]) -> None:
     java, data = written
     snapshots = sorted((data / "dump-none-0").glob("*.snapshot"))
-    output = _dump(java, snapshots)
+    output = java.dump_log(snapshots)
     last = output.splitlines()[-1]
     assert re.search(r"producerId: \d+ producerEpoch: 0 .*lastSequence: \d+.*lastOffset: \d+", last), last
 
@@ -139,12 +124,12 @@ def test_producer_snapshots(written: tuple[Java, Path]) -> None:
 def test_transactions(written: tuple[Java, Path]) -> None:
     java, data = written
     folder = data / "dump-transactions-0"
-    output = _dump(java, sorted(folder.glob("*.log")), "--print-data-log")
+    output = java.dump_log(sorted(folder.glob("*.log")), "--print-data-log")
     markers = re.findall(r"offset: (\d+) .*endTxnMarker: (\w+) coordinatorEpoch: (\d+)", output)
     assert markers == [("1", "COMMIT", "0"), ("3", "ABORT", "0")]
     assert len(re.findall(r"^baseOffset: .* isTransactional: true", output, re.MULTILINE)) == 5
     (producer_id,) = set(re.findall(r"producerId: (\d+)", output))
-    others = _dump(java, [*sorted(folder.glob("*.txnindex")), max(folder.glob("*.snapshot"))])
+    others = java.dump_log([*sorted(folder.glob("*.txnindex")), max(folder.glob("*.snapshot"))])
     assert f"version: 0 producerId: {producer_id} firstOffset: 2 lastOffset: 3 lastStableOffset: 4" in others
     assert re.search(
         rf"producerId: {producer_id} producerEpoch: 0 coordinatorEpoch: 0 currentTxnFirstOffset: .*4.*lastSequence: 2",
@@ -154,7 +139,7 @@ def test_transactions(written: tuple[Java, Path]) -> None:
 
 def test_keys_values_and_headers(written: tuple[Java, Path]) -> None:
     java, data = written
-    output = _dump(java, sorted((data / "dump-keys-0").glob("*.log")), "--print-data-log")
+    output = java.dump_log(sorted((data / "dump-keys-0").glob("*.log")), "--print-data-log")
     assert re.findall(r"headerKeys: \[h\] key: (k\d) payload: (v\d)", output) == [
         (f"k{n}", f"v{n}") for n in range(10)
     ]
@@ -162,7 +147,7 @@ def test_keys_values_and_headers(written: tuple[Java, Path]) -> None:
 
 def test_offsets_topic_by_its_decoder(written: tuple[Java, Path]) -> None:
     java, data = written
-    output = _dump(java, sorted((data / "__consumer_offsets-0").glob("*.log")), "--offsets-decoder")
+    output = java.dump_log(sorted((data / "__consumer_offsets-0").glob("*.log")), "--offsets-decoder")
     commit = re.search(r'key: (\{"type":"1".*?\}\}) payload: (\{.*?\}\})', output)
     assert commit is not None, output[-2000:]
     assert f'"group":"{GROUP}","topic":"dump-keys","partition":0' in commit[1]
@@ -170,3 +155,15 @@ def test_offsets_topic_by_its_decoder(written: tuple[Java, Path]) -> None:
     assert re.search(
         rf'key: \{{"type":"2","data":\{{"group":"{GROUP}"\}}\}} payload: \{{"version":"\d","data":', output
     )
+
+
+def test_transactions_topic_by_its_decoder(written: tuple[Java, Path]) -> None:
+    java, data = written
+    segments = sorted(data.glob("__transaction_state-*/*.log"))
+    output = java.dump_log(segments, "--transaction-log-decoder")
+    states = re.findall(
+        r"key: transaction_metadata::transactionalId=dumped payload: .*?,state=(\w+),", output
+    )
+    ended = [f"{step}{end}" for end in ("Commit", "Abort") for step in ("Prepare", "Complete")]
+    assert [state for state in states if state not in ("Empty", "Ongoing")] == ended
+    assert (states[0], states[-1]) == ("Empty", "Ongoing")

@@ -319,5 +319,4 @@ def test_kafka_reads_what_ottla_replicated(
         assert len(files) >= 3
         # The last indexes are as long as they may become while the broker runs.
         done = files if ending == "log" else files[:-1]
-        output = java.offline("dump-log", "--files", ",".join(map(str, done)))
-        assert not re.search("(?i)mismatch|non-consecutive|exception|corrupt|error", output), output[-3000:]
+        java.dump_log(done)

@@ -122,17 +122,7 @@ def dump_all(kafka: Kafka, folder: Path) -> None:
     suffixes = {".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint"}
     files = [path for path in sorted(kafka.data.rglob("*")) if path.suffix in suffixes]
     assert {path.suffix for path in files} >= suffixes
-    output = java.offline("dump-log", "--files", ",".join(map(str, files)), "--deep-iteration")
-    for complaint in (
-        "Mismatches in",
-        "Non-consecutive",
-        "mismatch",
-        "Exception",
-        "isvalid: false",
-        "corrupt",
-    ):
-        assert complaint not in output, output[-3000:]
-    assert output.count("Dumping ") == len(files)
+    java.dump_log(files, "--deep-iteration")
 
 
 def hand_over(kafka: Kafka) -> None:
