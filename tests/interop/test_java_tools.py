@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from harness import javatools
-from harness.brokers import Broker
+from harness import javatools, wire
+from harness.brokers import HOST, Broker
 from tests.interop.conftest import KIND, SETTINGS, MakeTopic
 from tests.interop.support import Java, json_lines, run
+from tests.support.transactions import hang
 from tests.support.waiting import wait_for
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -208,6 +211,31 @@ def test_describe_producers(java: Java, new_topic: MakeTopic) -> None:
     assert shown[0].split()[:3] == ["ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch"]
     assert len(shown) == 2
     assert shown[1].split()[3] == "1"
+
+
+def test_hanging_transactions(java: Java, tmp_path: Path) -> None:
+    """A transaction that its coordinator doesn't know is found and aborted."""
+    broker = KIND(tmp_path / "broker", {**SETTINGS, "transaction.partition.verification.enable": "false"})
+    broker.start()
+    try:
+        tools = Java(broker.address, java.version, java.libs, java.log4j)
+        connection = wire.Connection(HOST, broker.port)
+        connection.create("t", 1)
+        connection.close()
+        named: Any = SimpleNamespace(bootstrap=broker.address, port=broker.port)
+        producer = str(asyncio.run(hang(named, "t", "left")))
+        listed = tools.tool("transactions", "list").splitlines()
+        assert [line.split()[0] for line in listed] == ["TransactionalId", "left"]
+        assert (listed[1].split()[2], listed[1].split()[3]) == (producer, "Empty")
+        described = tools.tool("transactions", "describe", "--transactional-id", "left").splitlines()
+        assert described[1].split()[1:5] == ["left", producer, "1", "Empty"]
+        find = ["find-hanging", "--topic", "t", "--partition", "0", "--max-transaction-timeout", "0"]
+        (_, found) = tools.tool("transactions", *find).splitlines()
+        assert found.split()[:4] == ["t", "0", producer, "1"]
+        tools.tool("transactions", "abort", "--topic", "t", "--partition", "0", "--start-offset", "0")
+        assert len(tools.tool("transactions", *find).splitlines()) == 1
+    finally:
+        broker.remove()
 
 
 def test_users_and_addresses_have_no_settings(java: Java) -> None:

@@ -122,3 +122,16 @@ def test_late_after_a_move(
     finally:
         driver.close()
     assert late.read_committed(cluster.cluster.bootstrap, topic) == right
+
+
+def test_late_offsets_after_a_move(cluster: LateCluster, java: Java, compiled: Path) -> None:
+    topic = "late_offsets"
+    cluster.create(topic)
+    driver = JavaDriver(
+        java.command("TransactionalProducer", cluster.address, topic, topic, classes=compiled)
+    )
+    try:
+        late.late_offsets(driver, MovingNetwork(cluster))
+    finally:
+        driver.close()
+    assert late.committed_offset(cluster.cluster.bootstrap, topic) == 2
