@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,8 @@ from tests.support.waiting import wait_for
 from tests.support.wire import Wire
 from tests.support.zookeeper import ZooKeeperProcess
 
+from ottla_client import TopicPartition
+from ottla_client.sync import Admin
 from ottla_protocol.messages.describe_transactions import DescribeTransactionsRequest
 from ottla_protocol.partitioning import partition_for
 
@@ -184,6 +186,51 @@ def test_a_frozen_coordinator_finds_itself_replaced(
     with pytest.raises(Fenced):
         producer.commit()
     settled(cluster, topic, 1, [b"1", b"2", b"3"])
+
+
+def reassign(cluster: Cluster, replicas: Mapping[TopicPartition, Sequence[int]]) -> None:
+    with Admin(cluster.bootstrap) as admin:
+        admin.alter_partition_reassignments(replicas)
+        wait_for(lambda: not admin.list_partition_reassignments(), "the partitions to move")
+
+
+def test_everything_is_reassigned_in_mid_transaction(
+    cluster: Cluster, start: Callable[..., Confluent], new_name: NewName
+) -> None:
+    """The records', the offsets' and the coordinator's partition leave the broker that leads them."""
+    topic, tx, group = new_name("t"), new_name("tx"), new_name("group")
+    producer = start(tx)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(topic, num_partitions=1, replica_assignment=[[1]])])[topic].result(60)
+    internal = [
+        TopicPartition(STATE_TOPIC, partition_for(tx, PARTITIONS)),
+        TopicPartition("__consumer_offsets", partition_for(group, 5)),
+    ]
+
+    def move() -> None:
+        before = {each: cluster.leader(*each) for each in (TopicPartition(topic, 0), *internal)}
+        reassign(cluster, {each: [n for n in cluster.brokers if n != led] for each, led in before.items()})
+        wait_for(lambda: all(cluster.leader(*each) != led for each, led in before.items()), "other leaders")
+
+    for commit in (True, False):
+        producer.begin()
+        producer.send(topic, b"before")
+        producer.send_offsets({(topic, 0): 5}, group)
+        producer.flush()
+        move()
+        producer.send(topic, b"after")
+        producer.send_offsets({(topic, 0): 7 if commit else 9}, group)
+        if commit:
+            producer.commit()
+        else:
+            producer.flush()
+            producer.abort()
+        move()
+    wait_for(lambda: state(cluster, tx) == "CompleteAbort", "the markers")
+    settled(cluster, topic, 1, [b"before", b"after"])
+    wait_for(lambda: committed_offset(cluster.bootstrap, group, topic) == 7, "the offset")
+    # As the other tests expect them.
+    reassign(cluster, {each: [1, 2, 3] for each in internal})
 
 
 def test_a_producer_that_dies_is_aborted_by_the_next_coordinator(
