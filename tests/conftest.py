@@ -31,9 +31,6 @@ settings.register_profile("suite", deadline=None, max_examples=examples(50))
 settings.load_profile("suite")
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# A shell's background jobs inherit an ignored SIGINT, and tests of Ctrl-C would wait for ever.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 _HANDLERS = {number: signal.getsignal(number) for number in _STOP_SIGNALS}
 
 
@@ -65,8 +62,8 @@ QUICK: dict[str, object] = {
 # For the tests of the plugin.
 pytest_plugins = ["pytester"]
 
-# A test that has none of these has nothing to hold against Kafka.
-_BROKERS = {"_shared_broker", "own_broker"}
+# A test without a fixture that depends on this one has nothing to hold against Kafka.
+_BROKER = "_broker_class"
 
 _SPARK = re.compile(r"\bspark: ")
 """A parameter of a test that uses Spark's session."""
@@ -247,7 +244,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kafka = config.getoption("--kafka")
     if kafka is None:
         return
-    with_broker = [bool(_BROKERS.intersection(getattr(item, "fixturenames", ()))) for item in items]
+    with_broker = [_BROKER in getattr(item, "fixturenames", ()) for item in items]
     config.hook.pytest_deselected(
         items=[item for item, has_broker in zip(items, with_broker, strict=True) if not has_broker]
     )

@@ -16,62 +16,87 @@ from tests.support.late_frames import LateFrames
 from tests.support.processes import BrokerProcess
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def network() -> Iterator[LateFrames]:
     with LateFrames() as network:
         yield network
 
 
-@pytest.fixture
-def address(own_broker: Callable[..., BrokerProcess], network: LateFrames) -> str:
-    """The broker's own address, without the network that delays."""
+@pytest.fixture(scope="module")
+def late_broker(
+    _broker_class: Callable[..., BrokerProcess],
+    tmp_path_factory: pytest.TempPathFactory,
+    network: LateFrames,
+) -> Iterator[BrokerProcess]:
+    """Its own address is that without the network that delays."""
     network.target = free_port()
     settings = {**late.SETTINGS, "advertised.listeners": f"PLAINTEXT://{network.address}"}
-    broker = own_broker(settings=settings, port=network.target)
-    late.make_topic(broker)
-    return broker.bootstrap
+    broker = _broker_class(tmp_path_factory.mktemp("late") / "data", settings, port=network.target).start()
+    yield broker
+    broker.kill()
+    assert not broker.complaints()
 
 
 @pytest.fixture
-def producer(address: str, network: LateFrames) -> Iterator[late.Driver]:
-    driver = late.ConfluentDriver(network.address)
+def topic(late_broker: BrokerProcess, request: pytest.FixtureRequest) -> str:
+    name: str = request.node.name
+    late.make_topic(late_broker, name)
+    return name
+
+
+@pytest.fixture
+def address(late_broker: BrokerProcess) -> str:
+    return late_broker.bootstrap
+
+
+@pytest.fixture
+def producer(topic: str, network: LateFrames) -> Iterator[late.Driver]:
+    driver = late.ConfluentDriver(network.address, topic)
     yield driver
     driver.close()
 
 
 @pytest.mark.not_kafka_4
-def test_a_commit(producer: late.Driver, network: LateFrames, address: str, is_kafka: bool) -> None:
+def test_a_commit(
+    producer: late.Driver, network: LateFrames, address: str, topic: str, is_kafka: bool
+) -> None:
     if is_kafka:
         # The late commit of the first transaction commits the second as well.
         with pytest.raises(late.StepFailed):
             late.late_commit(producer, network)
-        assert late.read_committed(address) == ["a", "b"]
+        assert late.read_committed(address, topic) == ["a", "b"]
         return
     late.late_commit(producer, network)
-    assert late.read_committed(address) == ["a", "c"]
+    assert late.read_committed(address, topic) == ["a", "c"]
 
 
 @pytest.mark.not_kafka_4
-def test_an_abort(producer: late.Driver, network: LateFrames, address: str, is_kafka: bool) -> None:
+def test_an_abort(
+    producer: late.Driver, network: LateFrames, address: str, topic: str, is_kafka: bool
+) -> None:
     if is_kafka:
         # The late abort of the first transaction tears the second.
         with pytest.raises(late.StepFailed):
             late.late_abort(producer, network)
-        assert late.read_committed(address) != ["b", "c"]
+        assert late.read_committed(address, topic) != ["b", "c"]
         return
     late.late_abort(producer, network)
-    assert late.read_committed(address) == ["b", "c"]
+    assert late.read_committed(address, topic) == ["b", "c"]
 
 
 @pytest.mark.not_kafka_4
-def test_records(producer: late.Driver, network: LateFrames, address: str, is_kafka: bool) -> None:
+def test_records(
+    producer: late.Driver, network: LateFrames, address: str, topic: str, is_kafka: bool
+) -> None:
     late.late_records(producer, network)
     # On Kafka the aborted record takes the place of the committed one, which is acknowledged as its duplicate.
-    assert late.read_committed(address) == (["a"] if is_kafka else ["b"])
+    assert late.read_committed(address, topic) == (["a"] if is_kafka else ["b"])
 
 
 @pytest.mark.not_kafka_4
-def test_offsets(producer: late.Driver, network: LateFrames, address: str, is_kafka: bool) -> None:
+def test_offsets(
+    producer: late.Driver, network: LateFrames, address: str, topic: str, is_kafka: bool
+) -> None:
     late.late_offsets(producer, network)
     # On Kafka the late offset replaces the newer one.
-    assert late.committed_offset(address) == (1 if is_kafka else 2)
+    assert late.committed_offset(address, topic) == (1 if is_kafka else 2)

@@ -238,6 +238,5 @@ def late_offsets(producer: Driver, network: Network) -> None:
     producer.commit()
 
 
-def make_topic(broker: object) -> None:
-    """Make TOPIC."""
-    create_topic(broker, TOPIC, 1)  # type: ignore[arg-type]
+def make_topic(broker: object, topic: str = TOPIC) -> None:
+    create_topic(broker, topic, 1)  # type: ignore[arg-type]
