@@ -114,3 +114,26 @@ async def test_a_hanging_transaction_is_found_and_aborted(own_broker: Callable[.
             await admin.abort_transaction(
                 partition, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0
             )
+
+
+async def test_ids_that_are_not_used_expire(own_broker: Callable[..., BrokerProcess]) -> None:
+    broker = own_broker(
+        settings={
+            "producer.id.expiration.ms": 1,
+            "producer.id.expiration.check.interval.ms": 50,
+            "transactional.id.expiration.ms": 1,
+            "transaction.remove.expired.transaction.cleanup.interval.ms": 50,
+        }
+    )
+    partition = TopicPartition("topic", 0)
+    async with Admin(broker.bootstrap) as admin, Producer(broker.bootstrap) as producer:
+        await admin.create_topics([NewTopic("topic")])
+        await producer.send_and_wait("topic", b"value")
+        before = (await admin.fence_producers(["unused"]))["unused"]
+        async with asyncio.timeout(60):
+            while await admin.list_transactions():
+                await asyncio.sleep(0.02)
+            while (await admin.describe_producers([partition]))[partition]:
+                await asyncio.sleep(0.02)
+        after = (await admin.fence_producers(["unused"]))["unused"]
+        assert (after.producer_id > before.producer_id, after.epoch) == (True, 0)
