@@ -6,13 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.support.depth import examples
 from tests.support.processes import BrokerProcess
 from tests.support.topics import create_topic
 from tests.support.waiting import wait_for
 
+from ottla_broker.coordinator.group.offsets import Committed
+from ottla_broker.coordinator.group.records import offset_key, offset_value
 from ottla_protocol.records.record import encode_batch
 
-from .conftest import START_MS, Broker
+from .conftest import START_MS, Broker, records
 
 SEGMENT = 20_000
 SETTINGS: dict[str, object] = {
@@ -64,19 +67,23 @@ def test_commits_and_transactions_leave_less_than_two_segments(
     producer.commit_transaction(30)
 
 
-async def test_a_hundred_thousand_commits_to_one_partition(broker: Broker) -> None:
-    """The log alone, whose cleaner looks after each segment."""
+async def test_commits_to_one_partition(broker: Broker) -> None:
+    """The log alone, whose cleaner looks after each segment: 300,000 commits, in `make faults` ten million."""
     log = broker.create(segment_bytes=1 << 20)
+    value = offset_value(Committed(1, 0, "", START_MS))
+    commits = [
+        bytes(encode_batch([(START_MS, offset_key(f"g-{group}", "topic", n), value, ()) for n in range(50)]))
+        for group in range(40)
+    ]
     largest = 0
-    commits = [bytes(encode_batch([(START_MS, b"g-%d" % group, bytes(60), ())])) for group in range(500)]
-    for number in range(100_000):
+    for number in range(examples(500_000) // 50):
         count = len(log.segments)
-        log.append(
-            memoryview(bytearray(commits[number % 500])), leader_epoch=0, now_ms=START_MS, from_client=False
-        )
+        batch = memoryview(bytearray(commits[number % 40]))
+        log.append(batch, leader_epoch=0, now_ms=START_MS, from_client=False)
         if len(log.segments) > count:
             await broker.cleaner._clean_dirtiest()
             largest = max(largest, log.size)
     assert largest < 2 << 20
     assert log.size < 2 << 20
     assert broker.cleaner.uncleanable == frozenset()
+    assert len({record.key for record in records(log)}) == 40 * 50
