@@ -247,6 +247,13 @@ BARS: list[Bar | PeerBar] = [
         ("produce p99, quiet",),
         2.0,
     ),
+    Bar(
+        "10 M commits to one partition: under two segments left",
+        "commits",
+        "10 M commits: left, in segments of 10 MiB",
+        2.0,
+        own=True,
+    ),
     Bar("1 GB converted to format 1 for an old consumer: no later than Kafka", "conversion", "1 GB to format 1", 1.0),
     Bar("1 GB converted to format 0: no later than Kafka", "conversion", "1 GB to format 0", 1.0),
     PeerBar(
