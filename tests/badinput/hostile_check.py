@@ -54,8 +54,8 @@ def check(watched: WatchedBroker, attack: Attack) -> None:
     measure(watched, name_of(attack), attack.request(most(attack)))
 
 
-def measure(watched: WatchedBroker, name: str, request: bytes, made: int = 0) -> None:
-    """Send a request, and check what it costs. ``made``: the bytes of what it creates."""
+def measure(watched: WatchedBroker, name: str, request: bytes, made: int = 0) -> bool:
+    """Send a request and check its cost; returns whether it is answered. ``made``: the bytes of what it creates."""
     with Wire(watched.port) as wire:
         before = watched.memory("VmRSS")
         watched.watch()
@@ -67,3 +67,4 @@ def measure(watched: WatchedBroker, name: str, request: bytes, made: int = 0) ->
     print(f"{name:55} {len(request):9} bytes {answered=} held {held * 1000:6.1f} ms, {grown / MiB:6.1f} MiB")
     assert held < LONGEST_HOLD
     assert grown <= 4 * len(request) + made + 16 * MiB
+    return answered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from typing import Any
 
@@ -9,7 +10,9 @@ from tests.support.wire import Wire
 
 from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla_protocol.records.record import encode_batch
+from ottla_protocol.records.batch import HEADER_SIZE, write_crc
+from ottla_protocol.records.compression import ZSTD, compress
+from ottla_protocol.records.record import encode_batch, encode_varint
 
 
 def now_ms() -> int:
@@ -62,3 +65,19 @@ def fetch(wire: Wire, topic: str, offset: int, partition: int = 0, **options: An
         return answer.error_code, b""
     found = answer.responses[0].partitions[0]
     return found.error_code, bytes(found.records or b"")
+
+
+def crowded_batch(count: int, timestamp: int) -> bytes:
+    """A batch of very many empty records, the last a millisecond later than the others; it compresses well."""
+    body = bytearray()
+    for delta in range(count):
+        record = b"\0" + encode_varint(delta == count - 1) + encode_varint(delta) + b"\1\1\0"
+        body += encode_varint(len(record)) + record
+    batch = records(b"v", timestamp=timestamp)[:HEADER_SIZE]
+    batch += compress(ZSTD, bytes(body))
+    struct.pack_into(">i", batch, 8, len(batch) - 12)
+    struct.pack_into(">hi", batch, 21, ZSTD, count - 1)
+    struct.pack_into(">qq", batch, 27, timestamp, timestamp + 1)
+    struct.pack_into(">i", batch, 57, count)
+    write_crc(batch, 0, len(batch))
+    return bytes(batch)

@@ -6,16 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.badinput.requests import produce_request, records
 from tests.support import acl_matrix
 from tests.support.acl_matrix import ADMIN, CLIENT, ROWS, SETTINGS, TOPIC, VARIANTS, Row, binding, forbidden
 from tests.support.processes import BrokerProcess
-from tests.support.wire import Wire
+from tests.support.wire import Wire, request_bytes
 
 from ottla_broker.handlers import SERVED
 from ottla_broker.handlers.authorization import RULES
 from ottla_protocol.acls import AclOperation, AclResource, PatternType
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
+from ottla_protocol.header import parse_response_header
 from ottla_protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from ottla_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -25,6 +27,7 @@ from ottla_protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla_protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla_protocol.messages.list_groups import ListGroupsRequest
 from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla_protocol.messages.produce import ProduceResponse
 
 
 @pytest.fixture(scope="module")
@@ -201,6 +204,26 @@ def test_codes_without_a_meaning_find_nothing(admin: Wire, code: int) -> None:
     )
     created = admin.call(CreateAclsRequest(creations=[creation]), 3)
     assert [each.error_code for each in created.results] == [ErrorCode.INVALID_REQUEST]
+
+
+def written(wire: Wire, client_id: str) -> int:
+    """The error of a record for the coordinators' own topic."""
+    request = produce_request("__consumer_offsets", bytes(records(b"v")), acks=1)
+    wire.send(request_bytes(request, 9, client_id=client_id))
+    data = wire.receive()
+    answer = ProduceResponse.decode(data, 9, parse_response_header(data, 0, 9)[1])
+    return answer.responses[0].partition_responses[0].error_code
+
+
+def test_a_client_id_alone_gives_no_right_to_write_internal_topics(admin: Wire, client: Wire) -> None:
+    """In Kafka it does. Here only brokers may, whatever the rules."""
+    topic = "Write Topic:__consumer_offsets"
+    rules = [binding(topic), binding(topic, host=ADMIN)]
+    acl_matrix.create(admin, rules)
+    for wire in (client, admin):
+        for name in ("client", "__admin_client"):
+            assert written(wire, name) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    acl_matrix.delete(admin, rules)
 
 
 def test_denials_are_in_the_log(broker: BrokerProcess, client: Wire) -> None:

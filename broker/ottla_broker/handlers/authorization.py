@@ -140,6 +140,8 @@ RULES: Final[Mapping[int, Rules]] = {
 """By API: the operation it needs on each type of resource."""
 
 ALSO: Final[Mapping[int, Collection[tuple[AclResource, AclOperation]]]] = {
+    # The topics of the coordinators are written by brokers.
+    ApiKey.PRODUCE: {(_CLUSTER, _CLUSTER_ACTION)},
     # Creating a missing topic needs CREATE on the cluster or on the topic; DESCRIBE shows operations on the cluster.
     ApiKey.METADATA: {(_TOPIC, _CREATE), (_CLUSTER, _DESCRIBE)},
     # DESCRIBE on the cluster shows all groups.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import OPENED, Steps, whole
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -33,10 +33,12 @@ def steps(
         answers = []
         info = ctx.services.metadata.topic(topic.name)
         for asked in topic.partitions:
+            work = 5
             answer = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
             answers.append(answer)
             try:
                 partition = ctx.partition(topic.name, asked.partition_index)
+                work = 5 if partition.is_open else OPENED
                 if info is not None and info.internal:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 answer.low_watermark = partition.delete_records(asked.offset)
@@ -45,7 +47,7 @@ def steps(
                     awaited.append(Awaited(partition.when_deleted, answer.low_watermark))
             except KafkaError as error:
                 answer.error_code = error.code
-            yield 5
+            yield work
         yield 1
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
     response = DeleteRecordsResponse(topics=topics)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla_broker.controller.validation import check_topic_name
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import OPENED, Steps, whole
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -21,11 +21,13 @@ def steps(ctx: RequestContext, request: DescribeProducersRequest) -> Steps[Descr
         answers = []
         # A partition that is named twice is described once.
         for index in dict.fromkeys(topic.partition_indexes):
+            work = 1
             answer = PartitionResponse(partition_index=index)
             answers.append(answer)
             try:
                 check_topic_name(topic.name)
                 partition = ctx.partition(topic.name, index)
+                work = 1 if partition.is_open else OPENED
                 partition.check_readable(-1, any_replica=True)
                 answer.active_producers = [
                     ProducerState(
@@ -41,7 +43,7 @@ def steps(ctx: RequestContext, request: DescribeProducersRequest) -> Steps[Descr
             except KafkaError as error:
                 answer.error_code = error.code
                 answer.error_message = error.message
-            yield 1 + len(answer.active_producers)
+            yield work + len(answer.active_producers)
         yield 1
         topics.append(TopicResponse(name=topic.name, partitions=answers))
     return DescribeProducersResponse(topics=topics)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from ottla_broker.handlers.turns import TURN
+from ottla_broker.handlers.turns import OPENED_AT_ONCE, TURN
 from ottla_broker.replica.fetch_session import FetchContext, FetchPartition
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -34,8 +34,6 @@ _MOST_ABORTED = 10_000
 """How many aborted transactions a partition's answer has: each costs time, and records can be fetched later."""
 _PORTION = 100
 """Partitions of a fetch of very many that are read at a time."""
-OPENED_AT_ONCE: Final = 10
-"""Logs that are opened in one go: each takes about half a millisecond."""
 _ZSTD_SINCE = 10
 """Consumers with an earlier version can't read zstd (KIP-110)."""
 _REFUSED_UNREAD = (*_UNKNOWN, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)

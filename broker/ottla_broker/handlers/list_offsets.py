@@ -13,7 +13,7 @@ offset lower than before (KIP-207).
 from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import OPENED, Steps, in_slices, whole
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.list_offsets import (
@@ -30,9 +30,6 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 _NAMED_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-
-_OPENS = 50
-"""The work for a partition whose log is opened now, by that for others."""
 
 READ_COMMITTED = 1
 CONSUMER = -1
@@ -62,7 +59,7 @@ def steps(ctx: RequestContext, request: ListOffsetsRequest) -> Steps[ListOffsets
                 if asked.timestamp < 0 and ctx.version < _NAMED_SINCE.get(asked.timestamp, 99):
                     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
                 partition = ctx.partition(topic.name, asked.partition_index, replica_id)
-                work = 1 if partition.is_open else _OPENS
+                work = 1 if partition.is_open else OPENED
                 partition.check_readable(asked.current_leader_epoch, any_replica=replica_id == DEBUGGING)
                 known = True
                 if replica_id != CONSUMER:
@@ -77,7 +74,7 @@ def steps(ctx: RequestContext, request: ListOffsetsRequest) -> Steps[ListOffsets
                 if ctx.version == 0:
                     answer.old_style_offsets = _old_style(partition, asked, end, ctx.services.clock.now_ms())
                 else:
-                    _find(partition, asked.timestamp, end, known, answer)
+                    yield from _find(partition, asked.timestamp, end, known, answer)
             except KafkaError as error:
                 answer.error_code = error.code
                 if error.code is ErrorCode.OFFSET_NOT_AVAILABLE and ctx.version < _NOT_AVAILABLE_SINCE:
@@ -96,7 +93,7 @@ handle = whole(steps)
 
 def _find(
     partition: Partition, timestamp: int, end: int, known: bool, answer: ListOffsetsPartitionResponse
-) -> None:
+) -> Steps[None]:
     """``known``: ``end`` is certainly the end of the committed records. Raises KafkaError."""
     log = partition.log
     if timestamp == LATEST:
@@ -112,10 +109,8 @@ def _find(
         answer.leader_epoch = log.epochs.epoch_at(log.log_start_offset)
         return
     reader = log.reader
-    found = (
-        reader.max_timestamp_offset()
-        if timestamp == MAX_TIMESTAMP
-        else reader.offset_for_timestamp(timestamp)
+    found = yield from in_slices(
+        reader.find_max_timestamp() if timestamp == MAX_TIMESTAMP else reader.find_timestamp(timestamp)
     )
     if found is not None and found[0] < end:
         answer.offset, answer.timestamp, epoch = found

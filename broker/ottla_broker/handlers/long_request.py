@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ottla_broker.handlers.turns import CODED, TURN, Job, Room
+from ottla_broker.handlers.turns import TURN, Job, Room, in_slices
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse, given_parts
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ProtocolError
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ottla_broker.handlers.route import Route
     from ottla_broker.handlers.turns import Turns
     from ottla_broker.network.service import Parts
-
-R = TypeVar("R")
 
 _CARRIED_OUT: Final = frozenset(
     map(
@@ -105,7 +103,7 @@ class LongRequest:
         """
         route, context = self._route, self._context
         try:
-            request = yield from _slices(
+            request = yield from in_slices(
                 route.request_class.decode_in_slices(frame, context.version, position, memory)
             )
         except ProtocolError as error:
@@ -166,7 +164,7 @@ class LongRequest:
             owner.throttle(route, context, self._size, response)
         parts = None
         if response is not None:
-            parts = yield from _slices(response.encode_in_slices(context.version))
+            parts = yield from in_slices(response.encode_in_slices(context.version))
             parts = owner.framed(route, context, parts)
         owner.count_rest(route, context)
         owner.finish(route, context, self._size, self._since, self._ended, parts)
@@ -222,15 +220,3 @@ class LongRequest:
         inner, self._inner = self._inner, None
         if inner is not None and inner.abandon is not None:
             inner.abandon()
-
-
-def _slices(coding: Generator[None, None, R]) -> Generator[int, None, R]:
-    """A sliced reader or writer as steps of a job."""
-    for_handlers = CODED
-    try:
-        while True:
-            next(coding)
-            yield for_handlers
-    except StopIteration as end:
-        result: R = end.value
-        return result

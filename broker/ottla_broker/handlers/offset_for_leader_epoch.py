@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import OPENED, Steps, whole
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -19,15 +19,17 @@ def steps(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> Steps[Of
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
+            work = 1
             answer = EpochEndOffset(partition=asked.partition)
             answers.append(answer)
             try:
                 partition = ctx.partition(topic.topic, asked.partition, replica_id)
+                work = 1 if partition.is_open else OPENED
                 partition.check_readable(asked.current_leader_epoch, any_replica=False)
                 answer.leader_epoch, answer.end_offset = partition.log.epoch_end_offset(asked.leader_epoch)
             except KafkaError as error:
                 answer.error_code = error.code
-            yield 1
+            yield work
         yield 1
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
     return OffsetForLeaderEpochResponse(topics=topics)

@@ -26,13 +26,14 @@ from ottla_broker.handlers.produce_verification import (
     transactional_batches,
 )
 from ottla_broker.handlers.slow_produce import FORMAT_2_SINCE, Settled, check_codec
+from ottla_broker.handlers.turns import OPENED_AT_ONCE
 from ottla_broker.log.record_validation import QUICK_BYTES, Validated
 from ottla_broker.log.validator import RecordsRefused
 from ottla_broker.log.verification import UNVERIFIED
 from ottla_broker.metadata.internal_topics import COORDINATORS_TOPICS
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
-from ottla_protocol.acls import AclResource
+from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -54,8 +55,9 @@ if TYPE_CHECKING:
 _log = get_logger()
 
 MANY: Final = 500
-"""A request with more partitions is appended in turns with everything else: see :mod:`.sliced_produce`."""
-_MAY_WRITE_INTERNAL = "__admin_client"
+"""A request with more partitions is appended in turns with everything else: see :mod:`.sliced_produce`. So is one
+that opens many logs."""
+_WRITES_INTERNAL = "__admin_client"
 
 _NONE: Settled = MappingProxyType({})
 _UNKNOWN: Final = memoryview(b"")
@@ -73,25 +75,31 @@ _WITHOUT_START_OFFSET = frozenset(
 """Errors of an append that Kafka answers without the log's start offset (``ReplicaManager.appendToLocalLog``)."""
 
 
-def handle(ctx: RequestContext, request: ProduceRequest, settled: Settled = _NONE) -> Any:
-    """Append what the request has; see :meth:`.Service.handle` for what is returned.
+def handle(ctx: RequestContext, request: ProduceRequest) -> Any:
+    """Append what the request has; see :meth:`.Service.handle` for what is returned."""
+    count = 0
+    for topic in request.topic_data:
+        count += len(topic.partition_data)
+    if count > OPENED_AT_ONCE:
+        from ottla_broker.handlers import sliced_produce
+
+        if count > MANY or sliced_produce.closed(ctx, request) > OPENED_AT_ONCE:
+            return sliced_produce.steps(ctx, request, serve)
+    return serve(ctx, request)
+
+
+def serve(ctx: RequestContext, request: ProduceRequest, settled: Settled = _NONE) -> Any:
+    """Append all of a request at once; what is returned is the same.
 
     ``settled``: of partitions that were looked at before.
     """
     if settled is _NONE:
-        count = 0
-        for topic in request.topic_data:
-            count += len(topic.partition_data)
-        if count > MANY:
-            from ottla_broker.handlers import sliced_produce
-
-            return sliced_produce.steps(ctx, request, handle)
         if ctx.version < FORMAT_2_SINCE:
             from ottla_broker.handlers import old_produce
 
-            return old_produce.handle(ctx, request, handle)
+            return old_produce.handle(ctx, request, serve)
         if _may_take_long(request) or ctx.services.conversions.is_waiting(ctx.connection.id):
-            return slow_produce.handle(ctx, request, handle)
+            return slow_produce.handle(ctx, request, serve)
     refusal = _refusal(request)
     if request.transactional_id is None or refusal is not None:
         return _append(ctx, request, refusal, settled)
@@ -150,7 +158,7 @@ def _append(
                     if key in verified.failures:
                         raise KafkaError(*verified.failures[key])
                     guard = verified.guards.get(key, UNVERIFIED)
-                if name in COORDINATORS_TOPICS and ctx.client_id != _MAY_WRITE_INTERNAL:
+                if name in COORDINATORS_TOPICS and not _may_write_internal(ctx):
                     raise KafkaError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only"
                     )
@@ -190,6 +198,11 @@ def _append(
             ctx, acks, request.timeout_ms, response, waits, pending or PendingResponse()
         )
     return response
+
+
+def _may_write_internal(ctx: RequestContext) -> bool:
+    """Whether the client may write the topics of the coordinators. In Kafka, its id is enough."""
+    return ctx.client_id == _WRITES_INTERNAL and ctx.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
 
 
 def _records(version: int, records: memoryview | None) -> memoryview:

@@ -1,4 +1,4 @@
-"""Produce of very many partitions: they are appended in turns with everything else on the event loop.
+"""Produce of very many partitions, or of many logs to open, takes turns with everything else on the event loop.
 
 Each portion of the partitions is served like a request of its own, from a copy of its records, and the answers are
 joined. Nothing is read from the connection until all portions are appended, so that its requests keep their order.
@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ottla_broker.handlers.slow_produce import Awaited
+from ottla_broker.handlers.turns import OPENED, OPENED_AT_ONCE
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_protocol.messages.produce import ProduceRequest, ProduceResponse, TopicProduceData
 
@@ -43,18 +44,32 @@ def steps(ctx: RequestContext, request: ProduceRequest, serve: _Serve) -> Steps[
                 # The request's buffer is used again before the last portion's turn.
                 data.records = memoryview(bytearray(data.records))
     portions, answers = [], []
-    for portion in _portions(request):
+    most = OPENED_AT_ONCE if closed(ctx, request) > OPENED_AT_ONCE else PORTION
+    for portion in _portions(request, most):
+        work = _WORK * portion.partitions + OPENED * closed(ctx, portion.request)
         portions.append(portion)
         answers.append(_served(ctx, portion.request, serve))
-        yield _WORK * portion.partitions
+        yield work
     if all(isinstance(answer, ProduceResponse) for answer in answers):
         return _join(portions, answers)
     return _join_later(portions, answers)
 
 
-def _portions(request: ProduceRequest) -> Iterator[_Portion]:
+def closed(ctx: RequestContext, request: ProduceRequest) -> int:
+    """How many of the request's partitions have a log that nothing has needed yet."""
+    find = ctx.services.replicas.partition
+    count = 0
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            partition = find(topic.name, data.index)
+            count += partition is not None and not partition.is_open
+    return count
+
+
+def _portions(request: ProduceRequest, most: int) -> Iterator[_Portion]:
+    """The request in portions of at most so many partitions."""
     topics: list[TopicProduceData] = []
-    room = PORTION
+    room = most
     continues = False
     for topic in request.topic_data:
         start, parts = 0, topic.partition_data
@@ -65,13 +80,13 @@ def _portions(request: ProduceRequest) -> Iterator[_Portion]:
             # A topic counts, too: it may have no partitions.
             room -= max(1, len(some))
             if room <= 0:
-                yield _Portion(_like(request, topics), PORTION - room, continues)
-                topics, room = [], PORTION
+                yield _Portion(_like(request, topics), most - room, continues)
+                topics, room = [], most
                 continues = start < len(parts)
             if start >= len(parts):
                 break
     if topics:
-        yield _Portion(_like(request, topics), PORTION - room, continues)
+        yield _Portion(_like(request, topics), most - room, continues)
 
 
 def _like(request: ProduceRequest, topics: list[TopicProduceData]) -> ProduceRequest:

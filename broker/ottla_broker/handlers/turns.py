@@ -35,8 +35,12 @@ TURN: Final = 1_000
 """The work of one turn, in elements."""
 AT_ONCE: Final = 500
 """The work that a request may do before it has to take turns, in elements."""
+OPENED: Final = 50
+"""The work of opening a partition's log, which takes about half a millisecond, in elements of a handler."""
+OPENED_AT_ONCE: Final = 10
+"""A request that opens more logs takes turns."""
 CODED: Final = 100
-"""The work of one slice of a sliced reader or writer, in elements of a handler."""
+"""The work of one slice of a sliced reader, writer or search, in elements of a handler."""
 
 AT_ONCE_MEMORY: Final = 64 * 1024 * 1024
 """Bytes that jobs under way may take, estimated, for each :class:`Room`: large requests, small ones, and answers.
@@ -232,3 +236,14 @@ def whole(steps: Callable[P, Generator[int, None, R]]) -> Callable[P, R]:
         return run_whole(steps(*args, **kwargs))
 
     return handle
+
+
+def in_slices(work: Generator[None, None, R]) -> Steps[R]:
+    """A sliced reader, writer or search as steps."""
+    try:
+        while True:
+            next(work)
+            yield CODED
+    except StopIteration as end:
+        result: R = end.value
+        return result

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from operator import attrgetter
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from ottla_broker.log.files import CorruptFileError, FileSlice
 from ottla_broker.log.segment import LogSegment
@@ -14,6 +14,7 @@ from ottla_broker.log.segment_list import SegmentList
 from ottla_broker.log.txn_index import AbortedTransaction
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import LOG_APPEND_TIME, MAGIC, MAGIC_AT, BatchHeader, CorruptRecordError
+from ottla_protocol.records.find import find_newest, find_since
 from ottla_protocol.records.formats import decode_any
 
 _KNOWN_POSITIONS: Final = 128
@@ -22,6 +23,10 @@ _base_offset = attrgetter("base_offset")
 
 TimestampOffset = tuple[int, int, int]
 """Offset, timestamp and leader epoch of a record, as ListOffsets answers them."""
+
+
+_Search: TypeAlias = Generator[None, None, TimestampOffset | None]
+_Place: TypeAlias = Generator[None, None, tuple[int, int] | None]
 
 
 class Readable(Protocol):
@@ -228,10 +233,28 @@ class LogReader:
         """The first record with at least that timestamp; None without one.
 
         Segments are skipped by their largest timestamp, the time index leads close to the batch, and only that batch is
-        decoded. Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        searched. Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
-        log = self._log
-        start = log.log_start_offset
+        return _to_the_end(self.find_timestamp(timestamp_ms))
+
+    def find_timestamp(self, timestamp_ms: int) -> _Search:
+        """:meth:`offset_for_timestamp` in steps, because a batch may have millions of records."""
+        start = self._log.log_start_offset
+        while True:
+            batch = self._batch_since(timestamp_ms, start)
+            if batch is None:
+                return None
+            header, data = batch
+            try:
+                found = yield from _since(header, data, timestamp_ms, start)
+            except CorruptRecordError as error:
+                raise self._error(error) from error
+            if found is not None:
+                return *found, header.partition_leader_epoch
+            start = header.last_offset + 1
+
+    def _batch_since(self, timestamp_ms: int, start: int) -> tuple[BatchHeader, bytes] | None:
+        """The first batch from offset ``start`` on with at least that timestamp. Raises KafkaError."""
         try:
             for segment in self._segments.all:
                 if not segment.size or segment.largest_timestamp() < timestamp_ms:
@@ -240,9 +263,7 @@ class LogReader:
                 offset = segment.base_offset if pair is None else segment.base_offset + pair[1]
                 for _, header, batch in segment.batches(segment.position_below(max(offset, start))):
                     if header.max_timestamp >= timestamp_ms and header.last_offset >= start:
-                        found = _first_in_batch(header, batch, timestamp_ms, start)
-                        if found is not None:
-                            return found
+                        return header, bytes(batch)
         except (CorruptRecordError, CorruptFileError, OSError) as error:
             raise self._error(error) from error
         return None
@@ -273,8 +294,23 @@ class LogReader:
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record with the largest timestamp from the log start on; None without one. Raises KafkaError."""
-        log = self._log
-        start = log.log_start_offset
+        return _to_the_end(self.find_max_timestamp())
+
+    def find_max_timestamp(self) -> _Search:
+        """:meth:`max_timestamp_offset` in steps."""
+        start = self._log.log_start_offset
+        batch = self._newest_batch(start)
+        if batch is None:
+            return None
+        header, data = batch
+        try:
+            found = yield from _newest(header, data, start)
+        except CorruptRecordError as error:
+            raise self._error(error) from error
+        return None if found is None else (*found, header.partition_leader_epoch)
+
+    def _newest_batch(self, start: int) -> tuple[BatchHeader, bytes] | None:
+        """The first batch from offset ``start`` on with the largest timestamp. Raises KafkaError."""
         try:
             newest, largest, last_offset = None, -1, -1
             for segment in self._segments.all:
@@ -287,10 +323,19 @@ class LogReader:
                 return None
             for _, header, batch in newest.batches(newest.position_below(last_offset)):
                 if header.max_timestamp == largest and header.last_offset >= start:
-                    return _newest_in_batch(header, batch, start)
+                    return header, bytes(batch)
         except (CorruptRecordError, CorruptFileError, OSError) as error:
             raise self._error(error) from error
         return None
+
+
+def _to_the_end(search: _Search) -> TimestampOffset | None:
+    while True:
+        try:
+            next(search)
+        except StopIteration as end:
+            found: TimestampOffset | None = end.value
+            return found
 
 
 def _whole_batches(data: memoryview, offset: int) -> tuple[int, int]:
@@ -316,18 +361,20 @@ def _max_from(segment: LogSegment, start: int) -> tuple[int, int]:
     return found
 
 
-def _newest_in_batch(header: BatchHeader, batch: memoryview, start: int) -> TimestampOffset | None:
+def _newest(header: BatchHeader, batch: bytes, start: int) -> _Place:
+    if header.magic == MAGIC:
+        return (yield from find_newest(batch, header, start))
     records = [record for record in decode_any(batch, 0, header) if record.offset >= start]
     if not records:
         return None
     newest = max(records, key=lambda record: record.timestamp)
-    return newest.offset, newest.timestamp, header.partition_leader_epoch
+    return newest.offset, newest.timestamp
 
 
-def _first_in_batch(
-    header: BatchHeader, batch: memoryview, timestamp_ms: int, start: int
-) -> TimestampOffset | None:
+def _since(header: BatchHeader, batch: bytes, timestamp_ms: int, start: int) -> _Place:
+    if header.magic == MAGIC:
+        return (yield from find_since(batch, header, timestamp_ms, start))
     for record in decode_any(batch, 0, header):
         if record.timestamp >= timestamp_ms and record.offset >= start:
-            return record.offset, record.timestamp, header.partition_leader_epoch
+            return record.offset, record.timestamp
     return None

@@ -1,0 +1,77 @@
+"""Records that are found by their timestamps, a window of a batch at a time."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.depth import examples
+
+from ottla_protocol.records import find, scan
+from ottla_protocol.records.batch import CorruptRecordError, read_header
+from ottla_protocol.records.find import find_newest, find_since
+from ottla_protocol.records.record import decode_records, encode_batch
+
+NOW = 1_700_000_000_000
+
+
+def ended(search: Any) -> tuple[int, tuple[int, int] | None]:
+    """How many steps it took, and what was found."""
+    steps = 0
+    while True:
+        try:
+            next(search)
+        except StopIteration as end:
+            return steps, end.value
+        steps += 1
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@settings(max_examples=examples(60))
+@given(
+    stamps=st.lists(st.sampled_from([-1, 0, NOW, NOW + 1, NOW + 200, NOW + 70_000]), min_size=1, max_size=40),
+    sizes=st.lists(st.sampled_from([0, 1, 30, 200]), min_size=1, max_size=5),
+    codec=st.integers(0, 4),
+    by_append=st.booleans(),
+    wanted=st.sampled_from([-5, 0, 1, NOW, NOW + 1, NOW + 100, NOW + 80_000]),
+    start=st.integers(95, 145),
+)
+def test_as_if_all_were_decoded(
+    compiled: bool,
+    stamps: list[int],
+    sizes: list[int],
+    codec: int,
+    by_append: bool,
+    wanted: int,
+    start: int,
+) -> None:
+    records = [(stamp, b"k", bytes(sizes[n % len(sizes)]), ()) for n, stamp in enumerate(stamps)]
+    batch = encode_batch(records, codec=codec, base_offset=100, log_append_time=by_append)
+    header = read_header(batch)
+    decoded = [(each.offset, each.timestamp) for each in decode_records(batch) if each.offset >= start]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(find, "WINDOW_BYTES", 64)
+        if not compiled:
+            patch.setattr(scan, "_compiled", None)
+        _, since = ended(find_since(batch, header, wanted, start))
+        _, newest = ended(find_newest(batch, header, start))
+    assert since == next((each for each in decoded if each[1] >= wanted), None)
+    assert newest == max(decoded, key=lambda each: each[1], default=None)
+
+
+def test_large_batches_take_many_steps() -> None:
+    batch = encode_batch([(NOW + n, None, bytes(100), ()) for n in range(10_000)], codec=1)
+    header = read_header(batch)
+    steps, found = ended(find_since(batch, header, NOW + 9_000, 0))
+    assert found == (9_000, NOW + 9_000)
+    assert steps > 20
+
+
+def test_a_batch_that_ends_early() -> None:
+    batch = encode_batch([(NOW, None, b"v", ())])
+    struct.pack_into(">i", batch, 57, 3)
+    with pytest.raises(CorruptRecordError, match="record 1 of the batch can't be read"):
+        ended(find_since(batch, read_header(batch), NOW + 1, 0))
