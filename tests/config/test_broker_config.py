@@ -204,6 +204,21 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
             {"zookeeper_connect": "a", "zookeeper_digest_user": "x:y", "zookeeper_digest_password": "x"},
             "zookeeper.digest.user: must not be empty or contain a colon",
         ),
+        ({"zookeeper_connect": "a", "zookeeper_sasl_user": "x"}, "zookeeper.sasl.password: is missing"),
+        (
+            {"zookeeper_connect": "a", "zookeeper_sasl_user": "", "zookeeper_sasl_password": "x"},
+            "zookeeper.sasl.user: must not be empty",
+        ),
+        (
+            {
+                "zookeeper_connect": "a",
+                "zookeeper_sasl_user": "x",
+                "zookeeper_sasl_password": "y",
+                "zookeeper_digest_user": "x",
+                "zookeeper_digest_password": "y",
+            },
+            "zookeeper.sasl.user: can't be set together with zookeeper.digest.user",
+        ),
         ({"zookeeper_connect": "a", "zookeeper_set_acl": "true"}, "zookeeper.set.acl: needs an owner"),
         (
             {

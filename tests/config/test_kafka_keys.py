@@ -58,6 +58,8 @@ OUR_OWN_KEYS = {
     "ottla.telemetry.max.series",
     "zookeeper.digest.user",
     "zookeeper.digest.password",
+    "zookeeper.sasl.user",
+    "zookeeper.sasl.password",
 }
 KAFKA_4_KEYS = {
     "group.share.max.share.sessions",

@@ -21,7 +21,8 @@ from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperProcess
 
 from ottla_broker.store.api import Create, EventKind, StoreEvent, StoreFailedError
-from ottla_broker.store.zookeeper import Tls, ZooKeeperSettings, ZooKeeperStore
+from ottla_broker.store.digest_md5 import DigestError, DigestMd5
+from ottla_broker.store.zookeeper import SaslUser, Tls, ZooKeeperSettings, ZooKeeperStore
 
 
 @pytest.mark.parametrize(
@@ -158,6 +159,11 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 def secure(folder: Path, certificates: Certificates, server: str) -> tuple[ZooKeeperProcess, int]:
     port = free_port()
+    users = folder / "jaas.conf"
+    users.write_text(
+        "Server { org.apache.zookeeper.server.auth.DigestLoginModule required"
+        ' user_broker="se:cr\u00e9t" user_other="theirs"; };\n'
+    )
     return ZooKeeperProcess(
         folder,
         settings={
@@ -167,17 +173,91 @@ def secure(folder: Path, certificates: Certificates, server: str) -> tuple[ZooKe
             "ssl.keyStore.type": "PEM",
             "ssl.trustStore.location": certificates.authority.replace(".crt", ".pem"),
             "ssl.trustStore.type": "PEM",
+            "authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
         },
+        jvm=[f"-Djava.security.auth.login.config={users}"],
     ).start(), port
 
 
 @pytest.fixture(scope="module")
-def tls_port(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """A ZooKeeper that speaks TLS and asks its clients for certificates."""
+def secured(
+    certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[ZooKeeperProcess, int]]:
+    """A ZooKeeper whose users log in by SASL, and its port with TLS, where it asks its clients for certificates."""
     (certificates.folder / "ours.pem").write_text(Path(certificates.authority).read_text())
     server, port = secure(tmp_path_factory.mktemp("secure"), certificates, certificates.server)
-    yield port
+    yield server, port
     server.kill()
+
+
+@pytest.fixture
+def tls_port(secured: tuple[ZooKeeperProcess, int]) -> int:
+    return secured[1]
+
+
+def sasl(name: str, password: str) -> SaslUser:
+    return SaslUser(name, password, lambda: "a nonce")
+
+
+async def test_a_user_who_logs_in_by_sasl_owns_its_nodes(
+    secured: tuple[ZooKeeperProcess, int], open_store: Open, certificates: Certificates
+) -> None:
+    server, tls_port = secured
+    address = f"{server.address}/sasl"
+    mine = await open_store(address, sasl=sasl("broker", "se:cr\u00e9t"), set_acl=True)
+    await mine.create("/config/users/u", b"mine", parents=True)
+    await mine.create("/a", b"mine")
+    other = await open_store(address, sasl=sasl("other", "theirs"))
+    assert await other.get("/a") == (b"mine", 0)
+    for store in (other, await open_store(address)):
+        with pytest.raises(StoreFailedError, match="/a can't be accessed by this user"):
+            await store.set("/a", b"theirs")
+        with pytest.raises(StoreFailedError, match="/config/users/u can't be accessed by this user"):
+            await store.get("/config/users/u")
+    over_tls = f"localhost:{tls_port}/sasl"
+    again = await open_store(
+        over_tls, sasl=sasl("broker", "se:cr\u00e9t"), tls=Tls(certificates.authority, certificates.broker)
+    )
+    assert await again.set("/a", b"mine too") == 1
+
+
+@pytest.mark.parametrize(("name", "password"), [("broker", "wrong"), ("nobody", "se:cr\u00e9t")])
+async def test_a_wrong_login_by_sasl_ends_the_session(
+    secured: tuple[ZooKeeperProcess, int], open_store: Open, name: str, password: str
+) -> None:
+    with pytest.raises(
+        StoreFailedError, match=f"refused the session of zookeeper.sasl.user={name}; last: the"
+    ):
+        await open_store(secured[0].address, sasl=sasl(name, password))
+
+
+def test_the_digest_of_rfc_2831() -> None:
+    """The example of its section 4."""
+    login = DigestMd5("chris", "secret", "OA6MHXh6VqTrRk", "imap/elwood.innosoft.com")
+    challenge = (
+        b'realm="elwood.innosoft.com",nonce="OA6MG9tEQGm2hh",qop="auth",algorithm=md5-sess,charset=utf-8'
+    )
+    answer = login.respond(challenge).decode()
+    assert "response=d388dad90d4bbd760a152321f2143af7," in answer
+    login.check(b"rspauth=ea40f60335c427b5527b84dbabcdfffd")
+    with pytest.raises(DigestError, match="doesn't know the password"):
+        login.check(b"rspauth=ea40f60335c427b5527b84dbabcdfffe")
+
+
+@pytest.mark.parametrize(
+    ("challenge", "message"),
+    [
+        (b"", "isn't one of DIGEST-MD5"),
+        (b'nonce="x"', "isn't one of DIGEST-MD5"),
+        (b'nonce="x",algorithm=md5-sess,qop="auth-conf"', "wants more"),
+        (b'nonce="x', "can't be parsed"),
+        (b"\xff", "isn't text"),
+        (b"a=b," * 1000, "too long"),
+    ],
+)
+def test_challenges_that_make_no_sense(challenge: bytes, message: str) -> None:
+    with pytest.raises(DigestError, match=message):
+        DigestMd5("u", "p", "n").respond(challenge)
 
 
 async def test_tls_with_certificates_on_both_sides(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,8 @@ from tests.support.class_archive import archive_options
 class ZooKeeperProcess:
     """A standalone server on a free port, which keeps its data between starts.
 
-    ``settings`` are added to its configuration, such as ``secureClientPort`` for TLS.
+    ``settings`` are added to its configuration, such as ``secureClientPort`` for TLS; ``jvm``: more options
+    of Java's.
     """
 
     def __init__(
@@ -27,6 +28,7 @@ class ZooKeeperProcess:
         port: int | None = None,
         tick_ms: int = 500,
         settings: Mapping[str, object] | None = None,
+        jvm: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self._server = zookeeper.ZooKeeper(
@@ -38,7 +40,7 @@ class ZooKeeperProcess:
             settings={"maxSessionTimeout": 60000, **(settings or {})},
             java=java(),
             classpath=_classpath(),
-            jvm=class_archive(),
+            jvm=[*class_archive(), *jvm],
         )
 
     @property

@@ -57,7 +57,7 @@ from ottla_broker.store.keys import (
     ControllerEpochNode,
     encode_uuid,
 )
-from ottla_broker.store.zookeeper import Tls, ZooKeeperSettings, ZooKeeperStore
+from ottla_broker.store.zookeeper import SaslUser, Tls, ZooKeeperSettings, ZooKeeperStore
 from ottla_protocol.messages.controlled_shutdown import ControlledShutdownRequest
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class ClusterMember:
         self.on_failed: Callable[[], None] = lambda: None
         self.fence = EpochFence(clock, self._latest_controller_epoch)
         self.store = ReconnectingStore()
-        self._settings = _zookeeper_settings(config)
+        self._settings = _zookeeper_settings(config, random)
         self._session: ZooKeeperStore
         self._election: ControllerElection | None = None
         self._active: ActiveController | None = None
@@ -604,11 +604,18 @@ class ClusterMember:
         await self.store.close()
 
 
-def _zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings:
+def _zookeeper_settings(config: BrokerConfig, random: Random) -> ZooKeeperSettings:
     assert config.zookeeper_connect
     session = config.zookeeper_session_timeout_ms
     connection = config.zookeeper_connection_timeout_ms
     user, password = config.zookeeper_digest_user, config.zookeeper_digest_password
+    sasl = None
+    if config.zookeeper_sasl_user is not None and config.zookeeper_sasl_password is not None:
+        sasl = SaslUser(
+            config.zookeeper_sasl_user,
+            config.zookeeper_sasl_password,
+            lambda: f"{random.getrandbits(128):032x}",
+        )
     tls = None
     if config.zookeeper_ssl_client_enable:
         tls = Tls(
@@ -625,4 +632,5 @@ def _zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings:
         set_acl=config.zookeeper_set_acl,
         digest=None if user is None or password is None else (user, password),
         tls=tls,
+        sasl=sasl,
     )

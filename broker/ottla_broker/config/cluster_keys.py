@@ -64,11 +64,19 @@ class ClusterKeys:
         False,
         "Let only this broker's ZooKeeper user change new znodes. Anyone can read them, except users,"
         " broker configs and delegation tokens.",
-        note="The user is zookeeper.digest.user, or the certificate in zookeeper.ssl.keystore.location.",
+        note="The user is zookeeper.sasl.user, zookeeper.digest.user, or the certificate in"
+        " zookeeper.ssl.keystore.location.",
     )
     zookeeper_digest_user = optional_string("This broker's ZooKeeper user, in the digest scheme.", note=_OURS)
     zookeeper_digest_password = optional_string(
         "The password of zookeeper.digest.user.", note=_OURS, kind=PASSWORD
+    )
+    zookeeper_sasl_user = optional_string(
+        "This broker's ZooKeeper user, which logs in by SASL's DIGEST-MD5, as with Kafka's JAAS file.",
+        note=_OURS,
+    )
+    zookeeper_sasl_password = optional_string(
+        "The password of zookeeper.sasl.user.", note=_OURS, kind=PASSWORD
     )
     zookeeper_ssl_client_enable = boolean(False, "Connect to ZooKeeper over TLS.")
     zookeeper_ssl_endpoint_identification_algorithm = string(

@@ -35,12 +35,16 @@ def check_zookeeper(
             "zookeeper.connect",
             f"{caught}; write host:port separated by commas, optionally followed by a path",
         ) from caught
-    user, password = config.zookeeper_digest_user, config.zookeeper_digest_password
-    if (user is None) != (password is None):
-        missing = "zookeeper.digest.user" if user is None else "zookeeper.digest.password"
-        raise error(missing, "is missing: a ZooKeeper user has a name and a password")
+    user = config.zookeeper_digest_user
+    _check_user("zookeeper.digest", user, config.zookeeper_digest_password, error)
     if user is not None and (not user or ":" in user):
         raise error("zookeeper.digest.user", "must not be empty or contain a colon")
+    sasl_user = config.zookeeper_sasl_user
+    _check_user("zookeeper.sasl", sasl_user, config.zookeeper_sasl_password, error)
+    if sasl_user == "":
+        raise error("zookeeper.sasl.user", "must not be empty")
+    if sasl_user is not None and user is not None:
+        raise error("zookeeper.sasl.user", "can't be set together with zookeeper.digest.user")
     if config.zookeeper_ssl_truststore_password is not None:
         raise error(
             "zookeeper.ssl.truststore.password",
@@ -61,11 +65,11 @@ def check_zookeeper(
         if kind is None and location is not None and location.lower().endswith(_OTHER_STORES):
             raise error(name, f"{location}: {PEM.check(location.rpartition('.')[2].upper())}")
     certified = config.zookeeper_ssl_client_enable and config.zookeeper_ssl_keystore_location is not None
-    if config.zookeeper_set_acl and user is None and not certified:
+    if config.zookeeper_set_acl and user is None and sasl_user is None and not certified:
         raise error(
             "zookeeper.set.acl",
-            "needs an owner for the znodes: set zookeeper.digest.user and"
-            " zookeeper.digest.password, or"
+            "needs an owner for the znodes: set zookeeper.sasl.user and zookeeper.sasl.password,"
+            " zookeeper.digest.user and zookeeper.digest.password, or"
             " zookeeper.ssl.client.enable=true and zookeeper.ssl.keystore.location",
         )
     if config.zookeeper_ssl_client_enable:
@@ -75,3 +79,11 @@ def check_zookeeper(
         for name in _ONLY_WITH_TLS
         if given.get(name)
     ]
+
+
+def _check_user(
+    prefix: str, user: str | None, password: str | None, error: Callable[[str, str], ConfigError]
+) -> None:
+    if (user is None) != (password is None):
+        missing = f"{prefix}.user" if user is None else f"{prefix}.password"
+        raise error(missing, "is missing: a ZooKeeper user has a name and a password")

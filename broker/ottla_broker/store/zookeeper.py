@@ -42,10 +42,10 @@ from ottla_broker.store.api import (
     check_path,
 )
 from ottla_broker.store.zookeeper_link import LOSSES, Link, ReadMany
-from ottla_broker.store.zookeeper_settings import Tls, ZooKeeperSettings, parse_connect
+from ottla_broker.store.zookeeper_settings import SaslUser, Tls, ZooKeeperSettings, parse_connect
 from ottla_broker.store.zookeeper_watches import Watches, notify
 
-__all__ = ["Tls", "ZooKeeperSettings", "ZooKeeperStore"]
+__all__ = ["SaslUser", "Tls", "ZooKeeperSettings", "ZooKeeperStore"]
 
 T = TypeVar("T")
 

@@ -25,7 +25,13 @@ from kazoo.protocol.states import KazooState, ZnodeStat
 
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import Lease, SessionLostError, SessionState, StoreFailedError
-from ottla_broker.store.zookeeper_settings import ZooKeeperSettings, parse_connect, tls_context
+from ottla_broker.store.digest_md5 import DigestError, DigestMd5
+from ottla_broker.store.zookeeper_settings import (
+    SaslUser,
+    ZooKeeperSettings,
+    parse_connect,
+    tls_context,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -126,8 +132,11 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         attempt_seconds: float,
         monotonic: Callable[[], float],
         heard: Callable[..., None],
+        sasl: SaslUser | None,
     ) -> None:
-        super().__init__(client, retry, logger=logger)
+        # kazoo logs in if it has options, and that is done here: its own way needs another package.
+        super().__init__(client, retry, logger=logger, sasl_options=None if sasl is None else {})
+        self._sasl = sasl
         self._attempt_seconds = attempt_seconds
         self._monotonic = monotonic
         self._heard = heard
@@ -139,6 +148,25 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         if isinstance(request, serialization.Connect) and result[0].time_out > 0:
             self._heard(at, result[0].time_out / 1000)
         return result
+
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        assert self._sasl is not None
+        login = DigestMd5(self._sasl.name, self._sasl.password, self._sasl.nonce())
+        try:
+            challenge = self._exchange(b"", 1, timeout)
+            login.check(self._exchange(login.respond(challenge), 2, timeout))
+        except DigestError as error:
+            raise kazoo_errors.AuthFailedError(str(error)) from error
+
+    def _exchange(self, message: bytes, number: int, timeout: float) -> bytes:
+        """ZooKeeper's answer to a message of the login. Raises kazoo's errors."""
+        self._submit(serialization.SASL(message), timeout, number)
+        header, buffer, offset = self._read_header(timeout)
+        if header.err:
+            raise DigestError("the user or the password is wrong")
+        if header.xid != number:
+            raise DigestError("ZooKeeper answers something else")
+        return serialization.SASL.deserialize(buffer, offset)[0] or b""
 
     def _send_ping(self, connect_timeout: float) -> None:
         if not self.ping_outstanding.is_set():
@@ -298,7 +326,13 @@ class Link:
             logger=logger,
         )
         self._client._connection = _Connection(
-            self._client, self._client._conn_retry.copy(), logger, attempt, monotonic, self._heard
+            self._client,
+            self._client._conn_retry.copy(),
+            logger,
+            attempt,
+            monotonic,
+            self._heard,
+            settings.sasl,
         )
         self._client.add_listener(self._on_kazoo_state)
 
@@ -308,12 +342,22 @@ class Link:
         try:
             async with asyncio.timeout(self._settings.connection_timeout_ms / 1000):
                 await self._connected.wait()
+                if self._settings.sasl is not None:
+                    # The session begins before the login.
+                    await self.request(lambda client: client.exists_async("/")).future
         except TimeoutError:
             raise StoreFailedError(self._unreachable("within")) from None
+        except (SessionLostError, kazoo_errors.KazooException) as error:
+            raise StoreFailedError(self._refused()) from error
         if self._state is SessionState.LOST:
-            raise StoreFailedError(
-                f"ZooKeeper at zookeeper.connect={self._settings.connect} refused the session{self._met()}"
-            )
+            raise StoreFailedError(self._refused())
+
+    def _refused(self) -> str:
+        sasl = self._settings.sasl
+        user = "" if sasl is None else f" of zookeeper.sasl.user={sasl.name}"
+        return (
+            f"ZooKeeper at zookeeper.connect={self._settings.connect} refused the session{user}{self._met()}"
+        )
 
     def _unreachable(self, since: str) -> str:
         return (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ottla_broker.store.api import StoreFailedError, is_path
@@ -30,6 +31,19 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
+class SaslUser:
+    """A login at ZooKeeper by SASL's DIGEST-MD5.
+
+    Attributes:
+        nonce: makes what nobody can guess; called on any thread.
+    """
+
+    name: str
+    password: str = field(repr=False)
+    nonce: Callable[[], str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ZooKeeperSettings:
     """How to connect to ZooKeeper.
 
@@ -40,6 +54,7 @@ class ZooKeeperSettings:
         max_in_flight: how many requests may be under way at once.
         set_acl: whether only this user may change new nodes; anyone may read them, except for secrets.
         digest: user and password for ZooKeeper's scheme ``digest``.
+        sasl: the user that logs in by SASL.
     """
 
     connect: str
@@ -49,6 +64,7 @@ class ZooKeeperSettings:
     set_acl: bool = False
     digest: tuple[str, str] | None = None
     tls: Tls | None = None
+    sasl: SaslUser | None = None
 
 
 class Servers(NamedTuple):
