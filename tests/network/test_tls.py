@@ -149,7 +149,14 @@ async def test_principals(certificates: Certificates) -> None:
 Log = Callable[[], list[dict[str, object]]]
 
 
-@pytest.mark.parametrize(("shown", "reason"), [(None, "certificate"), ("stranger", "certificate is refused")])
+@pytest.mark.parametrize(
+    ("shown", "reason"),
+    [
+        (None, "certificate"),
+        ("stranger", "certificate is refused"),
+        ("expired", "certificate is refused: certificate has expired"),
+    ],
+)
 async def test_missing_and_foreign_certificates_are_refused(
     certificates: Certificates, log: Log, shown: str | None, reason: str
 ) -> None:

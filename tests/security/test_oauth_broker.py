@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +39,11 @@ from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from ottla_protocol.sasl.mechanism import SaslError
 from ottla_protocol.sasl.oauthbearer import OAuthClient
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka
+    from kafka.net.sasl.oauth import AbstractTokenProvider
 
 _HANDLER = "org.apache.kafka.common.security.oauthbearer.internals.unsecured"
 _LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
@@ -150,6 +156,30 @@ async def test_aiokafka(broker: OAuthBroker) -> None:
     }
     async with aiokafka.AIOKafkaProducer(**given) as producer:
         await producer.send_and_wait("aiokafka", b"x")
+
+
+class _KafkaPythonsTokens(AbstractTokenProvider):  # type: ignore[misc]
+    def __init__(self, provider: Provider) -> None:
+        super().__init__()
+        self._provider = provider
+
+    def token(self) -> str:
+        return self._provider.token("alice")
+
+
+# It loads its schemas by a deprecated call.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_kafka_python(broker: OAuthBroker) -> None:
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=f"127.0.0.1:{broker.file_port}",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=_KafkaPythonsTokens(broker.provider),
+    )
+    sent = producer.send("kafka-python", b"x")
+    producer.flush(60)
+    assert sent.succeeded()
+    producer.close()
 
 
 async def test_the_bundled_client_asks_the_token_endpoint(broker: OAuthBroker) -> None:

@@ -481,8 +481,12 @@ def test_users_of_plain_change_while_the_broker_runs(broker: SaslBroker) -> None
         assert alter(broker, name, f'{module} user_carol="carols-secret" user_alice="new-secret";')[0] == 0
         assert (works("carol", "carols-secret"), works("alice", "alice-secret")) == (True, False)
         assert works("alice", "new-secret")
-        # A login lasts as long as its connection.
+        # A login lasts as long as its connection, or until its client has to log in again.
         assert earlier.call(MetadataRequest(topics=[]), 4).brokers
+        time.sleep(1.1)
+        answer = log_in(earlier, "alice", "alice-secret", "PLAIN")
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert earlier.is_closed()
     (described,) = broker.admin.describe_configs([ConfigResource("broker", "1001")]).values()
     entry = described.result(60)[name]
     assert (entry.value, entry.is_sensitive, entry.is_read_only) == (None, True, False)

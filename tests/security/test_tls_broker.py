@@ -103,17 +103,19 @@ def test_confluent_kafka(broker: TlsBroker, mutual: bool) -> None:
         consumer.close()
 
 
-async def test_aiokafka(broker: TlsBroker) -> None:
+@pytest.mark.parametrize("mutual", [False, True])
+async def test_aiokafka(broker: TlsBroker, mutual: bool) -> None:
     given = {
-        "bootstrap_servers": broker.tls,
+        "bootstrap_servers": broker.mutual if mutual else broker.tls,
         "security_protocol": "SSL",
-        "ssl_context": broker.certificates.shown(None),
+        "ssl_context": broker.certificates.shown("broker" if mutual else None),
     }
+    topic = f"aiokafka-{mutual}"
     async with aiokafka.AIOKafkaProducer(**given) as producer:
         for value in _VALUES:
-            await producer.send("aiokafka", value)
+            await producer.send(topic, value)
         await producer.flush()
-    async with aiokafka.AIOKafkaConsumer("aiokafka", auto_offset_reset="earliest", **given) as consumer:
+    async with aiokafka.AIOKafkaConsumer(topic, auto_offset_reset="earliest", **given) as consumer:
         assert [(await consumer.getone()).value for _ in _VALUES] == _VALUES
 
 
