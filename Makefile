@@ -46,7 +46,7 @@ faults: $(VENV)/.dev  ## break a broker, a cluster and landing jobs for longer t
 	@OTTLA_FAULT_ROUNDS=$${OTTLA_FAULT_ROUNDS:-30} OTTLA_FAULT_MINUTES=$(MINUTES) $(PYTEST) tests/crash tests/faults tests/pipeline/faults -s $(ARGS)
 	@OTTLA_HOSTILE=100 $(PYTEST) tests/badinput/test_hostile_requests.py $(ARGS)
 	@OTTLA_BAD_INPUTS=$${OTTLA_BAD_INPUTS:-1000000} $(PYTEST) $$(grep -rlw --include='test_*.py' inputs tests/protocol tests/records tests/log) $(ARGS)
-	@OTTLA_EXAMPLES=$${OTTLA_EXAMPLES:-20} $(PYTEST) $$(grep -rl --include='test_*.py' hypothesis tests) $(ARGS)
+	@OTTLA_EXAMPLES=$${OTTLA_EXAMPLES:-20} $(PYTEST) $$(grep -rlE --include='test_*.py' 'hypothesis|depth import .*examples' tests) $(ARGS)
 	@OTTLA_POWER_RUNS=$${OTTLA_POWER_RUNS:-100} $(PYTEST) tests/log/test_power_loss.py tests/store/test_power_loss.py $(ARGS)
 
 check: $(VENV)/.dev  ## check style, formatting, types and layers
@@ -67,7 +67,7 @@ docs: $(VENV)/.docs  ## build the documentation site in dist/site and check its 
 
 interop: $(VENV)/.dev  ## test with clients and tools in Java, Node and Go, in clusters with Kafka, and the client on Kafka
 	@$(PYTEST) tests/interop -m interop -rs $(or $(ARGS),-n 3)
-	@$(PYTEST) tests/client tests/docs/test_client.py tests/pipeline/writing/test_transactions.py --kafka=3 -rs $(or $(ARGS),-n 3)
+	@$(PYTEST) tests/client tests/clients/test_late_frames.py tests/docs/test_client.py tests/pipeline/writing/test_transactions.py --kafka=3 -rs $(or $(ARGS),-n 3)
 	@$(PYTEST) $(addprefix tests/client/,admin consumer group producer share) --kafka=4 \
 	  $(patsubst %,--ignore-glob='*_%.py',faults mixed model turmoil) \
 	  --deselect tests/client/group/test_groups.py::test_the_coordinator_dies_and_comes_back -rs $(or $(ARGS),-n 3)
