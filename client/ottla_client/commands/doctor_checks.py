@@ -430,6 +430,7 @@ def _group_lags(seen: Gathered, name: str, group: GroupDescription) -> Iterator[
     lost: list[str] = []
     stuck: list[str] = []
     near: list[str] = []
+    beyond: list[str] = []
     behind = 0
     for partition, lag in seen.lags.get(name, {}).items():
         if lag.committed is None or lag.end is None:
@@ -437,7 +438,9 @@ def _group_lags(seen: Gathered, name: str, group: GroupDescription) -> Iterator[
         offset = lag.committed.offset
         if lag.start is not None and offset < lag.start and lag.end > lag.start:
             lost.append(str(partition))
-        behind += lag.records or 0
+        behind += max(0, lag.records or 0)
+        if lag.end < offset:
+            beyond.append(str(partition))
         later = seen.later.get(name, {}).get(partition)
         if (
             group.members
@@ -459,6 +462,14 @@ def _group_lags(seen: Gathered, name: str, group: GroupDescription) -> Iterator[
             f"group {name}",
             f"Its committed offset is before the first record that is left: {some_of(lost)}.",
             "Records were removed unread. Read on with ottla groups reset-offsets, and lengthen retention.",
+        )
+    if beyond:
+        yield Finding(
+            WARNING,
+            "group-beyond-end",
+            f"group {name}",
+            f"Its committed offset is beyond the last record: {some_of(beyond)}.",
+            "The topic was made again or lost records. Read on with ottla groups reset-offsets.",
         )
     if near:
         yield Finding(

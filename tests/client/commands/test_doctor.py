@@ -230,6 +230,11 @@ CASES: list[tuple[str, Gathered, list[tuple[str, str]]]] = [
         world(groups={"g": group("Empty", ())}, lags=lag(5, 9, 5)),
         [("note", "group-without-members")],
     ),
+    (
+        "beyond the end",
+        world(groups={"g": group("Empty", ())}, lags=lag(9, 5, 0)),
+        [("warning", "group-beyond-end")],
+    ),
     ("hanging", world(hanging=[HANGING]), [("critical", "hanging-transaction")]),
     ("dead letters", world(dead_letters={"orders.dlq": 3}), [("warning", "dead-letters")]),
     ("old dead letters", world(dead_letters={"orders.dlq": 0}), []),

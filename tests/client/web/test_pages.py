@@ -71,6 +71,7 @@ async def test_every_page_is_there(
         "/access",
         "/quotas",
         "/quotas?type=user&q=default",
+        "/access?who=bob&operation=read&resource=topic:wages",
         "/landing",
         f"/brokers/{node}",
     ):

@@ -29,12 +29,13 @@ async def access(request: web.Request, session: Session) -> View:
     who, what, where = (query.get(name, "").strip()[:_LONGEST] for name in ("who", "operation", "resource"))
     host = query.get("host", "").strip()[:_LONGEST]
     answer = None
-    if who and what and where:
-        pattern, entry = acl_rules.binding_of(who, what, where, host, deny=False)
-        answer = await acl_rules.explain(admin, pattern, entry)
     wanted = AclFilter(principal=acl_rules.principal_in(who)) if who and not where else AclFilter()
     off = ""
+    # What can't be asked is refused, whether or not there are lists.
+    asked = acl_rules.binding_of(who, what, where, host, deny=False) if who and what and where else None
     try:
+        if asked is not None:
+            answer = await acl_rules.explain(admin, *asked)
         found = sorted(await admin.describe_acls(wanted), key=lambda acl: (acl.entry.principal, acl))
     except BrokerError as error:
         if error.code.name != "SECURITY_DISABLED":
