@@ -44,6 +44,7 @@ _HEADERS: Final = {
     "Server": "Ottla",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+_KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _MOST_STREAMS: Final = 200
 _STREAM_SECONDS: Final = 3600.0
 """A browser connects again after it."""
@@ -204,7 +205,7 @@ class Site:
         data = assets().files.get(name)
         if data is None:
             raise web.HTTPNotFound
-        kind = "text/css" if name.endswith(".css") else "text/javascript"
+        kind = _KINDS[name.rpartition(".")[2]]
         response = web.Response(body=data, content_type=kind, charset="utf-8")
         response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
         response.enable_compression()

@@ -82,7 +82,7 @@ async def test_every_page_is_there(
         assert "<b>" not in page.text
     listed = await browser.get(f"/groups?q={group}")
     assert "group &lt;b&gt;" in listed.text
-    for path in ("/static/console.css", "/static/console.js"):
+    for path in ("/static/console.css", "/static/console.js", "/static/console.svg"):
         assert (await browser.get(path)).status == 200
 
 
