@@ -298,3 +298,32 @@ async def test_tools(old: Old, topic: str) -> None:
     assert len(rows) == PARTITIONS
     for _, _, number, offset, size, lag, owner in rows:
         assert (int(offset), int(size), lag, owner) == (counts[int(number)], counts[int(number)], "0", "none")
+
+
+async def test_tools_that_write_zookeepers_nodes(old: Old, nodes: KazooClient) -> None:
+    """Topics are made and grow, and offsets are saved and restored, without a request to a broker."""
+    topic, where = f"made{next(_numbers)}", ("--zookeeper", old.cluster.connect)
+    group, saved = f"g{topic}", old.folder / "offsets"
+    topics = ("kafka.admin.TopicCommand", *where, "--topic", topic)
+    old.run(*topics, "--create", "--partitions", "2", "--replication-factor", "1")
+    old.run(*topics, "--alter", "--partitions", "3")
+    async with Admin(old.cluster.bootstrap) as admin, asyncio.timeout(60):
+        while len((await admin.describe_topics([topic]))[topic].partitions) < 3:
+            await asyncio.sleep(0.05)
+    async with Producer(old.cluster.bootstrap) as producer:
+        for number in range(3):
+            await producer.send_and_wait(topic, b"v", partition=number)
+    described = old.run(*topics, "--describe")
+    assert described.count("Leader: 1") == 3
+    async with ZookeeperConsumer(
+        topic, zookeeper_connect=old.cluster.connect, group_id=group, **PATIENCE
+    ) as consumer:
+        for _ in range(3):
+            await consumer.getone()
+    of_group = ("--zkconnect", old.cluster.connect)
+    old.run("kafka.tools.ExportZkOffsets", *of_group, "--group", group, "--output-file", str(saved))
+    path = f"/consumers/{group}/offsets/{topic}"
+    assert sorted(saved.read_text().split()) == [f"{path}/{number}:1" for number in range(3)]
+    saved.write_text(f"{path}/0:0\n")
+    old.run("kafka.tools.ImportZkOffsets", *of_group, "--input-file", str(saved))
+    assert [nodes.get(f"{path}/{number}")[0] for number in range(3)] == [b"0", b"1", b"1"]
