@@ -90,7 +90,7 @@ async def test_the_plug_is_pulled(seed: int, plug: PluggedIn, monkeypatch: pytes
         monkeypatch.setattr("ottla_broker.log.manager._SYNC_ALL_ABOVE", 0)
     broker = await start(Disk(), plug)
     ops = await Run(chance, plug, broker).play(120)
-    await pull(ops, Story(), plug, chance, most=250)
+    await pull(ops, Story(), plug, chance, most=len(ops))
 
 
 def leftovers(disk: Disk, first: int = 0, count: int = 1) -> Iterator[Disk]:
