@@ -15,7 +15,10 @@ import pytest
 from harness import maven, wire
 from harness.brokers import HOST, Broker, Kafka, Ottla
 from harness.java import Unavailable
+from tests.interop.secured import Secured
 from tests.interop.support import Java
+from tests.support.certificates import Certificates
+from tests.support.oauth import Provider
 
 _KINDS: dict[str, type[Ottla] | type[Kafka]] = {"ottla": Ottla, "kafka": Kafka}
 KIND = _KINDS[os.environ.get("OTTLA_INTEROP_BROKER", "ottla")]
@@ -98,3 +101,16 @@ def java(broker: Broker, tmp_path: Path) -> Java:
 def other_java(request: pytest.FixtureRequest, broker: Broker, tmp_path: Path) -> Java:
     """The tools of an older and of a newer Kafka."""
     return java_tools(broker.address, request.param, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A broker that asks for logins; always Ottla."""
+    provider = Provider()
+    certificates = Certificates(tmp_path_factory.mktemp("certificates"))
+    with provider.serving():
+        made = Secured(tmp_path_factory.mktemp("secured"), certificates, provider)
+        with made.broker:
+            made.add_users()
+            yield made
+            assert made.broker.complaints() == []

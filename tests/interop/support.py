@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -183,10 +184,12 @@ def built(name: str, sources: Path, made: str, command: list[str]) -> Path:
     """The cache folder with the sources and what the command has ``made`` of them; skips where it cannot fetch."""
     folder = maven.CACHE / name
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(sources, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules"))
-    done = subprocess.run(
-        command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600
-    )
+    with open(folder / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another test process may build the same
+        shutil.copytree(sources, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules"))
+        done = subprocess.run(
+            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600
+        )
     if done.returncode:
         if (folder / made).exists():
             pytest.fail(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
