@@ -115,8 +115,8 @@ class Rebalancer:
             await asyncio.gather(self._task, return_exceptions=True)
         await self._reading.stop(tuple(self.owned))
         await self._release((*self.owned, *self._doubtful))
-        if self._registered_in is not None:
-            await self._registry.release(paths.member(self._group_id, self._consumer_id))
+        # Also after a silence, when the session may have ended: its node is there if it hasn't.
+        await self._registry.release(paths.member(self._group_id, self._consumer_id))
 
     def trigger(self) -> None:
         """Rebalance soon: something has changed."""
