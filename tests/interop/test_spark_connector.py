@@ -14,6 +14,7 @@ import pytest
 from harness import maven
 from harness.brokers import Broker
 from harness.java import QUICK, Unavailable
+from tests.interop.secured import MODULES, Secured
 
 from ottla_client.admin import NewPartitions, NewTopic
 from ottla_client.producer.partitioner import partition_for_key
@@ -339,6 +340,21 @@ def test_dataframes_are_written(spark: SparkSession, broker: Broker, new_topic: 
         assert row.value == (None if n % 7 == 0 else b"%d" % n)
         assert row.partition == (1 if n >= 150 else partition_for_key(row.key, 5))
         assert [(h.key, h.value) for h in row.headers] == [("h", b"%d" % n)]
+
+
+def test_records_over_tls_with_a_login(spark: SparkSession, secured: Secured) -> None:
+    options = {
+        "kafka.bootstrap.servers": secured.sasl,
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": secured.certificates.authority,
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": f'{MODULES["SCRAM-SHA-512"]} required username="alice" password="alices";',
+    }
+    frame = spark.range(100).selectExpr("cast(id AS string) AS value")
+    frame.write.format("kafka").options(**options, topic="from-spark").save()
+    rows = spark.read.format("kafka").options(**options, subscribe="from-spark").load().collect()
+    assert sorted(int(row.value) for row in rows) == list(range(100))
 
 
 def test_streams_are_written_idempotently_and_compressed(
