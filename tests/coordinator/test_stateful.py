@@ -1,7 +1,4 @@
-"""Random members on a virtual clock: no request waits forever, and no partition has two owners in a generation.
-
-Once the group is quiet, each partition has one.
-"""
+"""Random members on a virtual clock: no request waits forever, and all members of a generation agree."""
 
 from __future__ import annotations
 
@@ -41,16 +38,6 @@ class Client:
         self.others: list[str] = []
         self.joining: Waiting | None = None
         self.syncing: Waiting | None = None
-        self.owned: frozenset[int] = frozenset()
-        self.synced = -1
-        """The generation that ``owned`` is of."""
-        self.dealt = -1
-        """The number of partitions that it has dealt out as the leader of its generation."""
-
-    @property
-    def name(self) -> str:
-        """A static member that comes back under another id is the same."""
-        return self.instance or self.member_id
 
 
 class Groups(RuleBasedStateMachine):
@@ -64,9 +51,7 @@ class Groups(RuleBasedStateMachine):
         self.waiting: list[tuple[float, Client, Waiting]] = []
         self.leaders: dict[int, set[str]] = {}
         self.protocols: dict[int, str | None] = {}
-        self.owners: dict[int, dict[int, str]] = {}
         self.generation = 0
-        self.partitions = 3
         self.committed = 0
         self.offered = 0
         self.commits: list[tuple[int, list[Code]]] = []
@@ -121,13 +106,10 @@ class Groups(RuleBasedStateMachine):
 
     def send_sync(self, client: Client) -> None:
         # All bring an assignment; only the leader's may be accepted.
-        names = client.others or [client.member_id]
         shares = {
-            name: f"{client.generation} {client.member_id} "
-            f"{','.join(map(str, range(self.partitions)[index :: len(names)]))}".encode()
-            for index, name in enumerate(names)
+            name: f"{client.generation} {client.member_id}".encode()
+            for name in [*client.others, client.member_id]
         }
-        client.dealt = self.partitions if client.others else -1
         client.syncing = self.world.sync(
             client.member_id, client.generation, shares, instance=client.instance
         )
@@ -164,15 +146,6 @@ class Groups(RuleBasedStateMachine):
         self.commits.append((self.offered, self.world.last_commit))
 
     # Other events
-
-    @precondition(lambda self: self.partitions < 6)
-    @rule()
-    def partitions_are_added(self) -> None:
-        """The leader of a generation notices it, and joins again."""
-        self.partitions += 1
-        for client in list(self.clients):
-            if client.others:
-                self.send_join(client, 9, PROTOCOLS[0])
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 3.0, 9.0, 21.0]))
     def time_goes_by(self, seconds: float) -> None:
@@ -235,19 +208,10 @@ class Groups(RuleBasedStateMachine):
                 self.leaders.setdefault(answer.generation_id, set()).add(answer.member_id)
 
     def hear_sync(self, client: Client, waiting: Waiting) -> None:
-        if waiting.code is not Code.NONE:
-            return
-        client.owned, client.synced = frozenset(), client.generation
-        if waiting.answer.assignment:
-            generation, leader, partitions = waiting.answer.assignment.decode().split(" ")
+        if waiting.code is Code.NONE and waiting.answer.assignment:
+            generation, leader = waiting.answer.assignment.decode().split(" ")
             assert leader in self.leaders[int(generation)]
             assert int(generation) == client.generation
-            client.owned = frozenset(map(int, filter(None, partitions.split(","))))
-            owners = self.owners.setdefault(client.generation, {})
-            for partition in client.owned:
-                assert owners.setdefault(partition, client.name) == client.name, (
-                    "two owners in one generation"
-                )
 
     # Invariants
 
@@ -296,62 +260,13 @@ class Groups(RuleBasedStateMachine):
         if self.committed:
             assert self.world.offset() >= self.committed
 
-    def come_to_rest(self) -> None:
-        """The clients that are left do what clients do, until every partition has exactly one owner."""
-        # Of those with the same instance, the one that came last lives.
-        self.clients = list({each.instance or str(id(each)): each for each in self.clients}.values())
-        for _ in range(120):
-            if self.is_at_rest():
-                break
-            self.world.clock.advance(1)
-            self.hear()
-            for client in self.clients:
-                self.do_what_clients_do(client)
-        else:
-            raise AssertionError("the group doesn't come to rest")
-        if self.clients:
-            owned = sorted(partition for client in self.clients for partition in client.owned)
-            assert owned == list(range(self.partitions))
-
-    def is_at_rest(self) -> bool:
-        group = self.group
-        if not self.clients:
-            return True
-        if group is None or group.state is not GroupState.STABLE or len(group.members) != len(self.clients):
-            return False
-        return all(
-            client.member_id in group.members
-            and client.synced == client.generation == group.generation
-            and (client.member_id != group.leader_id or client.dealt == self.partitions)
-            for client in self.clients
-        )
-
-    def do_what_clients_do(self, client: Client) -> None:
-        if client.joining is not None or client.syncing is not None:
-            return
-        code = Code.UNKNOWN_MEMBER_ID
-        if client.member_id and client.generation >= 0:
-            code = self.world.heartbeat(client.member_id, client.generation, instance=client.instance)
-        dealt_for_others = client.leader == client.member_id and client.synced == client.generation
-        if code is Code.NONE and dealt_for_others and client.dealt != self.partitions:
-            code = Code.REBALANCE_IN_PROGRESS
-        if code is not Code.NONE:
-            if code is not Code.REBALANCE_IN_PROGRESS and client.generation >= 0:
-                client.member_id, client.generation = "", -1
-            client.synced = -1
-            self.send_join(client, 9, PROTOCOLS[0])
-        elif client.synced != client.generation:
-            self.send_sync(client)
-
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
+        # All clients fall silent: every request is answered, all members time out, and the log agrees.
         world = self.world
         world.partition.refuse, world.partition.hold = None, False
         world.partition.release()
-        self.hear()
-        self.come_to_rest()
-        # All clients fall silent: every request is answered, all members time out, and the log agrees.
         world.clock.advance(60)
         assert all(waiting.done for _, _, waiting in self.waiting)
         world.clock.advance(600)

@@ -37,6 +37,8 @@ class LogMachine(RuleBasedStateMachine):
         self.end = 0
         self.start = 0
         self.sequence = 0
+        # Whether batches of the producer were deleted as old records.
+        self.producer_deleted = False
         # Position of a consumer that reads new records.
         self.tail = 0
         self.log = self.open(clean=True)
@@ -122,12 +124,13 @@ class LogMachine(RuleBasedStateMachine):
         self.stored = [one for one in self.stored if one[0] < offset]
         self.end = offset
         self.start = min(self.start, offset)
-        last = 0
-        for _, _, data in self.stored:
-            header = read_header(data)
-            if header.producer_id == 7:
-                last = header.last_sequence + 1
-        self.sequence = last
+        headers = [read_header(data) for _, _, data in self.stored]
+        sequences = [header.last_sequence for header in headers if header.producer_id == 7]
+        if not sequences and self.producer_deleted:
+            # Its batches were deleted; a snapshot may still know them.
+            known = self.log.producers.producers.get(7)
+            sequences = [] if known is None else [known.last_sequence]
+        self.sequence = 1 + max(sequences, default=-1)
 
     @precondition(lambda self: self.stored)
     @rule(data=st.data())
@@ -137,6 +140,8 @@ class LogMachine(RuleBasedStateMachine):
         self.log.delete_old_segments(NOW_MS)
         self.start = self.log.log_start_offset
         kept = self.log.segments[0].base_offset
+        deleted = [data for _, last, data in self.stored if last < kept]
+        self.producer_deleted |= any(read_header(data).producer_id == 7 for data in deleted)
         self.stored = [one for one in self.stored if one[1] >= kept]
 
     @rule()

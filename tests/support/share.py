@@ -197,7 +197,9 @@ def kept_states(bootstrap: str, group: str) -> dict[int, bool]:
         asked = MetadataRequest(topics=[MetadataRequestTopic(name="__share_group_state")])
         count = len(wire.call(asked, 12).topics[0].partitions)
     with SimpleConsumer(bootstrap) as consumer:
-        offsets = {TopicPartition("__share_group_state", index): 0 for index in range(count)}
+        # The coordinator deletes from the beginning what it needs no longer.
+        partitions = [TopicPartition("__share_group_state", index) for index in range(count)]
+        offsets = {partition: consumer.beginning_offset(partition) for partition in partitions}
 
         def read() -> bool:
             for partition, outcome in consumer.fetch_many(offsets, max_wait_ms=0).items():
