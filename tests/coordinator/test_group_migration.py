@@ -8,6 +8,7 @@ import pytest
 from tests.coordinator.consumer_world import SESSION_MS, Client, ConsumerWorld, FakeTopics, settle
 from tests.coordinator.harness import Waiting
 
+from ottla_broker.coordinator.group.modern.conversion import named_partitions
 from ottla_broker.coordinator.group.modern.heartbeats import Heartbeat
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_protocol.errors import ErrorCode
@@ -137,6 +138,13 @@ def commit(world: ConsumerWorld) -> None:
 
 def offset(world: ConsumerWorld) -> int:
     return world.offset(topic="t")
+
+
+def test_each_topic_keeps_its_partitions() -> None:
+    """Those that it doesn't have are left out, whatever other topics have."""
+    topics = FakeTopics(t=5, u=2)
+    named = [TopicPartition(topic="t", partitions=[0, 4, 7]), TopicPartition(topic="u", partitions=[1, 2])]
+    assert named_partitions(topics, named) == {T: {0, 4}, b"u".ljust(16, b"_"): {1}}
 
 
 def test_a_group_is_upgraded_and_downgraded_while_its_members_go_on(world: ConsumerWorld) -> None:

@@ -60,7 +60,7 @@ def named_partitions(topics: TopicsView, named: list[TopicPartition]) -> dict[by
     for each in named:
         topic = topics.find(each.topic)
         if topic is not None:
-            found.append((topic.topic_id, (i for i in each.partitions if i < topic.partitions)))
+            found.append((topic.topic_id, [index for index in each.partitions if index < topic.partitions]))
     return partitions_of(found)
 
 
