@@ -248,8 +248,8 @@ class Groups(RuleBasedStateMachine):
     def failover(self) -> None:
         group = self.world.coordinator._groups.get("g")
         if isinstance(group, Group) and group.state is GroupState.PREPARING:
-            # As with Kafka, the log doesn't have a rebalance that begins as the group becomes classic: a coordinator
-            # that takes over then leaves its members with what they have.
+            # The log doesn't have a rebalance that begins as the group becomes classic: a coordinator that takes over
+            # then leaves its members with what they have.
             return
         before = self.members()
         is_modern = isinstance(self.world.coordinator._groups.get("g"), ConsumerGroup)
