@@ -57,6 +57,16 @@ class Pace:
             await asyncio.sleep(0)
 
 
+def run_whole(steps: Generator[object, None, R]) -> R:
+    """Run all steps at once, and return what they return."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        answer: R = end.value
+        return answer
+
+
 async def in_pauses(steps: Generator[object, None, R]) -> tuple[R, int]:
     """Run a generator, with a turn of the event loop after each thing that it yields.
 

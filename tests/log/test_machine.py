@@ -16,6 +16,7 @@ from ottla_broker.log.config import LogConfig
 from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import Files
 from ottla_broker.log.log import Log
+from ottla_broker.tasks import run_whole
 from ottla_protocol.records.batch import read_header
 
 from .batches import batch
@@ -208,7 +209,7 @@ class LogMachine(RuleBasedStateMachine):
         assert log.recovery_point <= self.end
         bases = [segment.base_offset for segment in log.segments]
         assert bases == sorted(set(bases))
-        newest = log.reader.max_timestamp_offset()
+        newest = run_whole(log.reader.find_max_timestamp())
         readable = [read_header(data).max_timestamp for _, last, data in self.stored if last >= self.start]
         assert (newest and newest[1]) == max(readable, default=None)
 

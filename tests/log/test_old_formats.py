@@ -14,6 +14,7 @@ from ottla_broker.log.dump import dump_log
 from ottla_broker.log.files import Files
 from ottla_broker.log.log import Log
 from ottla_broker.log.verify import Tally, verify_partition
+from ottla_broker.tasks import run_whole
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.compression import GZIP, LZ4, SNAPPY
 from ottla_protocol.records.formats import decode_any, iter_any_headers
@@ -136,7 +137,7 @@ def test_a_folder_is_opened_again(
     assert offsets(again) == list(range(35))
     assert again.epochs.epochs == [4, 5]
     assert again.epochs.starts == [25, 30]
-    assert again.reader.max_timestamp_offset() == (20, T + 1000, -1)
+    assert run_whole(again.reader.find_max_timestamp()) == (20, T + 1000, -1)
     again.close()
     if clean and not lost:
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
@@ -194,11 +195,11 @@ def test_offsets_by_timestamp(filled: Callable[..., Log]) -> None:
         assert log.reader.offset_for_timestamp(T + 17) == (17, T + 17, -1)
         assert log.reader.offset_for_timestamp(T + 20) == (20, T + 1000, -1)
         assert log.reader.offset_for_timestamp(T + 1001) is None
-        assert log.reader.max_timestamp_offset() == (20, T + 1000, -1)
+        assert run_whole(log.reader.find_max_timestamp()) == (20, T + 1000, -1)
         log.truncate_to(20)
-        assert log.reader.max_timestamp_offset() == (19, T + 19, -1)
+        assert run_whole(log.reader.find_max_timestamp()) == (19, T + 19, -1)
         log.truncate_to(10)
-        assert log.reader.max_timestamp_offset() is None
+        assert run_whole(log.reader.find_max_timestamp()) is None
         assert log.reader.offset_for_timestamp(0) is None
         log.truncate_fully_and_start_at(0)
 

@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.depth import examples
 
+from ottla_broker.tasks import run_whole
+
 from .batches import batch
 from .conftest import NOW_MS, OpenLog
 
@@ -53,7 +55,7 @@ def test_the_first_record_at_or_after_a_timestamp_is_found(
             assert (found and found[0]) == expected
             if found is not None:
                 assert found[1:] == (records[found[0]], 1)
-        newest = log.reader.max_timestamp_offset()
+        newest = run_whole(log.reader.find_max_timestamp())
         assert newest is not None
         assert newest[1] == max(records)
         assert records[newest[0]] == max(records)
@@ -63,4 +65,4 @@ def test_the_first_record_at_or_after_a_timestamp_is_found(
 def test_an_empty_log_has_no_timestamps(open_log: OpenLog) -> None:
     log = open_log()
     assert log.reader.offset_for_timestamp(0) is None
-    assert log.reader.max_timestamp_offset() is None
+    assert run_whole(log.reader.find_max_timestamp()) is None

@@ -23,6 +23,7 @@ from ottla_broker.log import up_conversion
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.up_conversion import is_message_set, to_batch
 from ottla_broker.log.validator import RecordsRefused
+from ottla_broker.tasks import run_whole
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records import compiled_messages
 from ottla_protocol.records.batch import assign_offset, crc_is_valid, read_header, set_log_append_time
@@ -249,7 +250,7 @@ def test_the_log_checks_what_holds_for_all_formats(open_log: OpenLog) -> None:
     # Without a timestamp there is nothing to check.
     assert append([Record(0, -1, b"k", b"v")], 1) == 2
     assert append([Record(0, 0, b"k", b"v")], 0) == 3
-    assert log.reader.max_timestamp_offset() == (0, T, 0)
+    assert run_whole(log.reader.find_max_timestamp()) == (0, T, 0)
 
 
 def test_anything_is_converted_or_refused() -> None:

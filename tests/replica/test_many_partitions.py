@@ -10,9 +10,9 @@ from tests.replica.world import FETCH_VERSION, TOPIC_ID, World
 from tests.support.handlers import INTER_BROKER, request_context
 
 from ottla_broker.handlers import fetch as fetch_handler
-from ottla_broker.handlers.turns import run_whole
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.leadership import LeaderState
+from ottla_broker.tasks import run_whole
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.fetch import (
     FetchPartition,

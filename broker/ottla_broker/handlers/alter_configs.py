@@ -30,10 +30,8 @@ async def _alter(ctx: RequestContext, resource: AlterConfigsResource, validate_o
     try:
         check_entries([(c.name, c.value, True) for c in resource.configs])
         kind: ResourceType = supported_kind(resource.resource_type)
-        if kind not in (
-            ResourceType.TOPIC,
-            ResourceType.BROKER,
-        ):  # as in Kafka, which has this API for no others
+        # As in Kafka, which has this API for no others.
+        if kind not in (ResourceType.TOPIC, ResourceType.BROKER):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind:d}")
         check_allowed(ctx, kind, resource.resource_name)
     except KafkaError as error:

@@ -21,6 +21,7 @@ from functools import wraps
 from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from ottla_broker.network.pending_response import CloseConnection
+from ottla_broker.tasks import run_whole
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -216,16 +217,6 @@ def at_once(steps: Generator[int, None, Any]) -> tuple[bool, Any]:
     except StopIteration as end:
         return True, end.value
     return False, None
-
-
-def run_whole(steps: Generator[object, None, R]) -> R:
-    """Run all steps at once, and return what they return."""
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        answer: R = end.value
-        return answer
 
 
 def whole(steps: Callable[P, Generator[int, None, R]]) -> Callable[P, R]:

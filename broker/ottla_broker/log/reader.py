@@ -12,6 +12,7 @@ from ottla_broker.log.files import CorruptFileError, FileSlice
 from ottla_broker.log.segment import LogSegment
 from ottla_broker.log.segment_list import SegmentList
 from ottla_broker.log.txn_index import AbortedTransaction
+from ottla_broker.tasks import run_whole
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import LOG_APPEND_TIME, MAGIC, MAGIC_AT, BatchHeader, CorruptRecordError
 from ottla_protocol.records.find import find_newest, find_since
@@ -235,7 +236,7 @@ class LogReader:
         Segments are skipped by their largest timestamp, the time index leads close to the batch, and only that batch is
         searched. Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
-        return _to_the_end(self.find_timestamp(timestamp_ms))
+        return run_whole(self.find_timestamp(timestamp_ms))
 
     def find_timestamp(self, timestamp_ms: int) -> _Search:
         """:meth:`offset_for_timestamp` in steps, because a batch may have millions of records."""
@@ -292,12 +293,11 @@ class LogReader:
         share = min(1.0, max(0, offset - header.base_offset) / delta)
         return first + int((header.max_timestamp - first) * share)
 
-    def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp from the log start on; None without one. Raises KafkaError."""
-        return _to_the_end(self.find_max_timestamp())
-
     def find_max_timestamp(self) -> _Search:
-        """:meth:`max_timestamp_offset` in steps."""
+        """The first record with the largest timestamp from the log start on; None without one.
+
+        Runs in steps, because a batch may have millions of records. Raises KafkaError.
+        """
         start = self._log.log_start_offset
         batch = self._newest_batch(start)
         if batch is None:
@@ -327,15 +327,6 @@ class LogReader:
         except (CorruptRecordError, CorruptFileError, OSError) as error:
             raise self._error(error) from error
         return None
-
-
-def _to_the_end(search: _Search) -> TimestampOffset | None:
-    while True:
-        try:
-            next(search)
-        except StopIteration as end:
-            found: TimestampOffset | None = end.value
-            return found
 
 
 def _whole_batches(data: memoryview, offset: int) -> tuple[int, int]:
