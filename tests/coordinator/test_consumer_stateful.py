@@ -13,7 +13,6 @@ from tests.support.depth import examples
 
 from ottla_broker.coordinator.group.group import Group
 from ottla_broker.coordinator.group.modern.consumer_group import ConsumerGroup
-from ottla_broker.coordinator.group.states import GroupState
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -246,11 +245,6 @@ class Groups(RuleBasedStateMachine):
 
     @rule()
     def failover(self) -> None:
-        group = self.world.coordinator._groups.get("g")
-        if isinstance(group, Group) and group.state is GroupState.PREPARING:
-            # The log doesn't have a rebalance that begins as the group becomes classic: a coordinator that takes over
-            # then leaves its members with what they have.
-            return
         before = self.members()
         is_modern = isinstance(self.world.coordinator._groups.get("g"), ConsumerGroup)
         self.world = self.world.failover()

@@ -175,8 +175,14 @@ def test_a_group_is_upgraded_and_downgraded_while_its_members_go_on(world: Consu
         ErrorCode.REBALANCE_IN_PROGRESS,
         ErrorCode.ILLEGAL_GENERATION,
     )
-    divide(after, classics)
+    # A coordinator that takes over before they join again knows that they have to.
+    final = after.failover()
+    assert final.state() == "PreparingRebalance"
+    for member in classics:
+        member.world = final
+    divide(final, classics)
     assert sorted(map(len, [each.owned for each in classics])) == [3, 3]
+    assert final.failover().state() == "Stable"
 
 
 def test_a_rolling_bounce_ends_with_members_of_the_consumer_protocol_only(world: ConsumerWorld) -> None:
@@ -202,6 +208,19 @@ def test_a_static_member_changes_its_protocol_in_place(world: ConsumerWorld) -> 
     assert back.joining is not None
     assert back.joining.code is ErrorCode.NONE
     assert world.kind() == "classic"
+    assert world.state() == "Stable"
+
+
+def test_a_group_that_becomes_classic_amid_a_reassignment_rebalances(world: ConsumerWorld) -> None:
+    classics = classic_group(world, 2, ("one", "two"))
+    client = Client(world, "new", instance="one")
+    run(classics[1:], [client])
+    world.topics.put("t", 8)
+    client.heartbeat()
+    Classic(world, "one").join()
+    assert world.kind() == "classic"
+    assert world.state() == "PreparingRebalance"
+    assert world.failover().state() == "PreparingRebalance"
 
 
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])

@@ -37,7 +37,8 @@ class Group(GroupStateMachine):
     ``pending_sync``, ``initial_delay``, ``last_added``. ``Commits`` changes ``offsets``.
 
     Invariants: ``awaiting_join`` is the number of members with a ``join_reply``; ``supported[p]`` is the number of
-    members that support protocol p; ``leader_id`` is a member's id, or None where there is no member.
+    members that support protocol p; ``leader_id`` is a member's id, or None where there is no member or none has been
+    elected since the group was loaded.
 
     Attributes:
         shard: the partition of ``__consumer_offsets`` that the group is written to.
@@ -103,8 +104,7 @@ class Group(GroupStateMachine):
                 bytes(read.assignment),
             )
             group._insert(member)
-        if value.leader in group.members:
-            group.leader_id = value.leader
+        group.leader_id = value.leader if value.leader in group.members else None
         group.subscribed = group._compute_subscribed()
         return group
 
@@ -331,9 +331,8 @@ class Group(GroupStateMachine):
 
     def elect_joined_leader(self) -> bool:
         """Make a member that has joined the leader. False where no member has joined."""
-        if self.leader_id is None:
-            return False
-        if self.members[self.leader_id].join_reply is not None:
+        leader = None if self.leader_id is None else self.members[self.leader_id]
+        if leader is not None and leader.join_reply is not None:
             return True
         for member_id, member in self.members.items():
             if member.join_reply is not None:

@@ -299,9 +299,12 @@ class Rebalancer:
     # Loading and unloading
 
     def resume(self, group: Group) -> None:
+        """Begin the members' sessions, and a rebalance if one is due."""
         for member in group.members.values():
             self.touch(member)
-        if len(group.members) > self._settings.max_size:
+        if group.members and group.leader_id is None:
+            self.prepare(group, "its last generation has no leader")
+        elif len(group.members) > self._settings.max_size:
             self.prepare(group, "loaded with more members than group.max.size")
 
     def retire(self, group: Group) -> None:

@@ -26,7 +26,7 @@ from ottla_broker.coordinator.group.modern.fencing import Fencing
 from ottla_broker.coordinator.group.modern.member import ClassicSide, ConsumerMember
 from ottla_broker.coordinator.group.modern.membership import Membership
 from ottla_broker.coordinator.group.modern.migration import Migration
-from ottla_broker.coordinator.group.modern.states import MemberState
+from ottla_broker.coordinator.group.modern.states import MemberState, ModernState
 from ottla_broker.coordinator.group.modern.writer import refused, when_written
 from ottla_broker.events import get_logger
 from ottla_protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -106,7 +106,8 @@ class ClassicMembers:
         )
         if self._migration.is_downgrade(group, change.after):
             # A static member of the consumer protocol, the last one, returns with the classic protocol.
-            classic, end_offset = self._migration.downgrade(group, change.after, rebalances=False)
+            rebalances = change.after.state is not ModernState.STABLE
+            classic, end_offset = self._migration.downgrade(group, change.after, rebalances)
             response.generation_id = classic.generation
             response.protocol_name = classic.protocol_name
             classic.shard.when_committed(

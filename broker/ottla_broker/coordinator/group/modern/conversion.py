@@ -137,9 +137,18 @@ def is_all_classic(membership: Membership) -> bool:
 
 
 def downgraded(
-    group_id: str, shard: Shard, membership: Membership, topics: TopicsView, offsets: OffsetTable, now_ms: int
+    group_id: str,
+    shard: Shard,
+    membership: Membership,
+    topics: TopicsView,
+    offsets: OffsetTable,
+    now_ms: int,
+    rebalances: bool,
 ) -> Group:
-    """A group of members that all use the classic protocol, as a stable classic group."""
+    """A group of members that all use the classic protocol, as a stable classic group.
+
+    ``rebalances``: it has no leader, and whoever loads it rebalances it.
+    """
     sides: Mapping[str, ClassicSide] = {
         member_id: member.classic
         for member_id, member in membership.members.items()
@@ -149,7 +158,7 @@ def downgraded(
         protocol_type=PROTOCOL_TYPE,
         generation=membership.epoch,
         protocol=next(iter(sides.values())).name,
-        leader=next(iter(membership.members)),
+        leader=None if rebalances else next(iter(membership.members)),
         current_state_timestamp=now_ms,
         members=[
             MemberMetadata(

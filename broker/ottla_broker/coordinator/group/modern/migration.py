@@ -111,11 +111,13 @@ class Migration:
     def downgrade(self, group: ConsumerGroup, after: Membership, rebalances: bool) -> tuple[Group, int]:
         """Write and adopt the group as a classic one, with the members ``after`` has.
 
-        ``rebalances``: a member has left, so the others share its partitions. Returns the group, and the end of the log
-        after its records. Raises KafkaError; then nothing has changed.
+        ``rebalances``: there are partitions that no member has. The record says so by a leader that is null, for a
+        coordinator that loads the group before its next generation; a broker of Kafka takes any member as the leader.
+        Returns the group, and the end of the log after its records. Raises KafkaError; then nothing has changed.
         """
         shard, topics = group.shard, self._parts.topics
-        classic = downgraded(group.group_id, shard, after, topics, group.offsets, self._parts.now_ms())
+        now_ms = self._parts.now_ms()
+        classic = downgraded(group.group_id, shard, after, topics, group.offsets, now_ms, rebalances)
         assignments = {member.member_id: member.assignment for member in classic.members.values()}
         rows = [*group.tombstones(), (group_key(classic.group_id), group_value(classic, assignments))]
         try:
@@ -124,15 +126,13 @@ class Migration:
             raise KafkaError(ErrorCode(store_error(group.group_id, int(error.code)))) from error
         self.retire(group)
         self._adopt_classic(classic)
-        self._rebalancer.resume(classic)
         _log.info(
             "group downgraded to classic",
             group=classic.group_id,
             members=len(classic.members),
             generation=classic.generation,
         )
-        if rebalances:
-            self._rebalancer.maybe_prepare(classic, "the last member of the consumer protocol has left")
+        self._rebalancer.resume(classic)
         return classic, end_offset
 
     def begin_classic(self, group: ConsumerGroup) -> Group:
