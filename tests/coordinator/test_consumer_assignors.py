@@ -8,14 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.depth import examples
 
-from ottla_broker.coordinator.group.modern.assignors import (
-    MemberSpec,
-    TopicSpec,
-    assignor_names,
-    by_range,
-    uniform,
-)
+from ottla_broker.coordinator.group.modern.assignors import assignor_names, by_range, uniform
 from ottla_broker.coordinator.group.modern.member import Partitions
+from ottla_broker.coordinator.group.modern.specs import MemberSpec, TopicSpec
 
 IDS = [bytes([number]) * 16 for number in range(1, 5)]
 TOPICS = st.dictionaries(st.sampled_from(IDS), st.integers(1, 12), min_size=1)
@@ -123,6 +118,51 @@ def test_uniform_rack_gives_way_to_balance() -> None:
         "m2": MemberSpec(frozenset(IDS[:1]), {}, None, "b"),
     }
     assert sizes(uniform(members, {IDS[0]: TopicSpec(4, racks)})) == {"m1": 2, "m2": 2}
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(data=st.data())
+def test_racks_change_no_sizes_of_different_subscriptions(data: st.DataObject) -> None:
+    """Whether members join an empty group or have partitions: how many of each topic each has, and how many move."""
+    racks = st.sampled_from("abc")
+    topics = {
+        topic: TopicSpec(count, tuple(data.draw(st.frozensets(racks, max_size=2)) for _ in range(count)))
+        for topic, count in data.draw(TOPICS).items()
+    }
+    members: dict[str, MemberSpec] = {}
+    target: dict[str, Partitions] = {}
+    for number in range(data.draw(st.integers(2, 5))):
+        subscribed = data.draw(st.frozensets(st.sampled_from(sorted(topics)), min_size=1))
+        members[f"m{number}"] = MemberSpec(subscribed, {}, None, data.draw(st.none() | racks))
+        members = {member: spec._replace(target=target.get(member, {})) for member, spec in members.items()}
+        without = uniform(members, {topic: TopicSpec(spec.partitions) for topic, spec in topics.items()})
+        target = uniform(members, topics)
+        check_covers(target, members, {topic: spec.partitions for topic, spec in topics.items()})
+        if len({spec.topics for spec in members.values()}) == 1:
+            continue
+        for member, spec in members.items():
+            assert {t: len(each) for t, each in target[member].items()} == {
+                t: len(each) for t, each in without[member].items()
+            }
+            assert len(flat(spec.target) - flat(target[member])) == len(
+                flat(spec.target) - flat(without[member])
+            )
+        settled = {member: spec._replace(target=target[member]) for member, spec in members.items()}
+        assert uniform(settled, topics) == target
+
+
+def test_uniform_with_different_subscriptions_prefers_the_members_rack() -> None:
+    one, two = IDS[:2]
+    topics = {one: TopicSpec(6, tuple(frozenset({"ab"[index % 2]}) for index in range(6))), two: TopicSpec(1)}
+    first = MemberSpec(frozenset({one, two}), {}, None, "b")
+    second = MemberSpec(frozenset({one}), {}, None, "a")
+    target = uniform({"m1": first, "m2": second}, topics)
+    assert target["m1"].keys() == {one, two}
+    assert target["m1"][one] <= {1, 3, 5}
+    assert target["m2"] == {one: frozenset({0, 2, 4} | ({1, 3, 5} - target["m1"][one]))}
+    # Likewise when the second one comes to a group whose first member has everything.
+    everything = first._replace(target={one: frozenset(range(6)), two: frozenset({0})})
+    assert uniform({"m1": everything, "m2": second}, topics)["m2"] == {one: frozenset({0, 2, 4})}
 
 
 @settings(max_examples=examples(30), deadline=None)

@@ -10,42 +10,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from ottla_broker.coordinator.group.modern.member import Partitions
+from ottla_broker.coordinator.group.modern.specs import Members, Target, Topics
 from ottla_broker.coordinator.group.modern.uneven import assign_uneven
 
 TopicPartition = tuple[bytes, int]
-
-
-class MemberSpec(NamedTuple):
-    """A member: the ids of the topics it subscribes to, and its part of the target so far."""
-
-    topics: frozenset[bytes]
-    target: Partitions
-    instance_id: str | None = None
-    rack_id: str | None = None
-
-
-class TopicSpec(NamedTuple):
-    """A topic's number of partitions, and the racks of each one's replicas; no racks: unknown."""
-
-    partitions: int
-    racks: Sequence[frozenset[str]] = ()
-
-
-Members = Mapping[str, MemberSpec]
-Topics = Mapping[bytes, TopicSpec]
-Target = dict[str, Partitions]
 
 
 def uniform(members: Members, topics: Topics) -> Target:
     """Give each member as many partitions as any other, or one fewer, and move as few as that allows."""
     if len({spec.topics for spec in members.values()}) <= 1:
         return _even(members, topics)
-    counts = {topic: spec.partitions for topic, spec in topics.items()}
-    subscriptions = {member: spec.topics for member, spec in members.items()}
-    return assign_uneven(subscriptions, {member: spec.target for member, spec in members.items()}, counts)
+    return assign_uneven(members, topics)
 
 
 def _even(members: Members, topics: Topics) -> Target:
@@ -71,7 +48,7 @@ def _even(members: Members, topics: Topics) -> Target:
         rack = members[member].rack_id
         if rack is not None and len(valid) > quota:
             # Members join one after another: each that came before gives up what is in other racks first.
-            valid.sort(key=lambda each: not _is_in_rack(topics[each[0]], each[1], rack))
+            valid.sort(key=lambda each: rack not in topics[each[0]].racks_of(each[1]))
         mine: dict[bytes, set[int]] = {}
         for topic, index in valid[:quota]:
             mine.setdefault(topic, set()).add(index)
@@ -88,10 +65,6 @@ def _even(members: Members, topics: Topics) -> Target:
     return {member: {topic: frozenset(each) for topic, each in mine.items()} for member, mine in kept.items()}
 
 
-def _is_in_rack(topic: TopicSpec, index: int, rack: str) -> bool:
-    return index < len(topic.racks) and rack in topic.racks[index]
-
-
 def _hand_out(
     free: Sequence[TopicPartition], members: Members, topics: Topics, room: Mapping[str, int]
 ) -> Iterable[tuple[str, TopicPartition]]:
@@ -102,8 +75,7 @@ def _hand_out(
     by_rack: dict[str, deque[TopicPartition]] = {rack: deque() for rack in racks if rack is not None}
     if by_rack:
         for topic, index in free:
-            in_racks = topics[topic].racks
-            for rack in in_racks[index] if index < len(in_racks) else ():
+            for rack in topics[topic].racks_of(index):
                 if rack in by_rack:
                     by_rack[rack].append((topic, index))
         for member in left:

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla_broker.coordinator.group.modern import records
-from ottla_broker.coordinator.group.modern.assignors import ASSIGNORS, MemberSpec, TopicSpec
+from ottla_broker.coordinator.group.modern.assignors import ASSIGNORS
 from ottla_broker.coordinator.group.modern.change import Change
 from ottla_broker.coordinator.group.modern.member import ConsumerMember, Partitions
 from ottla_broker.coordinator.group.modern.patterns import Matcher
 from ottla_broker.coordinator.group.modern.reconciliation import MustRejoin, reconcile
+from ottla_broker.coordinator.group.modern.specs import MemberSpec, TopicSpec
 from ottla_broker.coordinator.group.modern.topics import SubscribedTopic, TopicsView
 from ottla_broker.events import get_logger
 from ottla_protocol.errors import ErrorCode, KafkaError

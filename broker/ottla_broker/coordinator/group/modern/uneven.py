@@ -2,59 +2,81 @@
 
 Kafka: ``UniformHeterogeneousAssignmentBuilder``: keep what is still subscribed, give the rest to the subscriber with
 the fewest partitions, then move partitions from the most to the least loaded subscriber of a topic until that changes
-nothing.
+nothing. Among partitions of one topic, a member gets one that has a replica in its rack; how many it gets is as if
+there were no racks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from ottla_broker.coordinator.group.modern.member import Partitions
+from ottla_broker.coordinator.group.modern.specs import Members, Target, Topics, TopicSpec
 
 _ROUNDS: Final = 16
 """The most passes over all topics; each roughly halves what is out of balance."""
+_NONE: Final[frozenset[int]] = frozenset()
 
 
-def assign_uneven(
-    subscriptions: Mapping[str, frozenset[bytes]],
-    before: Mapping[str, Partitions],
-    counts: Mapping[bytes, int],
-) -> dict[str, Partitions]:
-    """The target of each member. ``counts``: partitions of each topic."""
-    return _Balancer(subscriptions, before, counts).run()
+def assign_uneven(members: Members, topics: Topics) -> Target:
+    """The target of each member."""
+    return _Balancer(members, topics).run()
+
+
+class _Free:
+    """Partitions of a topic that nobody has, for members in ``racks``."""
+
+    def __init__(self, topic: TopicSpec, free: Iterable[int], racks: set[str]) -> None:
+        self._left = set(free)
+        self._near: dict[str, deque[int]] = {rack: deque() for rack in racks}
+        far: list[int] = []
+        near: list[int] = []
+        for index in sorted(self._left):
+            found = topic.racks_of(index) & racks
+            for rack in found:
+                self._near[rack].append(index)
+            (near if found else far).append(index)
+        self._rest = deque(far + near)
+
+    def __bool__(self) -> bool:
+        return bool(self._left)
+
+    def take(self, rack: str | None) -> int:
+        """One of the rack, or else one that is in no member's rack, or else any."""
+        for queue in (self._near.get(rack or ""), self._rest):
+            while queue:
+                index = queue.popleft()
+                if index in self._left:
+                    self._left.remove(index)
+                    return index
+        raise IndexError("no partition is free")
 
 
 class _Balancer:
     """``owned[topic][member]`` has the member's partitions of a topic, ``load`` the number of its partitions."""
 
-    def __init__(
-        self,
-        subscriptions: Mapping[str, frozenset[bytes]],
-        before: Mapping[str, Partitions],
-        counts: Mapping[bytes, int],
-    ) -> None:
-        self._members = sorted(subscriptions)
+    def __init__(self, members: Members, topics: Topics) -> None:
+        self._specs = members
+        self._topic_specs = topics
+        self._members = sorted(members)
         self._subscribers: dict[bytes, list[str]] = {}
         for member in self._members:
-            for topic in subscriptions[member]:
+            for topic in members[member].topics:
                 self._subscribers.setdefault(topic, []).append(member)
-        self._counts = counts
         self._load = dict.fromkeys(self._members, 0)
         self._owned: dict[bytes, dict[str, set[int]]] = {topic: {} for topic in self._subscribers}
-        self._before = before
-        self._subscriptions = subscriptions
         self._topics = sorted(
             self._subscribers,
             key=lambda topic: (
-                -counts[topic] / len(self._subscribers[topic]),
+                -topics[topic].partitions / len(self._subscribers[topic]),
                 len(self._subscribers[topic]),
                 topic,
             ),
         )
 
-    def run(self) -> dict[str, Partitions]:
+    def run(self) -> Target:
         self._keep()
         for topic in self._topics:
             self._assign_rest(topic)
@@ -71,9 +93,10 @@ class _Balancer:
     def _keep(self) -> None:
         taken: dict[bytes, set[int]] = {topic: set() for topic in self._subscribers}
         for member in self._members:
-            for topic, indexes in self._before.get(member, {}).items():
-                if topic in self._subscriptions[member]:
-                    kept = {index for index in indexes if index < self._counts[topic]} - taken[topic]
+            for topic, indexes in self._specs[member].target.items():
+                if topic in self._specs[member].topics:
+                    count = self._topic_specs[topic].partitions
+                    kept = {index for index in indexes if index < count} - taken[topic]
                     if kept:
                         taken[topic] |= kept
                         self._owned[topic][member] = kept
@@ -81,14 +104,14 @@ class _Balancer:
 
     def _assign_rest(self, topic: bytes) -> None:
         taken: set[int] = set().union(*self._owned[topic].values())
-        free = [index for index in range(self._counts[topic]) if index not in taken]
-        if not free:
-            return
-        heap = [(self._load[member], member) for member in self._subscribers[topic]]
+        spec, subscribers = self._topic_specs[topic], self._subscribers[topic]
+        racks = {rack for member in subscribers if (rack := self._specs[member].rack_id) is not None}
+        free = _Free(spec, set(range(spec.partitions)) - taken, racks)
+        heap = [(self._load[member], member) for member in subscribers]
         heapify(heap)
-        for index in free:
+        while free:
             load, member = heappop(heap)
-            self._owned[topic].setdefault(member, set()).add(index)
+            self._owned[topic].setdefault(member, set()).add(free.take(self._specs[member].rack_id))
             self._load[member] = load + 1
             heappush(heap, (load + 1, member))
 
@@ -109,7 +132,7 @@ class _Balancer:
             low, taker = least[0]
             if -high - low <= 1:
                 break
-            index = max(owners[giver])
+            index = self._to_move(topic, giver, taker)
             owners[giver].remove(index)
             owners.setdefault(taker, set()).add(index)
             load[giver] -= 1
@@ -120,3 +143,15 @@ class _Balancer:
                 if owners[member]:
                     heappush(most, (-load[member], member))
         return moves
+
+    def _to_move(self, topic: bytes, giver: str, taker: str) -> int:
+        """Of the giver's partitions, one that is new to it, and in the taker's rack rather than in its own."""
+        spec = self._topic_specs[topic]
+        here, there = self._specs[giver].rack_id, self._specs[taker].rack_id
+        had = self._specs[giver].target.get(topic, _NONE)
+
+        def gain(index: int) -> tuple[bool, int, int]:
+            racks = spec.racks_of(index)
+            return index not in had, (there in racks) - (here in racks), index
+
+        return max(self._owned[topic][giver], key=gain)
