@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from harness import maven
 from harness.java import Unavailable
+from harness.ports import free_port
 from kazoo.client import KazooClient
 from tests.interop.conftest import java_tools
 from tests.interop.mixed import MixedCluster
@@ -54,7 +55,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
         client.create(path, AclNode.encode(frozenset({entry})), makepath=True)
         client.stop()
         client.close()
-        made.brokers[KAFKA].start()
+        own = made.brokers[KAFKA]
+        own.settings |= acl_matrix.user_settings(own.bootstrap, free_port())
+        own.start()
         with Wire(made.brokers[KAFKA].port, source=ADMIN) as admin:
             acl_matrix.prepare_topic(admin)
         made.brokers[OTTLA].start()
@@ -89,9 +92,24 @@ def described(wire: Wire) -> set[AclBinding]:
     }
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in ROWS if row.kafka], ids=lambda row: ApiKey(row.request.API_KEY).name.lower()
-)
+def _api(row: Row) -> str:
+    return ApiKey(row.request.API_KEY).name.lower()
+
+
+@pytest.fixture(scope="module")
+def users(cluster: MixedCluster) -> Iterator[dict[str, Wire]]:
+    port = int(str(cluster.brokers[KAFKA].settings["listeners"]).rpartition(":")[2])
+    with acl_matrix.logged_in(port) as connections:
+        yield connections
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.kafka], ids=_api)
+def test_kafka_lets_each_user_do_the_same(cluster: MixedCluster, users: dict[str, Wire], row: Row) -> None:
+    with Wire(cluster.brokers[KAFKA].port, source=ADMIN) as admin:
+        acl_matrix.check_users(row, admin, users)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.kafka and not row.users], ids=_api)
 def test_kafka_gives_the_same_answers(cluster: MixedCluster, row: Row) -> None:
     """The rows that Ottla's own tests go through."""
     port = cluster.brokers[KAFKA].port

@@ -32,7 +32,7 @@ from tests.support.cluster import QUICK
 from tests.support.topics import create_topic
 from tests.support.waiting import wait_for
 from tests.support.watched import WatchedBroker
-from tests.support.wire import Wire, frame, request_bytes
+from tests.support.wire import Wire, frame, plain_login, request_bytes
 from tests.support.zookeeper import ZooKeeperProcess
 
 from ottla_broker.handlers import IN_CLUSTERS
@@ -53,8 +53,6 @@ from ottla_protocol.messages.leader_and_isr import (
 from ottla_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla_protocol.messages.offset_fetch import OffsetFetchRequest
-from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from ottla_protocol.messages.update_metadata import (
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
@@ -242,10 +240,7 @@ class Secured:
         )
 
     def mallory(self) -> Wire:
-        wire = Wire(self.outer)
-        assert wire.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
-        assert wire.call(SaslAuthenticateRequest(auth_bytes=b"\0mallory\0secret"), 2).error_code == 0
-        return wire
+        return plain_login(self.outer, "mallory", "secret")
 
     def topics(self) -> set[str]:
         with Wire(self.process.port) as wire:

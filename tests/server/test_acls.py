@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.ports import free_port
 from tests.badinput.requests import produce_request, records
 from tests.support import acl_matrix
 from tests.support.acl_matrix import ADMIN, CLIENT, ROWS, SETTINGS, TOPIC, VARIANTS, Row, binding, forbidden
@@ -38,7 +39,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with Wire(running.port) as wire:
         acl_matrix.prepare(wire)
     running.stop()
-    running.settings = SETTINGS
+    running.settings = {**SETTINGS, **acl_matrix.user_settings(running.bootstrap, free_port())}
     running.start()
     with Wire(running.port) as wire:
         acl_matrix.prepare_topic(wire)
@@ -58,7 +59,22 @@ def client(broker: BrokerProcess) -> Iterator[Wire]:
         yield wire
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: ApiKey(row.request.API_KEY).name.lower())
+@pytest.fixture(scope="module")
+def users(broker: BrokerProcess) -> Iterator[dict[str, Wire]]:
+    with acl_matrix.logged_in(int(str(broker.settings["listeners"]).rpartition(":")[2])) as connections:
+        yield connections
+
+
+def _api(row: Row) -> str:
+    return ApiKey(row.request.API_KEY).name.lower()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=_api)
+def test_each_user_may_do_what_the_rules_say(admin: Wire, users: dict[str, Wire], row: Row) -> None:
+    acl_matrix.check_users(row, admin, users)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if not row.users], ids=_api)
 def test_each_api_obeys_its_rules(admin: Wire, client: Wire, row: Row) -> None:
     assert forbidden(client.call(row.request, row.version)) == {row.refused}
     for variant in VARIANTS:
@@ -78,9 +94,8 @@ def test_every_api_that_needs_something_has_a_row() -> None:
     """The rest answer with lists, which have tests below."""
     needing = {key for key, rules in RULES.items() if rules and key in SERVED}
     lists = {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS}
-    # These need a login first: tests/security.
-    tokens = {ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.DESCRIBE_DELEGATION_TOKEN}
-    assert needing == {row.request.API_KEY for row in ROWS} | lists | tokens
+    lists.add(ApiKey.DESCRIBE_DELEGATION_TOKEN)  # tests/security
+    assert needing == {row.request.API_KEY for row in ROWS} | lists
 
 
 def test_metadata_hides_topics_and_shows_what_is_allowed(admin: Wire, client: Wire) -> None:

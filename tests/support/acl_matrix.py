@@ -1,16 +1,18 @@
 """What each API needs, as requests and rules: the same rows for Ottla (tests/server) and Kafka (tests/interop).
 
-Everyone here is User:ANONYMOUS. The address says who asks: 127.0.0.1 may do all to the cluster, and so makes the
-rules; 127.0.0.2 is the client under test.
+Without a login, everyone is User:ANONYMOUS, and the address says who asks: 127.0.0.1 may do all to the cluster, and so
+makes the rules; 127.0.0.2 is the client under test. On a second listener the users of :data:`USERS` log in, whose rules
+are in force together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from tests.support.waiting import wait_for
-from tests.support.wire import Wire
+from tests.support.wire import Wire, plain_login
 
 from ottla_protocol.acls import (
     CLUSTER_NAME,
@@ -47,6 +49,7 @@ from ottla_protocol.messages.alter_user_scram_credentials import (
 from ottla_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla_protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from ottla_protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from ottla_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -138,9 +141,13 @@ T = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 G = ErrorCode.GROUP_AUTHORIZATION_FAILED
 C = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 X = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-FORBIDDEN = {T, G, C, X}
+D = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+FORBIDDEN = {T, G, C, X, D}
 
 SETTINGS = {
+    "sasl.enabled.mechanisms": "PLAIN",
+    "super.users": "User:super",
+    "delegation.token.secret.key": "secret",
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "1",
@@ -165,6 +172,10 @@ class Row(NamedTuple):
     partial: ErrorCode | None = None
     kafka: bool = True
     """Whether Kafka in ZooKeeper mode serves it."""
+    users: bool = False
+    """Whether it is only for clients that have logged in."""
+    allowed: tuple[str, ...] = ()
+    """Other users of :data:`USERS` who may."""
 
 
 def _commit() -> list[OffsetCommitRequestTopic]:
@@ -356,7 +367,14 @@ ROWS: Sequence[Row] = (
         ("Delete Topic:orders",),
     ),
     Row(InitProducerIdRequest(transactional_id=None), 4, C, ("IdempotentWrite Cluster:kafka-cluster",)),
-    Row(InitProducerIdRequest(transactional_id=None), 4, C, ("Write Topic:orders",)),
+    # Any topic is enough, and a prefix has others than the one that is denied.
+    Row(
+        InitProducerIdRequest(transactional_id=None),
+        4,
+        C,
+        ("Write Topic:orders",),
+        allowed=("literal-denied",),
+    ),
     Row(
         InitProducerIdRequest(transactional_id="pay", transaction_timeout_ms=1000),
         4,
@@ -543,6 +561,15 @@ ROWS: Sequence[Row] = (
         ("Read Topic:orders",),
     ),
     Row(DescribeTransactionsRequest(transactional_ids=["pay"]), 0, X, ("Describe TransactionalId:pay",)),
+    Row(
+        CreateDelegationTokenRequest(
+            owner_principal_type="User", owner_principal_name="boss", max_lifetime_ms=60_000
+        ),
+        3,
+        D,
+        ("CreateTokens User:User:boss",),
+        users=True,
+    ),
     Row(ListClientMetricsResourcesRequest(), 0, C, ("DescribeConfigs Cluster:kafka-cluster",), kafka=False),
     Row(
         DescribeTopicPartitionsRequest(
@@ -582,6 +609,60 @@ VARIANTS: Sequence[Variant] = (
         [(_ALLOW, ANONYMOUS, CLIENT, None, None), (_DENY, "User:x", "*", None, None)],
     ),
 )
+
+_PREFIX, _ANY_NAME = PatternType.PREFIXED, PatternType.LITERAL
+
+
+def _user(name: str, allowed: bool, *rules: tuple[AclPermission, str, PatternType | None]) -> Variant:
+    """``rules``: permission, host and pattern."""
+    return name, allowed, [(permission, f"User:{name}", host, kind, None) for permission, host, kind in rules]
+
+
+USERS: Sequence[Variant] = (
+    _user("literal", True, (_ALLOW, "*", None)),
+    _user("prefixed", True, (_ALLOW, "*", _PREFIX)),
+    _user("wildcard", True, (_ALLOW, "*", _ANY_NAME)),
+    _user("nobody", False),
+    _user("literal2", False),  # its name begins with another's
+    _user("denied", False, (_ALLOW, "*", None), (_DENY, "*", None)),
+    _user("denied-by-prefix", False, (_ALLOW, "*", None), (_DENY, "*", _PREFIX)),
+    _user("denied-by-wildcard", False, (_ALLOW, "*", None), (_DENY, "127.0.0.1", _ANY_NAME)),
+    _user("literal-denied", False, (_ALLOW, "*", _PREFIX), (_DENY, "*", None)),
+    _user("denied-elsewhere", True, (_ALLOW, "*", None), (_DENY, "127.0.0.9", None)),
+    _user("allowed-elsewhere", False, (_ALLOW, "127.0.0.9", None)),
+    _user("super", True, (_DENY, "*", None)),
+)
+
+
+def user_settings(plain: str, port: int) -> dict[str, str]:
+    """The settings of a broker whose users log in at ``port``; ``plain`` is its other listener."""
+    users = " ".join(f'user_{name}="secret"' for name, _, _ in USERS)
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return {
+        "listeners": f"PLAINTEXT://{plain},SASL_PLAINTEXT://127.0.0.1:{port}",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{module} required {users};",
+    }
+
+
+@contextmanager
+def logged_in(port: int) -> Iterator[dict[str, Wire]]:
+    """A connection of each user."""
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(plain_login(port, name, "secret")) for name, _, _ in USERS}
+
+
+def check_users(row: Row, admin: Wire, users: Mapping[str, Wire]) -> None:
+    """The answers to one row's request, while each user's rules are in force."""
+    rules = [rule for user in USERS for rule in bindings(row, user)]
+    create(admin, rules)
+    try:
+        found = {name: forbidden(users[name].call(row.request, row.version)) for name, _, _ in USERS}
+    finally:
+        delete(admin, rules)
+    expected = {
+        name: set() if allowed or name in row.allowed else {row.refused} for name, allowed, _ in USERS
+    }
+    assert found == expected, {name: codes for name, codes in found.items() if codes != expected[name]}
 
 
 def binding(rule: str, principal: str = ANONYMOUS, host: str = CLIENT) -> AclBinding:

@@ -8,6 +8,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from ottla_protocol.header import RequestHeader, encode_request_header, parse_response_header
+from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest
 from ottla_protocol.registry import response_class
 
 
@@ -76,3 +78,12 @@ class Wire:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def plain_login(port: int, user: str, password: str) -> Wire:
+    """A connection that has logged in by PLAIN."""
+    wire = Wire(port)
+    assert wire.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+    message = f"\0{user}\0{password}".encode()
+    assert wire.call(SaslAuthenticateRequest(auth_bytes=message), 2).error_code == 0
+    return wire
