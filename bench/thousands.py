@@ -67,7 +67,7 @@ class Job:
     groups: int = 1
     beats: float = 0.0
     commits: float = 0.0
-    prefix: str = "crowd"
+    prefix: str = "load"
     session_ms: int = 6000
 
 
@@ -93,7 +93,7 @@ class Done:
 def run(job: Job, heard: Callable[[str], None] = lambda _: None) -> Done:
     """Do a job in a process of its own; ``heard`` gets the lines by which it says that a phase begins or ends.
 
-    Raises RuntimeError with the crowd's last lines if it fails.
+    Raises RuntimeError with the load's last lines if it fails.
     """
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
@@ -111,7 +111,7 @@ def run(job: Job, heard: Callable[[str], None] = lambda _: None) -> Done:
                 heard(last)
         if process.wait(60):
             errors.seek(0)
-            raise RuntimeError(f"the crowd failed at {job}:\n{errors.read()[-2000:]}")
+            raise RuntimeError(f"the load failed at {job}:\n{errors.read()[-2000:]}")
         return Done(**json.loads(last))
 
 
@@ -119,7 +119,7 @@ class _Failed(Exception):
     """The brokers answered what they mustn't."""
 
 
-class _Crowd:
+class _Load:
     """All consumers of the job."""
 
     def __init__(self, job: Job) -> None:
@@ -179,9 +179,9 @@ class _Crowd:
 class _Member(asyncio.Protocol):
     """One member of a classic group."""
 
-    def __init__(self, crowd: _Crowd, number: int) -> None:
-        job = crowd.job
-        self._crowd = crowd
+    def __init__(self, load: _Load, number: int) -> None:
+        job = load.job
+        self._load = load
         self._is_new = True
         self._apart = False
         self._group = number % job.groups
@@ -198,11 +198,11 @@ class _Member(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._out = cast(asyncio.Transport, transport)
-        self._crowd.has_connected()
+        self._load.has_connected()
         self._send(wire.FIND_COORDINATOR, wire.find_coordinator(self._name))
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._crowd.fail(f"a connection broke: {error}")
+        self._load.fail(f"a connection broke: {error}")
 
     def _send(self, api: tuple[int, int], body: bytes) -> None:
         self._asked.append((api, time.perf_counter()))
@@ -220,7 +220,7 @@ class _Member(asyncio.Protocol):
             _ANSWERS[api](self, wire.Reader(frame, 4), (time.perf_counter() - sent) * 1000)
 
     def _later(self, what: Callable[[], None]) -> None:
-        self._crowd.loop.call_later(0.1, what)
+        self._load.loop.call_later(0.1, what)
 
     def _find_again(self) -> None:
         self._send(wire.FIND_COORDINATOR, wire.find_coordinator(self._name))
@@ -228,20 +228,20 @@ class _Member(asyncio.Protocol):
     def found(self, answer: wire.Reader, _: float) -> None:
         if self._is_new:
             self._is_new = False
-            self._crowd.room.release()
+            self._load.room.release()
         error = wire.throttled_error(answer)
         if error in _RETRY:
             self._later(self._find_again)
         elif error:
-            self._crowd.fail(f"FindCoordinator answered error {error}")
+            self._load.fail(f"FindCoordinator answered error {error}")
         else:
             self._join()
 
     def _join(self) -> None:
         if self._generation >= 0:
-            self._crowd.settle(self._group, self._generation, -1, self._size)
+            self._load.settle(self._group, self._generation, -1, self._size)
             self._generation = -1
-        self._send(wire.JOIN_GROUP, wire.join_group(self._name, self._id, self._crowd.job.topic))
+        self._send(wire.JOIN_GROUP, wire.join_group(self._name, self._id, self._load.job.topic))
 
     def joined(self, answer: wire.Reader, _: float) -> None:
         joined = wire.joined(answer)
@@ -251,10 +251,10 @@ class _Member(asyncio.Protocol):
         elif joined.error in _RETRY:
             self._later(self._join)
         elif joined.error:
-            self._crowd.fail(f"JoinGroup answered error {joined.error}")
+            self._load.fail(f"JoinGroup answered error {joined.error}")
         else:
             self._joined_generation = joined.generation
-            job = self._crowd.job
+            job = self._load.job
             shares = {}
             if joined.leader == self._id:
                 for index, member in enumerate(joined.members):
@@ -267,11 +267,11 @@ class _Member(asyncio.Protocol):
         if error == wire.REBALANCE_IN_PROGRESS:
             self._join()
         elif error:
-            self._crowd.fail(f"SyncGroup answered error {error}")
+            self._load.fail(f"SyncGroup answered error {error}")
         else:
             self._generation = self._joined_generation
-            self._crowd.settle(self._group, self._generation, 1, self._size)
-            self._crowd.loop.call_later(HEARTBEAT_SECONDS, self._beat, self._generation)
+            self._load.settle(self._group, self._generation, 1, self._size)
+            self._load.loop.call_later(HEARTBEAT_SECONDS, self._beat, self._generation)
 
     def _beat(self, generation: int) -> None:
         if generation == self._generation:
@@ -283,37 +283,37 @@ class _Member(asyncio.Protocol):
             self._join()
             return
         if error:
-            self._crowd.fail(f"Heartbeat answered error {error}")
-        if self._crowd.measures:
-            self._crowd.done.heartbeats_ms.append(taken)
+            self._load.fail(f"Heartbeat answered error {error}")
+        if self._load.measures:
+            self._load.done.heartbeats_ms.append(taken)
         apart = 0.0
-        if self._crowd.commits and not self._apart:
+        if self._load.commits and not self._apart:
             # Members of a new generation beat together; with time their heartbeats drift apart.
             self._apart = True
             apart = self._share * HEARTBEAT_SECONDS
-        self._crowd.loop.call_later(HEARTBEAT_SECONDS + apart, self._beat, self._generation)
+        self._load.loop.call_later(HEARTBEAT_SECONDS + apart, self._beat, self._generation)
 
     def commit_regularly(self) -> None:
-        self._crowd.loop.call_later(self._share * COMMIT_SECONDS, self._commit)
+        self._load.loop.call_later(self._share * COMMIT_SECONDS, self._commit)
 
     def _commit(self) -> None:
-        crowd = self._crowd
-        if not crowd.commits:
+        load = self._load
+        if not load.commits:
             return
         self._offset += 1
-        partition = (self._group + self._offset) % crowd.job.partitions
-        crowd.done.commits_sent += 1
+        partition = (self._group + self._offset) % load.job.partitions
+        load.done.commits_sent += 1
         body = wire.offset_commit(
-            self._name, self._generation, self._id, crowd.job.topic, {partition: self._offset}
+            self._name, self._generation, self._id, load.job.topic, {partition: self._offset}
         )
         self._send(wire.OFFSET_COMMIT, body)
-        crowd.loop.call_later(COMMIT_SECONDS, self._commit)
+        load.loop.call_later(COMMIT_SECONDS, self._commit)
 
     def committed(self, answer: wire.Reader, taken: float) -> None:
         error = wire.commit_error(answer)
         if error:
-            self._crowd.fail(f"OffsetCommit answered error {error}")
-        self._crowd.done.commits_ms.append(taken)
+            self._load.fail(f"OffsetCommit answered error {error}")
+        self._load.done.commits_ms.append(taken)
 
 
 _ANSWERS = {
@@ -328,10 +328,10 @@ _ANSWERS = {
 class _Pushed(asyncio.Protocol):
     """One consumer of the coordinator of 2012."""
 
-    def __init__(self, crowd: _Crowd, number: int) -> None:
-        self._crowd = crowd
-        self._group = number % crowd.job.groups
-        self._size = len(range(self._group, crowd.job.size, crowd.job.groups))
+    def __init__(self, load: _Load, number: int) -> None:
+        self._load = load
+        self._group = number % load.job.groups
+        self._size = len(range(self._group, load.job.size, load.job.groups))
         self._id = f"c{number}"
         self._frames = FrameReader(MAX_PUSH)
         self._registered = False
@@ -341,7 +341,7 @@ class _Pushed(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._out = cast(asyncio.Transport, transport)
-        job = self._crowd.job
+        job = self._load.job
         topics = json.dumps({job.topic: 1})
         group = f"{job.prefix}-{self._group}"
         request = RegisterConsumerRequest(group, self._id, topics, True, "smallest", job.session_ms)
@@ -349,7 +349,7 @@ class _Pushed(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.silent:
-            self._crowd.fail(f"a connection broke: {error}")
+            self._load.fail(f"a connection broke: {error}")
 
     def data_received(self, data: bytes) -> None:
         for frame in self._frames.feed(data):
@@ -359,10 +359,10 @@ class _Pushed(asyncio.Protocol):
                 continue
             answer = RegisterConsumerResponse.decode(frame)
             if answer.error_code:
-                self._crowd.fail(f"a registration was refused: {answer.error_message}")
+                self._load.fail(f"a registration was refused: {answer.error_message}")
             self._registered = True
-            self._crowd.room.release()
-            self._crowd.has_connected()
+            self._load.room.release()
+            self._load.has_connected()
 
     def _pushed(self, frame: bytes) -> None:
         request = decode_push(frame)
@@ -384,37 +384,37 @@ class _Pushed(asyncio.Protocol):
         if started is not self._started:
             self._started = started
             # All that run count as one generation.
-            size = self._size - self._crowd.left[self._group]
-            self._crowd.settle(self._group, 0, 1 if started else -1, size)
+            size = self._size - self._load.left[self._group]
+            self._load.settle(self._group, 0, 1 if started else -1, size)
 
     def leave(self, closes: bool) -> None:
         """Leave the group, with or without closing the connection; the rest has to start again."""
         self.silent = True
         self._started = False
-        self._crowd.left[self._group] += 1
-        self._crowd.settle(self._group, 0, -1, self._size)
+        self._load.left[self._group] += 1
+        self._load.settle(self._group, 0, -1, self._size)
         if closes:
             self._out.abort()
 
 
-async def _connect(crowd: _Crowd, make: type[_Member] | type[_Pushed]) -> list[_Member | _Pushed]:
+async def _connect(load: _Load, make: type[_Member] | type[_Pushed]) -> list[_Member | _Pushed]:
     """Connect all, as fast as the broker answers them."""
-    made: list[_Member | _Pushed] = [make(crowd, number) for number in range(crowd.job.size)]
+    made: list[_Member | _Pushed] = [make(load, number) for number in range(load.job.size)]
 
     async def connect() -> None:
         opening = []
         for each in made:
-            await crowd.room.acquire()
-            opened = crowd.loop.create_connection(partial(_itself, each), HOST, crowd.job.port)
+            await load.room.acquire()
+            opened = load.loop.create_connection(partial(_itself, each), HOST, load.job.port)
             opening.append(asyncio.ensure_future(opened))
         await asyncio.gather(*opening)
 
     connecting = asyncio.ensure_future(connect())
-    waited: list[asyncio.Future[Any]] = [connecting, crowd.failed]
+    waited: list[asyncio.Future[Any]] = [connecting, load.failed]
     await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-    if crowd.failed.done():
+    if load.failed.done():
         connecting.cancel()
-        crowd.failed.result()
+        load.failed.result()
     await connecting
     return made
 
@@ -424,53 +424,53 @@ def _itself(each: _Member | _Pushed) -> _Member | _Pushed:
 
 
 async def _members(job: Job) -> Done:
-    crowd = _Crowd(job)
-    members = await _connect(crowd, _Member)
-    crowd.done.stable = await crowd.until_stable()
+    load = _Load(job)
+    members = await _connect(load, _Member)
+    load.done.stable = await load.until_stable()
     if job.beats:
-        crowd.measures = True
-        await _stay(crowd, job.beats)
-        crowd.measures = False
+        load.measures = True
+        await _stay(load, job.beats)
+        load.measures = False
     if job.commits:
         print("commits begin", flush=True)
-        crowd.commits = True
+        load.commits = True
         for each in members:
             assert isinstance(each, _Member)
             each.commit_regularly()
-        await _stay(crowd, job.commits)
-        crowd.commits = False
+        await _stay(load, job.commits)
+        load.commits = False
         print("commits end", flush=True)
-        await _stay(crowd, 1.0)
-    return crowd.done
+        await _stay(load, 1.0)
+    return load.done
 
 
 async def _push(job: Job) -> Done:
-    crowd = _Crowd(job)
-    consumers = await _connect(crowd, _Pushed)
+    load = _Load(job)
+    consumers = await _connect(load, _Pushed)
     while True:
-        crowd.done.stable = await crowd.until_stable()
+        load.done.stable = await load.until_stable()
         # Another rebalance may follow, if some came late.
-        await _stay(crowd, 1.5)
-        if not crowd.missing:
+        await _stay(load, 1.5)
+        if not load.missing:
             break
-    await _stay(crowd, job.beats)
+    await _stay(load, job.beats)
     print("settled", flush=True)
     for closes in (True, False):
         left = consumers.pop(0)
         assert isinstance(left, _Pushed)
-        began = crowd.seconds()
+        began = load.seconds()
         left.leave(closes)
-        taken = await crowd.until_stable() - began
+        taken = await load.until_stable() - began
         if closes:
-            crowd.done.closed = taken
+            load.done.closed = taken
         else:
-            crowd.done.silent = taken
-        await _stay(crowd, 1.5)
-    return crowd.done
+            load.done.silent = taken
+        await _stay(load, 1.5)
+    return load.done
 
 
-async def _stay(crowd: _Crowd, seconds: float) -> None:
-    done, _ = await asyncio.wait([crowd.failed], timeout=seconds)
+async def _stay(load: _Load, seconds: float) -> None:
+    done, _ = await asyncio.wait([load.failed], timeout=seconds)
     for each in done:
         each.result()
 

@@ -19,7 +19,7 @@ from typing import Final
 from harness import wire
 from harness.brokers import HOST
 
-from bench import crowd
+from bench import steady_clients
 from bench.context import Bench
 from bench.load import payloads
 from bench.measures.latency import percentile
@@ -50,11 +50,11 @@ def measure(bench: Bench) -> None:
         for _ in range(bench.repeats):
             for each in brokers:
                 topic = bench.topic(each.broker, 1)
-                quiet = percentile(crowd.run(each.broker.address, topic, _CLIENTS, seconds), 99)
+                quiet = percentile(steady_clients.run(each.broker.address, topic, _CLIENTS, seconds), 99)
                 bench.add("flood", "p99 of twenty clients, quiet", "ms", "lower", each.broker, quiet)
                 for kind in FLOODS:
                     with _flooding(kind, each, topic):
-                        times = crowd.run(each.broker.address, topic, _CLIENTS, seconds)
+                        times = steady_clients.run(each.broker.address, topic, _CLIENTS, seconds)
                     worse = percentile(times, 99) / quiet
                     bench.add("flood", f"p99 beside quiet: {kind}", "x", "lower", each.broker, worse)
                 bench.drop(each.broker, topic)

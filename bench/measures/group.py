@@ -27,13 +27,13 @@ _RETRY = {wire.COORDINATOR_LOAD_IN_PROGRESS, wire.COORDINATOR_NOT_AVAILABLE, wir
 class _Member:
     """One consumer: its connection and state."""
 
-    def __init__(self, crowd: _Crowd) -> None:
-        self._crowd = crowd
+    def __init__(self, group: _Group) -> None:
+        self._group = group
         self.id = ""
         self.generation = -1
 
     async def run(self) -> None:
-        self._in, self._out = await asyncio.open_connection(HOST, self._crowd.port)
+        self._in, self._out = await asyncio.open_connection(HOST, self._group.port)
         try:
             await self._find()
             while True:
@@ -50,7 +50,7 @@ class _Member:
     async def _find(self) -> None:
         while True:
             error = wire.throttled_error(
-                await self._call(wire.FIND_COORDINATOR, wire.find_coordinator(self._crowd.group))
+                await self._call(wire.FIND_COORDINATOR, wire.find_coordinator(self._group.id))
             )
             if not error:
                 return
@@ -60,9 +60,9 @@ class _Member:
 
     async def _join(self) -> None:
         """Join and sync until both succeed."""
-        group, topic = self._crowd.group, self._crowd.topic
+        group, topic = self._group.id, self._group.topic
         while True:
-            self._crowd.unsettle(self)
+            self._group.unsettle(self)
             joined = wire.joined(await self._call(wire.JOIN_GROUP, wire.join_group(group, self.id, topic)))
             self.id = joined.member or self.id
             if joined.error == wire.MEMBER_ID_REQUIRED:
@@ -75,13 +75,13 @@ class _Member:
             shares = {}
             if joined.leader == self.id:
                 for index, member in enumerate(joined.members):
-                    mine = [index] if index < self._crowd.partitions else []
+                    mine = [index] if index < self._group.partitions else []
                     shares[member] = wire.assignment(topic, mine)
             request = wire.sync_group(group, joined.generation, self.id, shares)
             error = wire.throttled_error(await self._call(wire.SYNC_GROUP, request))
             if not error:
                 self.generation = joined.generation
-                self._crowd.settle(self)
+                self._group.settle(self)
                 return
             if error != wire.REBALANCE_IN_PROGRESS:
                 raise RuntimeError(f"SyncGroup answered error {error}")
@@ -91,20 +91,20 @@ class _Member:
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             sent = time.perf_counter()
-            request = wire.heartbeat(self._crowd.group, self.generation, self.id)
+            request = wire.heartbeat(self._group.id, self.generation, self.id)
             error = wire.throttled_error(await self._call(wire.HEARTBEAT, request))
-            self._crowd.heartbeats.append(time.perf_counter() - sent)
+            self._group.heartbeats.append(time.perf_counter() - sent)
             if error == wire.REBALANCE_IN_PROGRESS:
                 return
             if error:
                 raise RuntimeError(f"Heartbeat answered error {error}")
 
 
-class _Crowd:
+class _Group:
     """All consumers of one group."""
 
     def __init__(self, port: int, group: str, topic: str, partitions: int, size: int) -> None:
-        self.port, self.group, self.topic, self.partitions, self.size = port, group, topic, partitions, size
+        self.port, self.id, self.topic, self.partitions, self.size = port, group, topic, partitions, size
         self.heartbeats: list[float] = []
         self._settled: dict[_Member, int] = {}
         self._stable = asyncio.Event()
@@ -147,7 +147,7 @@ def measure(bench: Bench) -> None:
             for broker in brokers:
                 topic = bench.topic(broker, PARTITIONS)
                 # One consumer first, to create __consumer_offsets and load code.
-                asyncio.run(_Crowd(broker.port, "warm-up", topic, PARTITIONS, 1).run(0))
+                asyncio.run(_Group(broker.port, "warm-up", topic, PARTITIONS, 1).run(0))
             # Without the delay, late members learn of the next rebalance by their heartbeats. So the figure
             # varies by seconds between runs, and needs more of them.
             for index in range(bench.repeats if delay != "0" else bench.scaled(2 * bench.repeats + 1, 1)):
@@ -157,10 +157,10 @@ def measure(bench: Bench) -> None:
 
 def _one(bench: Bench, broker: Broker, group: str, size: int, label: str) -> None:
     topic = bench.topic(broker, PARTITIONS)
-    crowd = _Crowd(broker.port, group, topic, PARTITIONS, size)
-    seconds = asyncio.run(crowd.run(then=3 * HEARTBEAT_SECONDS))
+    members = _Group(broker.port, group, topic, PARTITIONS, size)
+    seconds = asyncio.run(members.run(then=3 * HEARTBEAT_SECONDS))
     bench.add("group", f"{size:,} stable, {label}", "s", "lower", broker, seconds)
-    beats = sorted(beat * 1000 for beat in crowd.heartbeats)
+    beats = sorted(beat * 1000 for beat in members.heartbeats)
     for percent in (50, 99):
         name = f"{size:,} heartbeats p{percent}, {label}"
         bench.add("group", name, "ms", "lower", broker, percentile(beats, percent))

@@ -26,7 +26,7 @@ def measure(bench: Bench) -> None:
         for repeat in range(bench.repeats):
             with bench.all_up() as brokers:
                 for broker in brokers:
-                    _one(bench, broker, size, groups, f"crowd-{repeat}")
+                    _one(bench, broker, size, groups, f"load-{repeat}")
 
 
 def _one(bench: Bench, broker: Broker, size: int, groups: int, prefix: str) -> None:

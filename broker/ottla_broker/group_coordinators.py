@@ -20,7 +20,7 @@ from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.coordinator.group.share.deleted_topics import DeletedTopics
 from ottla_broker.coordinator.group.share.groups import ShareGroups
 from ottla_broker.coordinator.group.share.offsets import ShareOffsets
-from ottla_broker.coordinator.held_groups import HeldGroups
+from ottla_broker.coordinator.old_consumers import OldConsumers
 from ottla_broker.coordinator.on_demand import OnDemand
 from ottla_broker.coordinator.share.persister import Coordinators, Persister
 from ottla_broker.coordinator.share.sessions import ShareSessions
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ottla_broker.replica.manager import ReplicaManager
 
 
-class Surroundings(NamedTuple):
+class GroupEnvironment(NamedTuple):
     """The parts of the broker that coordinators use.
 
     Attributes:
@@ -77,9 +77,11 @@ class Groups(NamedTuple):
         self.coordinator.on_partitions_deleted(topic, partitions)
 
 
-def make_groups(around: Surroundings, demand: OnDemand[Groups], held: HeldGroups | None) -> Groups:
+def make_groups(
+    environment: GroupEnvironment, demand: OnDemand[Groups], old_consumers: OldConsumers | None
+) -> Groups:
     """Build the coordinators of groups, and start them unless ``demand`` is closed."""
-    config, metadata = around.config, around.metadata
+    config, metadata = environment.config, environment.metadata
 
     def times_of(group_id: str) -> GroupTimes:
         own = metadata.group_configs.get(group_id, {})
@@ -87,19 +89,19 @@ def make_groups(around: Surroundings, demand: OnDemand[Groups], held: HeldGroups
         return GroupTimes(session, heartbeat, not sets_heartbeat_interval(config, own))
 
     shares, share_groups, deleted = (
-        _make_shares(around, demand) if config.group_share_enable else (None, None, None)
+        _make_shares(environment, demand) if config.group_share_enable else (None, None, None)
     )
     settings = GroupSettings.from_config(config)
     made = GroupCoordinator(
         settings,
-        around.clock,
-        around.random,
-        partial(around.partitions_of, OFFSETS_TOPIC, settings.topic_partitions),
+        environment.clock,
+        environment.random,
+        partial(environment.partitions_of, OFFSETS_TOPIC, settings.topic_partitions),
         CachedTopics(metadata),
         times_of,
         share_groups,
     )
-    made.held = held
+    made.old_consumers = old_consumers
     demand.listeners.append(made)
     if not demand.is_closed:
         made.start()
@@ -108,10 +110,10 @@ def make_groups(around: Surroundings, demand: OnDemand[Groups], held: HeldGroups
 
 
 def _make_shares(
-    around: Surroundings, demand: OnDemand[Groups]
+    environment: GroupEnvironment, demand: OnDemand[Groups]
 ) -> tuple[ShareServices, ShareGroups, DeletedTopics]:
     """Build the share coordinator, and what leaders and the group coordinator need for share groups."""
-    config, clock, metadata = around.config, around.clock, around.metadata
+    config, clock, metadata = environment.config, environment.clock, environment.metadata
 
     def settings_for(own: Configs) -> ShareSettings:
         found = share_configs(config, own)
@@ -132,23 +134,30 @@ def _make_shares(
     coordinator = ShareStateCoordinator(
         settings,
         clock,
-        partial(around.partitions_of, SHARE_STATE_TOPIC, settings.topic_partitions),
-        StateLogs(partial(around.replicas.partition, SHARE_STATE_TOPIC)).delete_before,
+        partial(environment.partitions_of, SHARE_STATE_TOPIC, settings.topic_partitions),
+        StateLogs(partial(environment.replicas.partition, SHARE_STATE_TOPIC)).delete_before,
     )
     coordinators: Coordinators = coordinator
-    if around.member is not None:
-        coordinators = around.member.share_state_transport(
-            coordinator, partial(around.leader_of, SHARE_STATE_TOPIC), settings.write_timeout_ms
+    if environment.member is not None:
+        coordinators = environment.member.share_state_transport(
+            coordinator, partial(environment.leader_of, SHARE_STATE_TOPIC), settings.write_timeout_ms
         )
-    persister = Persister(coordinators, partial(around.controller.ensure_topic, SHARE_STATE_TOPIC), clock)
+    persister = Persister(
+        coordinators, partial(environment.controller.ensure_topic, SHARE_STATE_TOPIC), clock
+    )
     partitions = SharePartitions(
-        persister, KeptSettings(metadata.group_configs, settings_for), clock, around.run
+        persister, KeptSettings(metadata.group_configs, settings_for), clock, environment.run
     )
     groups = ShareGroups(
         persister, times_of, CachedTopics(metadata), lambda: config.group_share_max_size, clock
     )
     deleted = DeletedTopics(
-        groups, persister, CachedTopics(metadata), around.knows_cluster, clock, settings.prune_interval_ms
+        groups,
+        persister,
+        CachedTopics(metadata),
+        environment.knows_cluster,
+        clock,
+        settings.prune_interval_ms,
     )
     shares = ShareServices(
         partitions,
@@ -156,8 +165,8 @@ def _make_shares(
         coordinator,
         persister,
         ShareOffsets(groups, persister, clock),
-        around.leader_of,
-        None if around.member is None else around.member.lag_transport(),
+        environment.leader_of,
+        None if environment.member is None else environment.member.lag_transport(),
     )
     demand.listeners += (coordinator, partitions)
     demand.stopping.append(persister.close)

@@ -21,7 +21,7 @@ from ottla_broker.background import Background
 from ottla_broker.clock import Clock
 from ottla_broker.config.topics import log_config
 from ottla_broker.controller.standalone import StandaloneController
-from ottla_broker.coordinator.held_groups import HeldGroups
+from ottla_broker.coordinator.old_consumers import OldConsumers
 from ottla_broker.coordinator.on_demand import GROUP_MODULES, TRANSACTION_MODULES, OnDemand, import_in_steps
 from ottla_broker.coordinator.zookeeper_offsets import ZooKeeperOffsets
 from ottla_broker.events import get_logger
@@ -90,7 +90,7 @@ class Broker:
         self.lag_history: LagHistory | None = None
         self.telemetry: ClientTelemetry | None = None
         self._store: Store
-        self._held: HeldGroups | None = None
+        self._old_consumers: OldConsumers | None = None
         self._cleaner: LogCleaner | None = None
         self.replicas: ReplicaManager
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock, random)
@@ -311,9 +311,9 @@ class Broker:
 
     def _make_groups(self) -> Groups:
         # Imported here because most starts need no coordinators: see on_demand.py.
-        from ottla_broker.group_coordinators import Surroundings, make_groups
+        from ottla_broker.group_coordinators import GroupEnvironment, make_groups
 
-        around = Surroundings(
+        environment = GroupEnvironment(
             config=self.config,
             clock=self.clock,
             random=self.random,
@@ -326,7 +326,7 @@ class Broker:
             leader_of=self._leader_of,
             knows_cluster=self._knows_cluster,
         )
-        return make_groups(around, self._groups, self._held)
+        return make_groups(environment, self._groups, self._old_consumers)
 
     @property
     def groups(self) -> GroupCoordinator:
@@ -355,11 +355,11 @@ class Broker:
             made = self._groups.made
             return None if made is None else made.coordinator.holder(group_id)
 
-        self._held = HeldGroups(store, self.clock, holder)
-        self._stopping.append(self._held.close)
+        self._old_consumers = OldConsumers(store, self.clock, holder)
+        self._stopping.append(self._old_consumers.close)
         if self._groups.made is not None:
-            self._groups.made.coordinator.held = self._held
-        await self._held.start()
+            self._groups.made.coordinator.old_consumers = self._old_consumers
+        await self._old_consumers.start()
 
     def _group_coordinator(self, group_id: str) -> int | None:
         return self._leader_of(OFFSETS_TOPIC, self.groups.partition_for(group_id))
@@ -599,13 +599,13 @@ class Broker:
         await self._groups.load()
         # Imported here because a start shouldn't wait for it.
         await import_in_steps(("ottla_protocol.group_lag", "ottla_broker.metrics.lag_reader"))
-        from ottla_broker.metrics.lag_history import LagHistory, Settings, Surroundings
+        from ottla_broker.metrics.lag_history import LagEnvironment, LagHistory, Settings
 
         configured = {
             OFFSETS_TOPIC: config.offsets_topic_num_partitions,
             LAG_TOPIC: config.ottla_lag_history_num_partitions,
         }
-        around = Surroundings(
+        environment = LagEnvironment(
             broker_id=config.broker_id,
             clock=self.clock,
             replicas=self.replicas,
@@ -619,7 +619,7 @@ class Broker:
             store=store,
             reads_store=(lambda: True) if member is None else member.is_controller,
         )
-        self.lag_history = LagHistory(Settings(interval_ms, config.ottla_lag_history_max_groups), around)
+        self.lag_history = LagHistory(Settings(interval_ms, config.ottla_lag_history_max_groups), environment)
         await self.lag_history.run()
 
     async def _checkpoint_high_watermarks(self) -> None:
@@ -648,8 +648,8 @@ class Broker:
 
     async def _drain(self) -> None:
         self.listeners.stop_accepting()
-        if self._held is not None:
-            await self._held.close()
+        if self._old_consumers is not None:
+            await self._old_consumers.close()
         await self._groups.close()
         await self._transactions.close()
         groups, transactions = self._groups.made, self._transactions.made

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.support.clock import FakeClock
 
-from ottla_broker.coordinator.push.coordinator import PushCoordinator, PushSettings, Surroundings
+from ottla_broker.coordinator.push.coordinator import PushCoordinator, PushEnvironment, PushSettings
 from ottla_broker.coordinator.push.rebalancer import RebalanceSettings
 from ottla_broker.coordinator.push.registry import GroupRegistry
 from ottla_broker.store.api import (
@@ -323,7 +323,7 @@ class World:
         self.coordinator = self._new()
 
     def _new(self, store: Store | None = None, broker_id: int = 1) -> PushCoordinator:
-        around = Surroundings(
+        environment = PushEnvironment(
             lambda: (Broker(1, "127.0.0.1", 9092),),
             self.holders.get,
             self._elsewhere,
@@ -331,7 +331,7 @@ class World:
             lambda _, topic: topic not in self.forbidden,
             broker_id,
         )
-        made = PushCoordinator(self._settings, self.clock, store or self.store, around)
+        made = PushCoordinator(self._settings, self.clock, store or self.store, environment)
         rebalance = made.rebalancer._rebalance
 
         async def one_at_a_time(group: GroupRegistry) -> float | None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from tests.support.clock import FakeClock
 
-from ottla_broker.coordinator.group.metadata_room import MetadataRoom
+from ottla_broker.coordinator.group.metadata_limit import MetadataLimit
 from ottla_broker.coordinator.group.modern.settings import GroupTimes
 from ottla_broker.coordinator.group.share.groups import ShareGroups, ShareHeartbeat, ShareHeartbeatAnswer
 from ottla_broker.coordinator.refusals import Refusals
@@ -107,9 +107,9 @@ def test_a_heartbeat_that_the_log_refuses_changes_nothing() -> None:
 
 def test_a_group_that_was_made_first_counts_what_its_members_state() -> None:
     world = Groups(2)
-    room = world.groups.room = MetadataRoom(100_000, Refusals(world.clock))
+    limit = world.groups.metadata_limit = MetadataLimit(100_000, Refusals(world.clock))
     group = world.groups.make("g", cast(Any, world.log))
     world.join("m1")
-    assert room.used == group.stated.bytes > len("g")
+    assert limit.used == group.stated.bytes > len("g")
     world.groups.unload(cast(Any, world.log))
-    assert room.used == 0
+    assert limit.used == 0

@@ -16,7 +16,7 @@ from ottla_broker.coordinator.share.state_batches import ShareState
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from ottla_broker.metrics.exposition import Exposition
 from ottla_broker.metrics.lag import LagCollector
-from ottla_broker.metrics.lag_history import LagHistory, Settings, Surroundings
+from ottla_broker.metrics.lag_history import LagEnvironment, LagHistory, Settings
 from ottla_broker.metrics.lag_page import lag_page
 from ottla_broker.store.api import NoNodeError
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -107,7 +107,7 @@ class World(LagWorld):
         store: Any = self.nodes
         return LagHistory(
             Settings(MINUTE * 1000, most_groups),
-            Surroundings(
+            LagEnvironment(
                 broker_id=1,
                 clock=self.clock,
                 replicas=replicas,

@@ -8,7 +8,7 @@ from typing import Final
 from ottla_broker.coordinator.group.coordinator import CLASSIC_TYPE
 from ottla_broker.coordinator.group.modern.consumer_group import CONSUMER_TYPE
 from ottla_broker.coordinator.group.share.group import SHARE_TYPE
-from ottla_broker.coordinator.held_groups import members_of
+from ottla_broker.coordinator.old_consumers import members_of
 from ottla_broker.events import get_logger
 from ottla_broker.network.peer import PeerConnection, PeerError, Peers, Purpose
 from ottla_protocol.api_keys import ApiKey

@@ -6,7 +6,7 @@ that says which protocol holds it.
 
 from __future__ import annotations
 
-from ottla_broker.coordinator.group.metadata_room import MEMBER, topics_bytes
+from ottla_broker.coordinator.group.metadata_limit import MEMBER, topics_bytes
 from ottla_broker.coordinator.group.modern.describe import MemberDescription, NamedPartitions
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
 from ottla_broker.handlers.group_descriptions import described_groups, hides, refused

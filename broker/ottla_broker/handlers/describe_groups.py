@@ -7,7 +7,7 @@ broker their ids hash to.
 
 from __future__ import annotations
 
-from ottla_broker.coordinator.group.metadata_room import MEMBER
+from ottla_broker.coordinator.group.metadata_limit import MEMBER
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
 from ottla_broker.handlers.limits import MOST_ANSWER
 from ottla_broker.handlers.turns import Steps, whole

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from ottla_broker.coordinator.push.coordinator import PushCoordinator, PushSettings, Surroundings
+from ottla_broker.coordinator.push.coordinator import PushCoordinator, PushEnvironment, PushSettings
 from ottla_broker.coordinator.push.directory import Directory
 from ottla_broker.coordinator.push.elector import Elector
 from ottla_broker.coordinator.push.listing import CoordinatedGroups
@@ -79,7 +79,7 @@ class PushCoordination:
             _settings(config),
             clock,
             store,
-            Surroundings(
+            PushEnvironment(
                 self._brokers,
                 groups.holder,
                 held_elsewhere or _nowhere,
@@ -166,7 +166,7 @@ class PushCoordination:
     def disconnected(self, channel: PushConnection) -> None:
         self.coordinator.disconnected(channel)
 
-    # What the coordinator asks: see Surroundings.
+    # What the coordinator asks: see PushEnvironment.
 
     def _brokers(self) -> tuple[Broker, ...]:
         """The live brokers, by the first listener that any client can use."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla_broker.coordinator.group.metadata_room import MEMBER, topics_bytes
+from ottla_broker.coordinator.group.metadata_limit import MEMBER, topics_bytes
 from ottla_broker.coordinator.group.modern.topics import TopicsView
 from ottla_broker.coordinator.group.share.assignor import ASSIGNOR
 from ottla_broker.coordinator.group.share.group import ShareMember

@@ -89,7 +89,7 @@ class Settings(NamedTuple):
 
 
 @dataclass(slots=True)
-class Surroundings:
+class LagEnvironment:
     """What the history works with.
 
     Attributes:
@@ -144,15 +144,15 @@ class LagHistory:
         failures: samples, or parts of them, that could not be taken or kept.
     """
 
-    def __init__(self, settings: Settings, around: Surroundings) -> None:
+    def __init__(self, settings: Settings, environment: LagEnvironment) -> None:
         self.latest: dict[tuple[int, str], GroupLagState] = {}
         self.sampled_ms = 0
         self.left_out = 0
         self.failures = 0
         self._settings = settings
-        self._around = around
-        self._clock = around.clock
-        self._reader = LagReader(around.replicas, around.logs)
+        self._environment = environment
+        self._clock = environment.clock
+        self._reader = LagReader(environment.replicas, environment.logs)
         self._groups: dict[tuple[int, str], _Group] = {}
         self._round = 0
         # Ends of partitions without a replica here, at the last samples.
@@ -187,7 +187,7 @@ class LagHistory:
     async def _states(self, now_ms: int) -> AsyncIterator[tuple[int, _Group, GroupLagState]]:
         """Each group's source and state."""
         pace = _Pace(self._clock)
-        for group in self._around.groups.groups:
+        for group in self._environment.groups.groups:
             if not len(group.offsets):
                 continue
             kind = _CONSUMER if isinstance(group, ConsumerGroup) else _CLASSIC
@@ -261,7 +261,7 @@ class LagHistory:
 
     async def _share_groups(self) -> AsyncIterator[tuple[int, str, list[_Offset]]]:
         """The share groups that this broker coordinates, with the starts of their share partitions."""
-        shares, ask = self._around.groups.shares, self._around.share_state
+        shares, ask = self._environment.groups.shares, self._environment.share_state
         if shares is None or ask is None:
             return
         for group in list(shares.groups.values()):
@@ -284,8 +284,8 @@ class LagHistory:
             if not answered.done():
                 answered.set_result(state)
 
-        assert self._around.share_state is not None
-        self._around.share_state(key, answer)
+        assert self._environment.share_state is not None
+        self._environment.share_state(key, answer)
         async with self._clock.timeout(_SHARE_SECONDS):
             found = await answered
         if isinstance(found, KafkaError):
@@ -294,9 +294,9 @@ class LagHistory:
 
     async def _groups_in_zookeeper(self) -> AsyncIterator[tuple[str, list[_Offset]]]:
         """The groups of the coordinators of 2012 and of Kafka 0.8, with their offsets."""
-        if not self._around.reads_store():
+        if not self._environment.reads_store():
             return
-        store, left = self._around.store, _MOST_NODES
+        store, left = self._environment.store, _MOST_NODES
         try:
             for group_id in await children_of(store, "/consumers"):
                 offsets: list[_Offset] = []
@@ -318,7 +318,7 @@ class LagHistory:
             return None
         path = ConsumerOffsetNode.path(group_id, topic, int(name))
         try:
-            data, _ = await self._around.store.get(path)
+            data, _ = await self._environment.store.get(path)
             return _Offset(topic, int(name), ConsumerOffsetNode.decode(path, data))
         except (NoNodeError, BadNodeError):
             return None
@@ -336,18 +336,18 @@ class LagHistory:
 
     async def _ask_ends(self, now_ms: int) -> None:
         """Ask leaders for the ends of partitions that have no replica here."""
-        leaders = self._around.leaders
+        leaders = self._environment.leaders
         if leaders is None:
             return
         wanted: dict[int, list[TopicPartition]] = {}
         asked: set[TopicPartition] = set()
         pace = _Pace(self._clock)
-        for group in self._around.groups.groups:
+        for group in self._environment.groups.groups:
             for each, _ in _committed(group):
                 key = (each.topic, each.partition)
                 if key not in asked and self._reader.find(*key)[1] is None and len(asked) < _MOST_REMOTE:
-                    leader = self._around.leader_of(*key)
-                    if leader is not None and leader >= 0 and leader != self._around.broker_id:
+                    leader = self._environment.leader_of(*key)
+                    if leader is not None and leader >= 0 and leader != self._environment.broker_id:
                         asked.add(key)
                         wanted.setdefault(leader, []).append(key)
                 if pace.is_due():
@@ -369,11 +369,11 @@ class LagHistory:
     async def _keep(self, now_ms: int, found: Mapping[int, Sequence[tuple[_Group, GroupLagState]]]) -> None:
         number = number_of(now_ms, self._settings.interval_ms)
         try:
-            await self._around.ensure_topic(LAG_TOPIC)
+            await self._environment.ensure_topic(LAG_TOPIC)
         except (KafkaError, StoreError, ConnectionError) as error:
             self._failed(f"topic {LAG_TOPIC} can't be made", error)
             return
-        count = self._around.partitions_of(LAG_TOPIC)
+        count = self._environment.partitions_of(LAG_TOPIC)
         rows: dict[int, list[Row]] = {}
         for level in levels_of(number):
             for source, groups in found.items():
@@ -389,16 +389,16 @@ class LagHistory:
 
     async def _append(self, index: int, now_ms: int, rows: Sequence[Row]) -> None:
         batch = encode_batch([(now_ms, key, value, ()) for key, value in rows], codec=_GZIP)
-        around = self._around
-        partition = around.replicas.partition(LAG_TOPIC, index)
+        environment = self._environment
+        partition = environment.replicas.partition(LAG_TOPIC, index)
         try:
             if partition is not None and partition.is_led_here:
                 partition.append_internal(batch, now_ms)
                 return
-            leader = around.leader_of(LAG_TOPIC, index)
-            if around.leaders is None or leader is None or leader < 0 or leader == around.broker_id:
+            leader = environment.leader_of(LAG_TOPIC, index)
+            if environment.leaders is None or leader is None or leader < 0 or leader == environment.broker_id:
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{LAG_TOPIC}:{index} has no leader")
-            await around.leaders.append(leader, LAG_TOPIC, index, bytes(batch))
+            await environment.leaders.append(leader, LAG_TOPIC, index, bytes(batch))
         except KafkaError as error:
             self._failed("samples of groups' lag are lost", error)
         # Encoding takes a millisecond or two.
@@ -422,14 +422,14 @@ class LagHistory:
             return await self._history(group_id, since_ms)
 
     async def _history(self, group_id: str, since_ms: int) -> list[LagSample]:
-        around = self._around
-        source = partition_for(group_id, around.partitions_of(OFFSETS_TOPIC))
-        count = around.partitions_of(LAG_TOPIC)
+        environment = self._environment
+        source = partition_for(group_id, environment.partitions_of(OFFSETS_TOPIC))
+        count = environment.partitions_of(LAG_TOPIC)
         reader = HistoryReader(group_id, source, since_ms)
         for index in {partition_of(each, count) for each in (source, IN_ZOOKEEPER)}:
-            partition = around.replicas.partition(LAG_TOPIC, index)
+            partition = environment.replicas.partition(LAG_TOPIC, index)
             if partition is None:
-                leader = around.leader_of(LAG_TOPIC, index)
+                leader = environment.leader_of(LAG_TOPIC, index)
                 if leader is None:
                     continue  # Nothing has been kept yet.
                 raise KafkaError(

@@ -14,7 +14,7 @@ from ottla_broker.coordinator.group import records
 from ottla_broker.coordinator.group.errors import commit_error
 from ottla_broker.coordinator.group.group import Group
 from ottla_broker.coordinator.group.group_shard import AnyGroup, GroupShard
-from ottla_broker.coordinator.group.metadata_room import MetadataRoom
+from ottla_broker.coordinator.group.metadata_limit import MetadataLimit
 from ottla_broker.coordinator.group.offsets import Committed, TopicPartition
 from ottla_broker.coordinator.group.rebalance import Rebalancer
 from ottla_broker.coordinator.group.settings import GroupSettings
@@ -47,8 +47,8 @@ class Fetched(NamedTuple):
 class Commits:
     """Changes the offsets of groups. Owned by the loop thread; it keeps no state of its own.
 
-    ``retire`` makes a group dead and removes it from the coordinator's index. ``room`` bounds what open transactions
-    write.
+    ``retire`` makes a group dead and removes it from the coordinator's index. ``metadata_limit`` bounds what open
+    transactions write.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Commits:
         settings: GroupSettings,
         rebalancer: Rebalancer,
         retire: Callable[[AnyGroup], None],
-        room: MetadataRoom,
+        metadata_limit: MetadataLimit,
     ) -> None:
         self._settings = settings
         self._rebalancer = rebalancer
         self._retire = retire
-        self._room = room
+        self._metadata_limit = metadata_limit
 
     # OffsetCommit
 
@@ -171,7 +171,7 @@ class Commits:
             reply([codes.OFFSET_METADATA_TOO_LARGE] * len(items))
             return
         try:
-            self._room.check(
+            self._metadata_limit.check(
                 group.stated.bytes, *group.offsets.staging(producer[0], fitting), "offsets of a transaction"
             )
             end_offset = group.shard.write(_rows(group_id, fitting), producer, guard)

@@ -19,7 +19,7 @@ from ottla_broker.coordinator.group.group_shard import AnyGroup, GroupLife, Grou
 from ottla_broker.coordinator.group.member import DescribedMember, JoinReply, SyncReply
 from ottla_broker.coordinator.group.member_ids import random_uuid
 from ottla_broker.coordinator.group.membership import JoinRequest, LeaveRequest, Membership
-from ottla_broker.coordinator.group.metadata_room import MEMBER, MetadataRoom, names_bytes
+from ottla_broker.coordinator.group.metadata_limit import MEMBER, MetadataLimit, names_bytes
 from ottla_broker.coordinator.group.modern.consumer_group import CONSUMER_TYPE, ConsumerGroup
 from ottla_broker.coordinator.group.modern.consumer_groups import ConsumerGroups
 from ottla_broker.coordinator.group.modern.describe import ConsumerGroupDescription, describe_group
@@ -41,7 +41,7 @@ from ottla_broker.coordinator.group.share.groups import (
     check,
 )
 from ottla_broker.coordinator.group.states import GroupState
-from ottla_broker.coordinator.held_groups import HeldGroups, members_of
+from ottla_broker.coordinator.old_consumers import OldConsumers, members_of
 from ottla_broker.coordinator.refusals import Refusals
 from ottla_broker.coordinator.shard import Shard, ShardHost
 from ottla_broker.coordinator.time_sliced_task import Sweeps
@@ -86,8 +86,8 @@ class GroupCoordinator:
     A listener of the replica manager (``on_leader``, ``on_stop``). ``partitions()`` is the number of partitions
     of ``__consumer_offsets``: the topic's, or the configured one if there is no topic. ``topics`` are those that groups
     of the consumer protocol can read, ``times_of(group_id)`` the timeouts of such a group. ``shares`` has the share
-    groups; None: they aren't served. ``held`` knows the consumers of other generations, if there can be any. Before
-    :meth:`start` and after :meth:`stop` requests get COORDINATOR_NOT_AVAILABLE.
+    groups; None: they aren't served. ``old_consumers`` knows the consumers of other generations, if there can be any.
+    Before :meth:`start` and after :meth:`stop` requests get COORDINATOR_NOT_AVAILABLE.
 
     Each reply is called exactly once, before the method returns or later.
     """
@@ -103,16 +103,16 @@ class GroupCoordinator:
         shares: ShareGroups | None = None,
     ) -> None:
         self.shares = shares
-        self.held: HeldGroups | None = None
+        self.old_consumers: OldConsumers | None = None
         self._settings = settings
         self._clock = clock
         self._random = random
         self._groups: dict[str, AnyGroup] = {}
         self._shards: dict[int, GroupShard] = {}
         self._refusals = Refusals(clock)
-        self._room = MetadataRoom(settings.max_metadata_bytes, self._refusals)
+        self._metadata_limit = MetadataLimit(settings.max_metadata_bytes, self._refusals)
         if shares is not None:
-            shares.room = self._room
+            shares.metadata_limit = self._metadata_limit
         self._rebalancer = Rebalancer(settings, clock, self._groups)
         self._membership = Membership(settings, self._rebalancer, random)
         consumer = settings.consumer
@@ -127,10 +127,10 @@ class GroupCoordinator:
             self._rebalancer,
             self._groups,
             self._adopt,
-            self._room,
+            self._metadata_limit,
         )
         self._life = GroupLife(self._resume, self._retire)
-        self._commits = Commits(settings, self._rebalancer, self._forget, self._room)
+        self._commits = Commits(settings, self._rebalancer, self._forget, self._metadata_limit)
         self._host = ShardHost(
             OFFSETS_TOPIC, partitions, self._make_shard, clock, settings.codec, settings.commit_timeout_ms
         )
@@ -182,7 +182,7 @@ class GroupCoordinator:
     def _make_shard(self, shard: Shard) -> GroupShard:
         shares = None if self.shares is None else ShareGroupLoader(shard, self.shares)
         made = self._shards[shard.index] = GroupShard(
-            shard, self._groups, self._clock.now_ms, self._life, self._room, shares
+            shard, self._groups, self._clock.now_ms, self._life, self._metadata_limit, shares
         )
         return made
 
@@ -252,7 +252,7 @@ class GroupCoordinator:
                 # The response has no text. Clients give up, and say that protocols don't match.
                 reply(join_error(request.member_id, codes.INCONSISTENT_GROUP_PROTOCOL))
 
-        self._unless_held(group_id, proceed)
+        self._check_old_consumers(group_id, proceed)
 
     def _other_type(self, group_id: str, client_id: str, client_host: str, protocol: str) -> KafkaError:
         """Log that a member is refused because its group is of another type; the error says what the group is."""
@@ -268,16 +268,16 @@ class GroupCoordinator:
             f"Group {group_id} is not a {protocol} group: it is held by {holder}.",
         )
 
-    def _unless_held(self, group_id: str, proceed: Callable[[str | None], None]) -> None:
+    def _check_old_consumers(self, group_id: str, proceed: Callable[[str | None], None]) -> None:
         """Call ``proceed`` with what holds a group without members here: consumers that this coordinator doesn't know.
 
         A group with members here is theirs: those who come later are refused.
         """
         group = self._groups.get(group_id)
-        if self.held is None or (group is not None and group.members):
+        if self.old_consumers is None or (group is not None and group.members):
             proceed(None)
         else:
-            self.held.ask(group_id, proceed)
+            self.old_consumers.ask(group_id, proceed)
 
     def _join(self, group_id: str, request: JoinRequest, reply: JoinReply) -> None:
         error, group, shard = self._find(group_id)
@@ -308,7 +308,7 @@ class GroupCoordinator:
         if count >= most:
             self._refusals.log("group refused: there are as many as max.groups allows", most)
             return True
-        return self._room.is_full()
+        return self._metadata_limit.is_full()
 
     def _check_room(self, group: AnyGroup | None) -> None:
         """Raise KafkaError if a group that isn't there yet would be one too many."""
@@ -335,7 +335,7 @@ class GroupCoordinator:
             return False  # looked at when it is known what the member becomes
         names = names_bytes(request.member_id, request.instance_id, request.client_id, request.client_host)
         try:
-            self._room.check(in_group, before, MEMBER + names + metadata_bytes(request.protocols))
+            self._metadata_limit.check(in_group, before, MEMBER + names + metadata_bytes(request.protocols))
         except KafkaError:
             return True
         return False
@@ -434,7 +434,7 @@ class GroupCoordinator:
         if wrong is not None:
             refuse(wrong)
         elif request.epoch == JOIN_EPOCH:
-            self._unless_held(group_id, proceed)
+            self._check_old_consumers(group_id, proceed)
         else:
             proceed()
 
@@ -448,7 +448,7 @@ class GroupCoordinator:
         """ShareGroupHeartbeat: answered when what it changes is in the log."""
         found = self.share_group(group_id)
         if request.epoch == JOIN_EPOCH and (found is None or not found.members):
-            self._unless_held(group_id, partial(self._share_heartbeat, group_id, request, reply))
+            self._check_old_consumers(group_id, partial(self._share_heartbeat, group_id, request, reply))
         else:
             self._share_heartbeat(group_id, request, reply, None)
 

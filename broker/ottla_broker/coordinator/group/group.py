@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ottla_broker.clock import TimerHandle
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.member import JoinReply, Member, PendingMember, Protocols, SyncReply
-from ottla_broker.coordinator.group.metadata_room import MEMBER, StatedBytes, names_bytes
+from ottla_broker.coordinator.group.metadata_limit import MEMBER, StatedBytes, names_bytes
 from ottla_broker.coordinator.group.offsets import Committed, OffsetTable, TopicPartition
 from ottla_broker.coordinator.group.states import COMMIT, Event, GroupState, GroupStateMachine
 from ottla_broker.coordinator.shard import Shard

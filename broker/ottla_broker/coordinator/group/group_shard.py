@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group import records
 from ottla_broker.coordinator.group.group import Group, join_error, sync_error
-from ottla_broker.coordinator.group.metadata_room import MetadataRoom
+from ottla_broker.coordinator.group.metadata_limit import MetadataLimit
 from ottla_broker.coordinator.group.modern import records as modern_records
 from ottla_broker.coordinator.group.modern.consumer_group import ConsumerGroup
 from ottla_broker.coordinator.group.modern.membership import Membership
@@ -36,8 +36,9 @@ class GroupShard:
     """Loads groups and offsets, and unloads them. Owned by the loop thread.
 
     ``all_groups`` is the coordinator's index of the groups of all its active shards. A group is in it exactly while it
-    is in ``groups`` here and the shard is active; so long what its members have stated, and the offsets of open
-    transactions, are counted in ``room``. ``shares`` loads share groups; None: they aren't served, and skipped.
+    is in ``groups`` here and the shard is active. Meanwhile what its members have stated, and the offsets of
+    open transactions, are counted in ``metadata_limit``. ``shares`` loads share groups; None: they aren't served, and
+    skipped.
     """
 
     __slots__ = (
@@ -45,11 +46,11 @@ class GroupShard:
         "_ended",
         "_life",
         "_metadata",
+        "_metadata_limit",
         "_modern",
         "_now_ms",
         "_offsets",
         "_producers",
-        "_room",
         "_shares",
         "groups",
         "shard",
@@ -61,7 +62,7 @@ class GroupShard:
         all_groups: dict[str, AnyGroup],
         now_ms: Callable[[], int],
         life: GroupLife,
-        room: MetadataRoom,
+        metadata_limit: MetadataLimit,
         shares: ShareGroupLoader | None = None,
     ) -> None:
         self.shard = shard
@@ -70,7 +71,7 @@ class GroupShard:
         self._all_groups = all_groups
         self._now_ms = now_ms
         self._life = life
-        self._room = room
+        self._metadata_limit = metadata_limit
         # What has been replayed so far, by group id; empty once it is published.
         self._metadata: dict[str, GroupMetadataValue] = {}
         self._modern: dict[str, Membership] = {}
@@ -89,7 +90,7 @@ class GroupShard:
         before = self.groups.get(group.group_id)
         if before is not None:
             before.stated.count_out()
-        group.stated.count_in(self._room)
+        group.stated.count_in(self._metadata_limit)
         self.groups[group.group_id] = self._all_groups[group.group_id] = group
 
     def forget(self, group: AnyGroup) -> None:

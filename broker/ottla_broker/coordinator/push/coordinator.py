@@ -65,7 +65,7 @@ class PushSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PushEnvironment:
     """What the coordinator learns from other parts of the broker.
 
     Attributes:
@@ -92,14 +92,14 @@ class PushCoordinator:
     """
 
     def __init__(
-        self, settings: PushSettings, clock: Clock, store: Store, surroundings: Surroundings
+        self, settings: PushSettings, clock: Clock, store: Store, environment: PushEnvironment
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._around = surroundings
+        self._environment = environment
         self.groups: dict[str, GroupRegistry] = {}
         self._consumers: dict[Channel, ConsumerRegistry] = {}
-        self._nodes = GroupNodes(store, surroundings.broker_id)
+        self._nodes = GroupNodes(store, environment.broker_id)
         self._taking: dict[str, asyncio.Future[KafkaError | None]] = {}
         self._pings = RequestPurgatory(clock, self._ping_expired)
         self._stops = RequestPurgatory(clock, self._fetcher_request_expired)
@@ -113,8 +113,8 @@ class PushCoordinator:
             self._nodes,
             self._stops,
             self._starts,
-            surroundings.brokers,
-            lambda consumer, topic: surroundings.may_read(consumer.channel, topic),
+            environment.brokers,
+            lambda consumer, topic: environment.may_read(consumer.channel, topic),
             self._topics,
             self._failed,
             self._remove_group,
@@ -209,7 +209,7 @@ class PushCoordinator:
     ) -> None:
         """Make a consumer with a valid subscription a member. Raises KafkaError."""
         async for topic in unhurried(subscription.streams):
-            if not self._around.may_read(channel, topic):
+            if not self._environment.may_read(channel, topic):
                 raise KafkaError(
                     ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not authorized to read topic {topic}"
                 )
@@ -264,17 +264,17 @@ class PushCoordinator:
 
     async def _refusal(self, group_id: str) -> KafkaError | None:
         """Why a group can't be taken on. None: this coordinator holds it now, and other brokers know."""
-        around = self._around
+        environment = self._environment
         try:
             members = await self._nodes.zookeeper_members(group_id)
             if members:
                 return _held(group_id, f"{len(members)} consumers that coordinate in ZooKeeper")
-            holder = around.held_by(group_id) or await around.held_elsewhere(group_id)
+            holder = environment.held_by(group_id) or await environment.held_elsewhere(group_id)
             if holder is not None:
                 return _held(group_id, holder)
             await self._nodes.claim(group_id)
             # A member may have come to this broker meanwhile.
-            holder = around.held_by(group_id)
+            holder = environment.held_by(group_id)
             if holder is None and self._running:
                 return None
             await self._nodes.release(group_id)
@@ -301,7 +301,7 @@ class PushCoordinator:
                 ErrorCode.INVALID_GROUP_ID,
                 f"group id {group_id[:80]!r} can't name a node in ZooKeeper, or is reserved; use another",
             )
-        if not self._around.may_join(channel, group_id):
+        if not self._environment.may_join(channel, group_id):
             raise KafkaError(
                 ErrorCode.GROUP_AUTHORIZATION_FAILED, f"not authorized to read in group {group_id}"
             )

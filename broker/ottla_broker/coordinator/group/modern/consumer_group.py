@@ -8,7 +8,7 @@ from enum import Enum
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.deadlines import Deadline
-from ottla_broker.coordinator.group.metadata_room import StatedBytes
+from ottla_broker.coordinator.group.metadata_limit import StatedBytes
 from ottla_broker.coordinator.group.modern import records
 from ottla_broker.coordinator.group.modern.member import ConsumerMember
 from ottla_broker.coordinator.group.modern.membership import Membership

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator.group.group import Group
 from ottla_broker.coordinator.group.member_ids import random_uuid
-from ottla_broker.coordinator.group.metadata_room import MetadataRoom
+from ottla_broker.coordinator.group.metadata_limit import MetadataLimit
 from ottla_broker.coordinator.group.modern.change import Change
 from ottla_broker.coordinator.group.modern.classic_members import ClassicMembers
 from ottla_broker.coordinator.group.modern.consumer_group import ConsumerGroup, MemberTimer, TimerKind
@@ -43,7 +43,7 @@ _log = get_logger()
 class ConsumerGroups:
     """Owned by the loop thread. ``groups`` is the coordinator's index; ``adopt`` adds a group of either kind to it.
 
-    ``room``: what members may state.
+    ``metadata_limit``: what members may state.
 
     Attributes:
         classic: serves the requests of classic members in these groups.
@@ -61,13 +61,15 @@ class ConsumerGroups:
         rebalancer: Rebalancer,
         groups: Mapping[str, object],
         adopt: Callable[[Group | ConsumerGroup], None],
-        room: MetadataRoom,
+        metadata_limit: MetadataLimit,
     ) -> None:
         self._groups = groups
         self._random = random
         self._timers = MemberTimers(clock, self._missed)
         matcher = Matcher(clock.monotonic)
-        self._parts = Parts(settings, times_of, topics, self._timers, clock.now_ms, adopt, room, matcher)
+        self._parts = Parts(
+            settings, times_of, topics, self._timers, clock.now_ms, adopt, metadata_limit, matcher
+        )
         self.migration = Migration(self._parts, rebalancer, classic_max_size, adopt)
         self._fencing = Fencing(self._parts, self.migration, self._find)
         self._heartbeats = Heartbeats(self._fencing)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ottla_broker.coordinator.group.metadata_room import MEMBER, names_bytes, topics_bytes
+from ottla_broker.coordinator.group.metadata_limit import MEMBER, names_bytes, topics_bytes
 from ottla_broker.coordinator.group.modern.states import LEAVE_STATIC_EPOCH, MemberState
 
 Partitions = Mapping[bytes, frozenset[int]]

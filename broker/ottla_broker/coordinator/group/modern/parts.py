@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ottla_broker.coordinator.group.metadata_room import MetadataRoom
+from ottla_broker.coordinator.group.metadata_limit import MetadataLimit
 from ottla_broker.coordinator.group.modern.change import Change
 from ottla_broker.coordinator.group.modern.consumer_group import ConsumerGroup
 from ottla_broker.coordinator.group.modern.member import ConsumerMember
@@ -22,7 +22,7 @@ class Parts:
 
     Attributes:
         adopt: adds a group to the coordinator's index.
-        room: what members may state.
+        metadata_limit: what members may state.
         matcher: finds the topics of regular expressions.
     """
 
@@ -32,7 +32,7 @@ class Parts:
     timers: MemberTimers
     now_ms: Callable[[], int]
     adopt: Adopt
-    room: MetadataRoom
+    metadata_limit: MetadataLimit
     matcher: Matcher
 
     def write(self, group: ConsumerGroup, change: Change) -> None:
@@ -42,4 +42,4 @@ class Parts:
     def check_room(self, group: ConsumerGroup, before: ConsumerMember | None, after: ConsumerMember) -> None:
         """Check that what a member states has room. Raises KafkaError: GROUP_MAX_SIZE_REACHED."""
         stated = 0 if before is None else before.stated_bytes
-        self.room.check(group.stated.bytes, stated, after.stated_bytes)
+        self.metadata_limit.check(group.stated.bytes, stated, after.stated_bytes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla_broker.coordinator.deadlines import Deadline
-from ottla_broker.coordinator.group.metadata_room import MEMBER, StatedBytes, names_bytes, topics_bytes
+from ottla_broker.coordinator.group.metadata_limit import MEMBER, StatedBytes, names_bytes, topics_bytes
 from ottla_broker.coordinator.shard import Shard
 
 SHARE_TYPE = "share"

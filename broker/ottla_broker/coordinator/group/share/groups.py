@@ -17,7 +17,7 @@ from ottla_broker.clock import Clock
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.deadlines import Deadline, Deadlines
 from ottla_broker.coordinator.group.errors import store_error
-from ottla_broker.coordinator.group.metadata_room import MetadataRoom
+from ottla_broker.coordinator.group.metadata_limit import MetadataLimit
 from ottla_broker.coordinator.group.modern.settings import GroupTimes, TimesOf
 from ottla_broker.coordinator.group.modern.topics import TopicsView
 from ottla_broker.coordinator.group.share import records
@@ -126,7 +126,7 @@ class ShareGroups:
         self._timers = Deadlines(clock, self._missed)
         self._closed = False
         # What members may state; the coordinator's.
-        self.room: MetadataRoom | None = None
+        self.metadata_limit: MetadataLimit | None = None
 
     @property
     def topics(self) -> TopicsView:
@@ -146,8 +146,8 @@ class ShareGroups:
 
     def _list(self, group: ShareGroup) -> None:
         self.groups[group.group_id] = group
-        if self.room is not None:
-            group.stated.count_in(self.room)
+        if self.metadata_limit is not None:
+            group.stated.count_in(self.metadata_limit)
 
     def unload(self, shard: Shard) -> None:
         for group in [each for each in self.groups.values() if each.shard is shard]:
@@ -236,8 +236,8 @@ class ShareGroups:
         if updated == group.members.get(request.member_id):
             return
         stated = known.stated_bytes if request.member_id in group.members else 0
-        if self.room is not None:
-            self.room.check(group.stated.bytes, stated, updated.stated_bytes)
+        if self.metadata_limit is not None:
+            self.metadata_limit.check(group.stated.bytes, stated, updated.stated_bytes)
         changes_topics = request.member_id not in group.members or updated.topics != known.topics
         epoch = group.epoch + 1 if changes_topics else group.epoch
         # Written now: another heartbeat may be served before state is initialized.

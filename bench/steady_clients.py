@@ -1,4 +1,4 @@
-"""Twenty clients that behave: ``python -m bench.crowd ADDRESS TOPIC CLIENTS SECONDS``.
+"""Twenty clients that behave: ``python -m bench.steady_clients ADDRESS TOPIC CLIENTS SECONDS``.
 
 Each sends a record of 100 B every 50 ms with acks=all. Prints the times until they are acknowledged, in ms, as a line
 of JSON. They are in a process of their own, so that no other load is in the times.
@@ -20,7 +20,7 @@ _EVERY_SECONDS = 0.05
 
 def run(address: str, topic: str, clients: int, seconds: float) -> list[float]:
     """Run the clients in their own process; returns the sorted times. Raises RuntimeError if a record fails."""
-    command = [sys.executable, "-m", "bench.crowd", address, topic, str(clients), str(seconds)]
+    command = [sys.executable, "-m", "bench.steady_clients", address, topic, str(clients), str(seconds)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"the clients failed:\n{done.stderr[-2000:]}")

@@ -25,7 +25,7 @@ _TOPIC: Final = 64
 _KEY: Final = "max.group.metadata.bytes"
 
 
-class MetadataRoom:
+class MetadataLimit:
     """What all groups may state together (``max.group.metadata.bytes``). Owned by the loop thread.
 
     Small members have as much again for themselves, so that large ones can't take the room from them. One group may
@@ -77,35 +77,35 @@ class MetadataRoom:
 class StatedBytes:
     """What one group's name and members take, and the offsets of open transactions, in bytes.
 
-    Part of a room's sum between count_in and count_out.
+    Part of a limit's sum between count_in and count_out.
     """
 
-    __slots__ = ("_room", "_staged", "bytes")
+    __slots__ = ("_limit", "_staged", "bytes")
 
     def __init__(self, name: str) -> None:
         self.bytes = len(name)
         self._staged = 0
-        self._room: MetadataRoom | None = None
+        self._limit: MetadataLimit | None = None
 
     def add(self, change: int) -> None:
         self.bytes += change
-        if self._room is not None:
-            self._room.used += change
+        if self._limit is not None:
+            self._limit.used += change
 
     def count_staged(self, size: int) -> None:
         """The offsets of open transactions take ``size`` bytes now."""
         self.add(size - self._staged)
         self._staged = size
 
-    def count_in(self, room: MetadataRoom) -> None:
+    def count_in(self, limit: MetadataLimit) -> None:
         self.count_out()
-        self._room = room
-        room.used += self.bytes
+        self._limit = limit
+        limit.used += self.bytes
 
     def count_out(self) -> None:
-        room, self._room = self._room, None
-        if room is not None:
-            room.used -= self.bytes
+        limit, self._limit = self._limit, None
+        if limit is not None:
+            limit.used -= self.bytes
 
 
 def names_bytes(*names: str | None) -> int:

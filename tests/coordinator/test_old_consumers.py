@@ -13,9 +13,9 @@ from tests.coordinator.harness import DELAY_MS
 from tests.coordinator.push_world import MemoryStore
 
 from ottla_broker import events
-from ottla_broker.coordinator import held_groups
+from ottla_broker.coordinator import old_consumers
 from ottla_broker.coordinator.group.modern.heartbeats import Heartbeat, HeartbeatAnswer
-from ottla_broker.coordinator.held_groups import HeldGroups
+from ottla_broker.coordinator.old_consumers import OldConsumers
 from ottla_protocol.errors import ErrorCode
 
 IDS = "/consumers/g/ids"
@@ -27,7 +27,8 @@ class World(ConsumerWorld):
     def __init__(self) -> None:
         super().__init__(FakeTopics(t=2))
         self.store = MemoryStore()
-        self.held = self.coordinator.held = HeldGroups(self.store, self.clock, self.coordinator.holder)
+        self.old_consumers = OldConsumers(self.store, self.clock, self.coordinator.holder)
+        self.coordinator.old_consumers = self.old_consumers
 
     async def consumer(self, name: str = "c_1", group: str = "g") -> None:
         """A ZooKeeper consumer comes."""
@@ -51,11 +52,11 @@ class World(ConsumerWorld):
 async def serving() -> AsyncIterator[World]:
     world = World()
     await world.store.create("/consumers", parents=True)
-    await world.held.start()
+    await world.old_consumers.start()
     try:
         yield world
     finally:
-        await world.held.close()
+        await world.old_consumers.close()
 
 
 async def test_a_group_with_zookeeper_consumers_is_theirs() -> None:
@@ -142,7 +143,7 @@ async def test_a_store_that_fails_or_is_silent_holds_no_group_up() -> None:
         await world.clock.elapse(2)
         assert silent.code is ErrorCode.MEMBER_ID_REQUIRED
         waits = world.join()
-        await world.held.close()
+        await world.old_consumers.close()
         assert waits.code is ErrorCode.MEMBER_ID_REQUIRED
 
 
@@ -161,7 +162,7 @@ async def test_names_are_read_again_after_a_failure() -> None:
 
 
 async def test_few_groups_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_groups, "MOST_WATCHED", 3)
+    monkeypatch.setattr(old_consumers, "MOST_WATCHED", 3)
     async with serving() as world:
         before = world.store.watches
         for number in range(10):

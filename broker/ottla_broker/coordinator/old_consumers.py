@@ -72,7 +72,7 @@ class _Ids:
     reported: bool = False
 
 
-class HeldGroups:
+class OldConsumers:
     """Owned by the loop thread. :meth:`start` before groups are served, and :meth:`close` at the end."""
 
     def __init__(self, store: Store, clock: Clock, members_here: Callable[[str], str | None]) -> None:
