@@ -30,6 +30,7 @@ class Client:
     listener: str = "PLAINTEXT"
     principal: Principal = ANONYMOUS
     connected_at: float = inf
+    waiting_since: float = 0.0
     authenticated: bool = True
     session: Any = None
     busy: bool = False

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from struct import Struct
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.counters import RequestTimes, Timings
 from ottla_broker.events import get_logger
@@ -15,11 +14,11 @@ from ottla_broker.handlers.api_versions import unsupported
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.limits import answer_memory, element_memory, most_memory
 from ottla_broker.handlers.long_request import LongRequest
+from ottla_broker.handlers.responder import BETWEEN_BROKERS, Responder, pack_header
 from ottla_broker.handlers.route import Handle, Route
 from ottla_broker.handlers.turns import at_once
-from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse, given_parts
-from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply
+from ottla_broker.network.service import ClientConnection, Parts, Reply
 from ottla_protocol.api_keys import ApiKey, api_name
 from ottla_protocol.errors import ErrorCode, ProtocolError
 from ottla_protocol.header import RequestHeader, parse_request_header
@@ -33,28 +32,7 @@ _API_VERSIONS = int(ApiKey.API_VERSIONS)
 _PRODUCE = int(ApiKey.PRODUCE)
 _FETCHES = frozenset((int(ApiKey.FETCH), int(ApiKey.SHARE_FETCH)))
 _INIT_PRODUCER_ID = int(ApiKey.INIT_PRODUCER_ID)
-_BETWEEN_BROKERS = frozenset(
-    map(
-        int,
-        (
-            ApiKey.LEADER_AND_ISR,
-            ApiKey.STOP_REPLICA,
-            ApiKey.UPDATE_METADATA,
-            ApiKey.CONTROLLED_SHUTDOWN,
-            ApiKey.WRITE_TXN_MARKERS,
-            ApiKey.ALTER_PARTITION,
-            ApiKey.ALLOCATE_PRODUCER_IDS,
-            ApiKey.INITIALIZE_SHARE_GROUP_STATE,
-            ApiKey.READ_SHARE_GROUP_STATE,
-            ApiKey.WRITE_SHARE_GROUP_STATE,
-            ApiKey.DELETE_SHARE_GROUP_STATE,
-            ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
-        ),
-    )
-)
-"""Requests that no quota slows down (Kafka's ``ApiKeys.clusterAction``)."""
-
-_OF_BROKERS = _BETWEEN_BROKERS | {
+_OF_BROKERS = BETWEEN_BROKERS | {
     int(ApiKey.FETCH),
     int(ApiKey.OFFSET_FOR_LEADER_EPOCH),
     int(ApiKey.ADD_PARTITIONS_TO_TXN),
@@ -122,50 +100,25 @@ _COORDINATED = frozenset(
 _JOIN_SECONDS = 30.0
 """How long such a request waits until its connection is closed, so that its client asks another broker."""
 
-# size: int32, correlation id: int32; in flexible versions also an empty set of tagged fields: uint8 0.
-_pack_header = Struct(">ii").pack
-_pack_flexible_header = Struct(">iib").pack
-
 _UNLIMITED = 1 << 62
-
-
-class RequestRecord(NamedTuple):
-    """One answered request, for quotas and metrics.
-
-    Attributes:
-        bytes_in, bytes_out: sizes without length prefixes; ``bytes_out`` is -1 for a request without a response.
-        seconds: from the request's last byte until its response was encoded.
-    """
-
-    api_key: int
-    version: int
-    principal: Principal
-    client_id: str | None
-    listener: str
-    bytes_in: int
-    bytes_out: int
-    seconds: float
 
 
 class Dispatcher:
     """Parses requests, calls their handlers and encodes the answers. Owned by the loop thread.
 
     Attributes:
-        on_request: called with each answered request; quotas belong here.
         times_requests: whether the requests of each API are counted and timed, for metrics.
     """
 
     def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
         self._services = services
         self._served = services.served
-        self._loop = loop
-        self.on_request: Callable[[RequestRecord], None] | None = None
+        self._responder = Responder(services, loop)
         self._quotas = services.quotas
         self.times_requests = False
         self._routes: dict[tuple[int, int], Route] = {}
-        self._tasks: set[asyncio.Future[Any]] = set()
         self._unloaded = set(_COORDINATED if services.load_coordinators is not None else ())
-        self.turns = services.turns
+        self._turns = services.turns
 
     def handle(self, connection: ClientConnection, frame: memoryview) -> Reply:
         """See :meth:`ottla_broker.network.service.Service.handle`."""
@@ -190,7 +143,7 @@ class Dispatcher:
             if not self._is_brokers(route, connection):
                 memory = element_memory(api_key)
                 return self._take_turns(route, header, connection, bytes(frame), position, memory)
-            if api_key in _BETWEEN_BROKERS or len(frame) > LONG_BYTES_OF_BROKERS:
+            if api_key in BETWEEN_BROKERS or len(frame) > LONG_BYTES_OF_BROKERS:
                 return self._take_turns(route, header, connection, bytes(frame), position, None)
         try:
             if api_key == _PRODUCE and len(frame) > route.quick_bytes:
@@ -208,7 +161,7 @@ class Dispatcher:
         since, timings = 0.0, None
         if self.times_requests:
             timings = route.timings_of(request)
-        if measured or timings is not None or self.on_request is not None:
+        if measured or timings is not None:
             since = self._services.clock.monotonic()
         try:
             if route.gate is None:
@@ -221,42 +174,36 @@ class Dispatcher:
                 if measured:
                     context.busy_seconds = self._services.clock.monotonic() - since
                 if not finished:
-                    long = LongRequest(self, route, context, len(frame), since, timings)
+                    long = LongRequest(self._responder, route, context, len(frame), since, timings)
                     reserved = answer_memory(api_key)
                     return long.start(long.handled(steps), reserved.memory, reserved.room)
                 if hasattr(answer, "__await__"):
                     # It may be answered with very many elements.
-                    long = LongRequest(self, route, context, len(frame), since, timings)
-                    return long.start(long.answered(self.run(answer)))
+                    long = LongRequest(self._responder, route, context, len(frame), since, timings)
+                    return long.start(long.answered(self._responder.run(answer)))
             if measured:
                 context.busy_seconds = self._services.clock.monotonic() - since
             if not isinstance(answer, PendingResponse):
                 if not hasattr(answer, "__await__"):
-                    if measured:
-                        self.throttle(route, context, len(frame), answer)
-                    parts = None if answer is None else self._encode(route, context, answer)
-                    if measured:
-                        self.count_rest(route, context)
+                    parts = self._responder.encode(route, context, len(frame), answer)
                     if timings is not None:
                         now = self._services.clock.monotonic()
                         if connection.waiting_since:
                             timings.add(connection.waiting_since, since, now, now)
                         else:
                             timings.direct.add(now - since)
-                    if self.on_request is not None:
-                        self._report(route, context, len(frame), since, parts)
                     return parts
-                answer = self.run(answer)
+                answer = self._responder.run(answer)
             ended = None
             if timings is not None:
                 handled = self._services.clock.monotonic()
                 ended = partial(timings.add, connection.waiting_since, since, handled)
-            answer.encode = partial(self._encode_pending, route, context, len(frame), since, ended)
+            answer.encode = partial(self._responder.encode_pending, route, context, len(frame), ended)
             return answer
         except CloseConnection:
             raise  # the handler closes the connection: produce with acks=0 has no response for an error
         except Exception as error:
-            raise self.failed(route, context, error) from error
+            raise self._responder.failed(route, context, error) from error
 
     def _is_brokers(self, route: Route, connection: ClientConnection) -> bool:
         """Whether a request comes from another broker, as large as its share of the cluster."""
@@ -284,7 +231,7 @@ class Dispatcher:
             connection,
             header.correlation_id,
         )
-        long = LongRequest(self, route, context, len(frame), self._services.clock.monotonic())
+        long = LongRequest(self._responder, route, context, len(frame), self._services.clock.monotonic())
         if memory is None:
             return long.start(long.serve(frame, position, _UNLIMITED))
         reserved = answer_memory(route.api_key)
@@ -304,9 +251,8 @@ class Dispatcher:
 
     def close(self) -> None:
         """Cancel pending requests."""
-        self.turns.close()
-        for task in list(self._tasks):
-            task.cancel()
+        self._turns.close()
+        self._responder.close()
 
     def _route(self, api_key: int, version: int) -> Route | None:
         served = self._served.get(api_key)
@@ -343,7 +289,7 @@ class Dispatcher:
             self._unloaded.discard(api_key)
             return None if connection.has_left() else self.handle(connection, memoryview(frame))
 
-        pending = self.run(serve())
+        pending = self._responder.run(serve())
         pending.encode = given_parts
         return pending
 
@@ -358,7 +304,7 @@ class Dispatcher:
             raise CloseConnection("the controller has not described the cluster to this broker yet") from None
         answer = handle(context, request)
         if answer.__class__ is GeneratorType:
-            answer = await self.turns.run(answer, context.connection.has_left)
+            answer = await self._turns.run(answer, context.connection.has_left)
         return await answer if hasattr(answer, "__await__") else answer
 
     def _unsupported(self, header: RequestHeader) -> Parts:
@@ -367,159 +313,9 @@ class Dispatcher:
         if api_key == _API_VERSIONS:
             # Always in version 0, with this API's own range (KIP-511).
             body = unsupported(self._served).encode(0)
-            return [_pack_header(len(body) + 4, header.correlation_id) + body]
+            return [pack_header(len(body) + 4, header.correlation_id) + body]
         served = self._served[api_key]
         raise CloseConnection(
             f"{api_name(api_key)} version {version} is not served, versions {served.min_version} to"
             f" {served.max_version} are ({ErrorCode.UNSUPPORTED_VERSION.name})"
         )
-
-    def throttle(self, route: Route, context: RequestContext, size: int, response: Any) -> None:
-        """Count what the request has cost, and have a client that exceeds a quota wait (KIP-124, KIP-219).
-
-        Its response goes out at once and says for how long; meanwhile nothing is read from its connection.
-        """
-        if context.exempt or route.api_key in _BETWEEN_BROKERS:
-            return
-        quotas, connection = self._quotas, context.connection
-        user, client_id = connection.principal.name, context.client_id or ""
-        context.end_work()
-        now_ms = int(self._services.clock.monotonic() * 1000)
-        wait_ms = context.throttle_ms
-        if route.api_key == _PRODUCE:
-            wait_ms = max(wait_ms, quotas.record(QuotaKind.PRODUCE, user, client_id, size, now_ms))
-        elif route.api_key in _FETCHES:
-            fetched = sum(len(p.records or b"") for topic in response.responses for p in topic.partitions)
-            wait_ms = max(wait_ms, quotas.record(QuotaKind.FETCH, user, client_id, fetched, now_ms))
-        if response is not None:
-            busy = context.busy_seconds * 100
-            wait_ms = max(wait_ms, quotas.record(QuotaKind.REQUEST, user, client_id, busy, now_ms))
-            context.busy_seconds = 0.0
-            # What follows: the encoding.
-            context.begin_work()
-        if wait_ms:
-            if hasattr(response, "throttle_time_ms"):
-                response.throttle_time_ms = wait_ms
-            connection.throttle(wait_ms / 1000)
-            if route.throttles is not None:
-                route.throttles.add(wait_ms / 1000)
-
-    def count_rest(self, route: Route, context: RequestContext) -> None:
-        """Count the work since :meth:`throttle`, for which later requests have to wait, as in Kafka."""
-        context.end_work()
-        busy, context.busy_seconds = context.busy_seconds * 100, 0.0
-        if busy and not (context.exempt or route.api_key in _BETWEEN_BROKERS):
-            user, client_id = context.connection.principal.name, context.client_id or ""
-            now_ms = int(self._services.clock.monotonic() * 1000)
-            self._quotas.record(QuotaKind.REQUEST, user, client_id, busy, now_ms)
-
-    def _report(
-        self, route: Route, context: RequestContext, size: int, since: float, parts: Parts | None
-    ) -> None:
-        assert self.on_request is not None
-        connection = context.connection
-        self.on_request(
-            RequestRecord(
-                route.api_key,
-                context.version,
-                connection.principal,
-                context.client_id,
-                connection.listener,
-                size,
-                -1 if parts is None else sum(map(len, parts)) - 4,  # type: ignore[arg-type]
-                self._services.clock.monotonic() - since,
-            )
-        )
-
-    def _encode(self, route: Route, context: RequestContext, response: Any) -> Parts:
-        version, correlation_id = context.version, context.correlation_id
-        if route.in_parts:
-            return self.framed(route, context, response.encode_parts(version))
-        body = response.encode(version)
-        if route.flexible:
-            return [_pack_flexible_header(len(body) + 5, correlation_id, 0) + body]
-        return [_pack_header(len(body) + 4, correlation_id) + body]
-
-    def framed(self, route: Route, context: RequestContext, parts: Parts) -> Parts:
-        """Put the header before a response's parts."""
-        if route.spread is not None:
-            parts = route.spread(parts)
-        size = sum(map(len, parts))  # type: ignore[arg-type]
-        if route.flexible:
-            parts.insert(0, _pack_flexible_header(size + 5, context.correlation_id, 0))
-        else:
-            parts.insert(0, _pack_header(size + 4, context.correlation_id))
-        return parts
-
-    def finish(
-        self,
-        route: Route,
-        context: RequestContext,
-        size: int,
-        since: float,
-        ended: Callable[[float], None] | None,
-        parts: Parts | None,
-    ) -> None:
-        """Count and report an answered request; ``ended`` is called with the time of its end."""
-        if ended is not None:
-            ended(self._services.clock.monotonic())
-        if self.on_request is not None:
-            self._report(route, context, size, since, parts)
-
-    def _encode_pending(
-        self,
-        route: Route,
-        context: RequestContext,
-        size: int,
-        since: float,
-        ended: Callable[[float], None] | None,
-        response: Any,
-    ) -> Parts | None:
-        try:
-            if isinstance(response, BaseException):
-                raise response
-            measured = self._quotas.enabled
-            if measured:
-                self.throttle(route, context, size, response)
-            parts = None if response is None else self._encode(route, context, response)
-            if measured:
-                self.count_rest(route, context)
-            self.finish(route, context, size, since, ended, parts)
-            return parts
-        except CloseConnection:
-            raise
-        except Exception as error:
-            raise self.failed(route, context, error) from error
-
-    def run(self, work: Awaitable[Any]) -> PendingResponse:
-        """Run a handler's coroutine, and complete the response with its result."""
-        pending = PendingResponse()
-        task = asyncio.ensure_future(work, loop=self._loop)
-        self._tasks.add(task)
-
-        def done(task: asyncio.Future[Any]) -> None:
-            self._tasks.discard(task)
-            if task.cancelled():
-                pending.complete(CloseConnection("the broker stops"))
-            elif (error := task.exception()) is not None:
-                pending.complete(error)
-            elif isinstance(answer := task.result(), PendingResponse):
-                pending.follow(answer)
-            else:
-                pending.complete(answer)
-
-        task.add_done_callback(done)
-        return pending
-
-    def failed(self, route: Route, context: RequestContext, error: BaseException) -> CloseConnection:
-        """Log a defect of this broker; only this client's connection is closed."""
-        name = api_name(route.api_key)
-        _log.error(
-            "request failed",
-            api=name,
-            version=context.version,
-            connection=context.connection.id,
-            client_id=context.client_id,
-            exc_info=error,
-        )
-        return CloseConnection(f"{name} version {context.version} failed in the broker")

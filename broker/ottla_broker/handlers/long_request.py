@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.handlers.turns import TURN, Job, Room, in_slices
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse, given_parts
@@ -12,12 +12,10 @@ from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from ottla_broker.counters import RequestTimes
     from ottla_broker.handlers.context import RequestContext
+    from ottla_broker.handlers.responder import Responder
     from ottla_broker.handlers.route import Route
-    from ottla_broker.handlers.turns import Turns
     from ottla_broker.network.service import Parts
 
 _CARRIED_OUT: Final = frozenset(
@@ -37,34 +35,12 @@ _CARRIED_OUT: Final = frozenset(
 """Requests that may be sent just before a connection closes: they are carried out all the same."""
 
 
-class Owner(Protocol):
-    """The dispatcher."""
-
-    turns: Turns
-    times_requests: bool
-
-    def run(self, work: Awaitable[Any]) -> PendingResponse: ...
-    def failed(self, route: Route, context: RequestContext, error: BaseException) -> CloseConnection: ...
-    def finish(
-        self,
-        route: Route,
-        context: RequestContext,
-        size: int,
-        since: float,
-        ended: Callable[[float], None] | None,
-        parts: Parts | None,
-    ) -> None: ...
-    def throttle(self, route: Route, context: RequestContext, size: int, response: Any) -> None: ...
-    def count_rest(self, route: Route, context: RequestContext) -> None: ...
-    def framed(self, route: Route, context: RequestContext, parts: Parts) -> Parts: ...
-
-
 class LongRequest:
     """Owned by the loop thread. Nothing is read from its connection until it is answered, as in Kafka."""
 
     def __init__(
         self,
-        owner: Owner,
+        responder: Responder,
         route: Route,
         context: RequestContext,
         size: int,
@@ -72,13 +48,13 @@ class LongRequest:
         timings: RequestTimes | None = None,
     ) -> None:
         """``size``: the request's bytes. ``since``: when it began, on the monotonic clock."""
-        self._owner = owner
+        self._responder = responder
         self._route = route
         self._context = context
         self._size = size
         self._since = since
         self._timings = timings
-        self._waiting_since = context.connection.waiting_since if owner.times_requests else 0.0
+        self._waiting_since = context.connection.waiting_since
         # How long the handler waited, and when its wait began.
         self._waited = self._waits_since = 0.0
         self._abandoned = False
@@ -93,7 +69,7 @@ class LongRequest:
         ``memory``: the bytes that it may take for what ``kind`` says.
         """
         self._context.connection.begin_long()
-        self._owner.turns.start(self._guarded(work), memory, kind)
+        self._context.services.turns.start(self._guarded(work), memory, kind)
         return self._pending
 
     def serve(self, frame: bytes, position: int, memory: int) -> Job:
@@ -110,8 +86,7 @@ class LongRequest:
             name = ApiKey(route.api_key).name
             raise CloseConnection(f"{name} version {context.version} can't be read: {error}") from error
         del frame
-        if self._owner.times_requests:
-            self._timings = route.timings_of(request)
+        self._timings = route.timings_of(request)
         answer = None if route.gate is None else route.refusal(route.gate, context, request)
         if answer is None:
             answer = route.handle(context, request)
@@ -139,7 +114,7 @@ class LongRequest:
         answer: Any = inner.parts
         goes_on = answer.__class__ is GeneratorType
         work = self.handled(answer) if goes_on else self._encode(answer)
-        self._owner.turns.start(self._guarded(work))
+        self._context.services.turns.start(self._guarded(work))
 
     def close(self, reason: str | None) -> None:
         """See :class:`.ResponseQueue`."""
@@ -151,7 +126,7 @@ class LongRequest:
             if not hasattr(answer, "__await__"):
                 yield from self._encode(answer)
                 return
-            answer = self._owner.run(answer)
+            answer = self._responder.run(answer)
         self._inner = answer
         self._waits_since = self._context.services.clock.monotonic()
         answer.put(self)
@@ -159,21 +134,19 @@ class LongRequest:
     def _encode(self, response: Any) -> Job:
         if isinstance(response, BaseException):
             raise response
-        owner, route, context = self._owner, self._route, self._context
+        responder, route, context = self._responder, self._route, self._context
         if context.services.quotas.enabled:
-            owner.throttle(route, context, self._size, response)
+            responder.throttle(route, context, self._size, response)
         parts = None
         if response is not None:
             parts = yield from in_slices(response.encode_in_slices(context.version))
-            parts = owner.framed(route, context, parts)
-        owner.count_rest(route, context)
-        owner.finish(route, context, self._size, self._since, self._ended, parts)
-        self._complete(parts)
-
-    def _ended(self, now: float) -> None:
-        """Count the request. What it waited for its turn is the handler's time, as in Kafka."""
+            parts = responder.framed(route, context, parts)
+        responder.count_rest(route, context)
         if self._timings is not None:
+            # What it waited for its turn is the handler's time, as in Kafka.
+            now = context.services.clock.monotonic()
             self._timings.add(self._waiting_since, self._since, now - self._waited, now)
+        self._complete(parts)
 
     def _guarded(self, work: Job) -> Job:
         """End quietly once the client has gone; an error closes its connection."""
@@ -199,7 +172,7 @@ class LongRequest:
         except CloseConnection as error:
             self._complete(error)
         except Exception as error:
-            self._complete(self._owner.failed(self._route, self._context, error))
+            self._complete(self._responder.failed(self._route, self._context, error))
 
     def _has_left(self) -> bool:
         """Whether the client is gone, so that its request needn't be served."""

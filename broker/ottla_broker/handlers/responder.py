@@ -1,0 +1,186 @@
+"""From what a handler returns to the response: quotas, encoding, its header, and errors of the handler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from ottla_broker.events import get_logger
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.route import Route
+from ottla_broker.metadata.client_quotas import QuotaKind
+from ottla_broker.network.pending_response import CloseConnection, PendingResponse
+from ottla_broker.network.service import Parts
+from ottla_protocol.api_keys import ApiKey, api_name
+
+if TYPE_CHECKING:
+    from ottla_broker.handlers.services import Services
+
+_log = get_logger()
+
+_PRODUCE = int(ApiKey.PRODUCE)
+_FETCHES = frozenset((int(ApiKey.FETCH), int(ApiKey.SHARE_FETCH)))
+BETWEEN_BROKERS = frozenset(
+    map(
+        int,
+        (
+            ApiKey.LEADER_AND_ISR,
+            ApiKey.STOP_REPLICA,
+            ApiKey.UPDATE_METADATA,
+            ApiKey.CONTROLLED_SHUTDOWN,
+            ApiKey.WRITE_TXN_MARKERS,
+            ApiKey.ALTER_PARTITION,
+            ApiKey.ALLOCATE_PRODUCER_IDS,
+            ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+            ApiKey.READ_SHARE_GROUP_STATE,
+            ApiKey.WRITE_SHARE_GROUP_STATE,
+            ApiKey.DELETE_SHARE_GROUP_STATE,
+            ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+        ),
+    )
+)
+"""Requests that no quota slows down (Kafka's ``ApiKeys.clusterAction``)."""
+
+
+# size: int32, correlation id: int32; in flexible versions also an empty set of tagged fields: uint8 0.
+pack_header = Struct(">ii").pack
+_pack_flexible_header = Struct(">iib").pack
+
+
+class Responder:
+    """Owned by the loop thread. The dispatcher and long requests share it."""
+
+    def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
+        self._clock = services.clock
+        self._quotas = services.quotas
+        self._loop = loop
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    def close(self) -> None:
+        """Cancel handlers that still run."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    def throttle(self, route: Route, context: RequestContext, size: int, response: Any) -> None:
+        """Count what the request has cost, and have a client that exceeds a quota wait (KIP-124, KIP-219).
+
+        Its response goes out at once and says for how long; meanwhile nothing is read from its connection.
+        """
+        if context.exempt or route.api_key in BETWEEN_BROKERS:
+            return
+        quotas, connection = self._quotas, context.connection
+        user, client_id = connection.principal.name, context.client_id or ""
+        context.end_work()
+        now_ms = int(self._clock.monotonic() * 1000)
+        wait_ms = context.throttle_ms
+        if route.api_key == _PRODUCE:
+            wait_ms = max(wait_ms, quotas.record(QuotaKind.PRODUCE, user, client_id, size, now_ms))
+        elif route.api_key in _FETCHES:
+            fetched = sum(len(p.records or b"") for topic in response.responses for p in topic.partitions)
+            wait_ms = max(wait_ms, quotas.record(QuotaKind.FETCH, user, client_id, fetched, now_ms))
+        if response is not None:
+            busy = context.busy_seconds * 100
+            wait_ms = max(wait_ms, quotas.record(QuotaKind.REQUEST, user, client_id, busy, now_ms))
+            context.busy_seconds = 0.0
+            # What follows: the encoding.
+            context.begin_work()
+        if wait_ms:
+            if hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = wait_ms
+            connection.throttle(wait_ms / 1000)
+            if route.throttles is not None:
+                route.throttles.add(wait_ms / 1000)
+
+    def count_rest(self, route: Route, context: RequestContext) -> None:
+        """Count the work since :meth:`throttle`, for which later requests have to wait, as in Kafka."""
+        context.end_work()
+        busy, context.busy_seconds = context.busy_seconds * 100, 0.0
+        if busy and not (context.exempt or route.api_key in BETWEEN_BROKERS):
+            user, client_id = context.connection.principal.name, context.client_id or ""
+            now_ms = int(self._clock.monotonic() * 1000)
+            self._quotas.record(QuotaKind.REQUEST, user, client_id, busy, now_ms)
+
+    def encode(self, route: Route, context: RequestContext, size: int, response: Any) -> Parts | None:
+        """The parts of a response; None without one. ``size``: the request's bytes, which count for quotas."""
+        if not self._quotas.enabled:
+            return None if response is None else self._encode(route, context, response)
+        self.throttle(route, context, size, response)
+        parts = None if response is None else self._encode(route, context, response)
+        self.count_rest(route, context)
+        return parts
+
+    def _encode(self, route: Route, context: RequestContext, response: Any) -> Parts:
+        version, correlation_id = context.version, context.correlation_id
+        if route.in_parts:
+            return self.framed(route, context, response.encode_parts(version))
+        body = response.encode(version)
+        if route.flexible:
+            return [_pack_flexible_header(len(body) + 5, correlation_id, 0) + body]
+        return [pack_header(len(body) + 4, correlation_id) + body]
+
+    def framed(self, route: Route, context: RequestContext, parts: Parts) -> Parts:
+        """Put the header before a response's parts."""
+        if route.spread is not None:
+            parts = route.spread(parts)
+        size = sum(map(len, parts))  # type: ignore[arg-type]
+        if route.flexible:
+            parts.insert(0, _pack_flexible_header(size + 5, context.correlation_id, 0))
+        else:
+            parts.insert(0, pack_header(size + 4, context.correlation_id))
+        return parts
+
+    def encode_pending(
+        self,
+        route: Route,
+        context: RequestContext,
+        size: int,
+        ended: Callable[[float], None] | None,
+        response: Any,
+    ) -> Parts | None:
+        """The parts of a response that was waited for; ``ended`` is called with the time of its end."""
+        try:
+            if isinstance(response, BaseException):
+                raise response
+            parts = self.encode(route, context, size, response)
+            if ended is not None:
+                ended(self._clock.monotonic())
+            return parts
+        except CloseConnection:
+            raise
+        except Exception as error:
+            raise self.failed(route, context, error) from error
+
+    def run(self, work: Awaitable[Any]) -> PendingResponse:
+        """Run a handler's coroutine, and complete the response with its result."""
+        pending = PendingResponse()
+        task = asyncio.ensure_future(work, loop=self._loop)
+        self._tasks.add(task)
+
+        def done(task: asyncio.Future[Any]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():
+                pending.complete(CloseConnection("the broker stops"))
+            elif (error := task.exception()) is not None:
+                pending.complete(error)
+            elif isinstance(answer := task.result(), PendingResponse):
+                pending.follow(answer)
+            else:
+                pending.complete(answer)
+
+        task.add_done_callback(done)
+        return pending
+
+    def failed(self, route: Route, context: RequestContext, error: BaseException) -> CloseConnection:
+        """Log a defect of this broker; only this client's connection is closed."""
+        name = api_name(route.api_key)
+        _log.error(
+            "request failed",
+            api=name,
+            version=context.version,
+            connection=context.connection.id,
+            client_id=context.client_id,
+            exc_info=error,
+        )
+        return CloseConnection(f"{name} version {context.version} failed in the broker")
