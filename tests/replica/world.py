@@ -115,6 +115,7 @@ class Node:
         self.fetchers: dict[int, Fetcher] = {}
         replicas = SimpleNamespace(
             partition=lambda topic, index: self.partition if (topic, index) == (TOPIC, 0) else None,
+            count_closed=lambda _: 0,
             topic_name=lambda topic_id: TOPIC if topic_id == TOPIC_ID else None,
             selector=None,
             leader_quota=None,

@@ -98,7 +98,7 @@ class Fetch:
         while start < len(specs):
             portion = specs[start : start + _PORTION]
             work = 3 * _PORTION
-            if self._closed(portion) > OPENED_AT_ONCE:
+            if self._count_closed(portion) > OPENED_AT_ONCE:
                 portion, work = portion[:OPENED_AT_ONCE], TURN
             found += self._read_some(portion, found)
             start += len(portion)
@@ -110,19 +110,19 @@ class Fetch:
         """Whether a request names many partitions whose logs it has to open."""
         if sum(len(topic.partitions) for topic in request.topics) <= OPENED_AT_ONCE:
             return False
-        return self._closed(self._context.partitions.values()) > OPENED_AT_ONCE
+        return self._count_closed(self._context.partitions.values()) > OPENED_AT_ONCE
 
-    def _closed(self, specs: Iterable[FetchPartition]) -> int:
+    def _count_closed(self, specs: Iterable[FetchPartition]) -> int:
         """How many of the partitions have a log that nothing has needed yet."""
         replicas = self._ctx.services.replicas
-        closed = 0
-        for spec in specs:
-            name = spec.name or (
-                spec.topic if isinstance(spec.topic, str) else replicas.topic_name(spec.topic)
+        return replicas.count_closed(
+            (
+                spec.name
+                or (spec.topic if isinstance(spec.topic, str) else replicas.topic_name(spec.topic) or ""),
+                spec.partition,
             )
-            partition = None if name is None else replicas.partition(name, spec.partition)
-            closed += partition is not None and not partition.is_open
-        return closed
+            for spec in specs
+        )
 
     def _begin(self) -> None:
         self._answers = []

@@ -83,8 +83,9 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> Any:
     if count > OPENED_AT_ONCE:
         from ottla_broker.handlers import sliced_produce
 
-        if count > MANY or sliced_produce.closed(ctx, request) > OPENED_AT_ONCE:
-            return sliced_produce.steps(ctx, request, serve)
+        opens_many = sliced_produce.count_closed(ctx, request) > OPENED_AT_ONCE
+        if count > MANY or opens_many:
+            return sliced_produce.steps(ctx, request, serve, opens_many)
     return serve(ctx, request)
 
 

@@ -36,17 +36,19 @@ class _Portion(NamedTuple):
     continues: bool
 
 
-def steps(ctx: RequestContext, request: ProduceRequest, serve: _Serve) -> Steps[Any]:
-    """Serve ``request`` in portions by ``serve``, the handler of smaller ones."""
+def steps(ctx: RequestContext, request: ProduceRequest, serve: _Serve, opens_many: bool) -> Steps[Any]:
+    """Serve ``request`` in portions by ``serve``, the handler of smaller ones.
+
+    ``opens_many``: whether it has many logs to open.
+    """
     for topic in request.topic_data:
         for data in topic.partition_data:
             if data.records is not None:
                 # The request's buffer is used again before the last portion's turn.
                 data.records = memoryview(bytearray(data.records))
     portions, answers = [], []
-    most = OPENED_AT_ONCE if closed(ctx, request) > OPENED_AT_ONCE else PORTION
-    for portion in _portions(request, most):
-        work = _WORK * portion.partitions + OPENED * closed(ctx, portion.request)
+    for portion in _portions(request, OPENED_AT_ONCE if opens_many else PORTION):
+        work = _WORK * portion.partitions + OPENED * count_closed(ctx, portion.request)
         portions.append(portion)
         answers.append(_served(ctx, portion.request, serve))
         yield work
@@ -55,15 +57,11 @@ def steps(ctx: RequestContext, request: ProduceRequest, serve: _Serve) -> Steps[
     return _join_later(portions, answers)
 
 
-def closed(ctx: RequestContext, request: ProduceRequest) -> int:
-    """How many of the request's partitions have a log that nothing has needed yet."""
-    find = ctx.services.replicas.partition
-    count = 0
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            partition = find(topic.name, data.index)
-            count += partition is not None and not partition.is_open
-    return count
+def count_closed(ctx: RequestContext, request: ProduceRequest) -> int:
+    """How many logs the request has to open."""
+    return ctx.services.replicas.count_closed(
+        (topic.name, data.index) for topic in request.topic_data for data in topic.partition_data
+    )
 
 
 def _portions(request: ProduceRequest, most: int) -> Iterator[_Portion]:

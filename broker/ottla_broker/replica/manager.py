@@ -8,7 +8,7 @@ imported here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ottla_broker.events import get_logger
@@ -81,6 +81,11 @@ class ReplicaManager:
     def partitions_of(self, topic: str) -> list[Partition]:
         """A topic's partitions that this broker has."""
         return [self._partitions[topic, index] for index in self._numbers.get(topic, ())]
+
+    def count_closed(self, partitions: Iterable[tuple[str, int]]) -> int:
+        """How many of these partitions, by topic and number, have a log that nothing has used yet."""
+        found = (self._partitions.get(key) for key in partitions)
+        return sum(partition is not None and not partition.is_open for partition in found)
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """The name of the topic with this id, if this broker has a partition of it."""
