@@ -8,6 +8,7 @@ in the embedded store. A partition that doesn't exist is refused alone; the othe
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import CommitItem, java_length
@@ -19,13 +20,50 @@ from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 
+T = TypeVar("T")
+P = TypeVar("P")
 
-def partition_errors(ctx: RequestContext, topic: str, forbidden: int) -> Callable[[int], int]:
+
+def commit_items(
+    ctx: RequestContext,
+    request: Any,
+    forbidden: int,
+    committed: Callable[[Any], Committed],
+    new_topic: Callable[..., T],
+    new_partition: Callable[..., P],
+) -> Steps[tuple[list[CommitItem], list[P], list[T]]]:
+    """What a request commits, the answers of those partitions, and the topics of the response, with all answers.
+
+    A partition that can't be committed has its error. ``forbidden``: the error code for the request as a whole, if it
+    has one; ``committed`` makes a partition's offset.
+    """
+    items: list[CommitItem] = []
+    waiting: list[P] = []
+    topics: list[T] = []
+    for topic in request.topics:
+        error_of = _partition_errors(ctx, topic.name, forbidden)
+        answers = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            error = error_of(index)
+            answer = new_partition(partition_index=index, error_code=error)
+            answers.append(answer)
+            yield 1
+            if not error:
+                items.append((topic.name, index, committed(partition)))
+                waiting.append(answer)
+        yield 1
+        topics.append(new_topic(name=topic.name, partitions=answers))
+    return items, waiting, topics
+
+
+def _partition_errors(ctx: RequestContext, topic: str, forbidden: int) -> Callable[[int], int]:
     """Gives the error code for a commit of each of the topic's partitions, 0 for none.
 
     ``forbidden``: the error code for the request as a whole, if it has one.
@@ -46,41 +84,30 @@ def partition_errors(ctx: RequestContext, topic: str, forbidden: int) -> Callabl
 def steps(
     ctx: RequestContext, request: OffsetCommitRequest
 ) -> Steps[PendingResponse | OffsetCommitResponse | Awaitable[OffsetCommitResponse]]:
-    if ctx.version == 0:
-        return _to_zookeeper(ctx, request)
     services = ctx.services
     now_ms = services.clock.now_ms()
     expire_ms = NO_EXPIRY if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
     forbidden = 0
     if not ctx.authorize(AclResource.GROUP, request.group_id):
         forbidden = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    items: list[CommitItem] = []
-    waiting: list[OffsetCommitResponsePartition] = []
-    topics: list[OffsetCommitResponseTopic] = []
-    for topic in request.topics:
-        error_of = partition_errors(ctx, topic.name, forbidden)
-        answers = []
-        for partition in topic.partitions:
-            answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
-            answers.append(answer)
-            answer.error_code = error_of(partition.partition_index)
-            yield 1
-            if answer.error_code:
-                continue
-            committed = Committed(
-                partition.committed_offset,
-                partition.committed_leader_epoch,
-                partition.committed_metadata or "",
-                now_ms if partition.commit_timestamp == -1 else partition.commit_timestamp,
-                expire_ms,
-            )
-            items.append((topic.name, partition.partition_index, committed))
-            waiting.append(answer)
-        yield 1
-        topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=answers))
+
+    def committed(partition: OffsetCommitRequestPartition) -> Committed:
+        return Committed(
+            partition.committed_offset,
+            partition.committed_leader_epoch,
+            partition.committed_metadata or "",
+            now_ms if partition.commit_timestamp == -1 else partition.commit_timestamp,
+            expire_ms,
+        )
+
+    items, waiting, topics = yield from commit_items(
+        ctx, request, forbidden, committed, OffsetCommitResponseTopic, OffsetCommitResponsePartition
+    )
     response = OffsetCommitResponse(topics=topics)
     if not items:
         return response
+    if ctx.version == 0:
+        return _to_zookeeper(ctx, request.group_id, items, waiting, response)
     pending = PendingResponse()
 
     def reply(errors: Sequence[int]) -> None:
@@ -103,37 +130,22 @@ def steps(
 handle = whole(steps)
 
 
-async def _to_zookeeper(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+async def _to_zookeeper(
+    ctx: RequestContext,
+    group_id: str,
+    items: Sequence[CommitItem],
+    answers: Sequence[OffsetCommitResponsePartition],
+    response: OffsetCommitResponse,
+) -> OffsetCommitResponse:
     """Version 0: the group has no members that the broker knows, so nothing but the partitions is checked."""
-    services = ctx.services
-    limit = services.config.offset_metadata_max_bytes
-    forbidden = 0
-    if not ctx.authorize(AclResource.GROUP, request.group_id):
-        forbidden = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    answers: dict[tuple[str, int], int] = {}
+    limit = ctx.services.config.offset_metadata_max_bytes
     offsets: dict[tuple[str, int], int] = {}
-    for topic in request.topics:
-        error_of = partition_errors(ctx, topic.name, forbidden)
-        for each in topic.partitions:
-            key = (topic.name, each.partition_index)
-            answers[key] = error_of(each.partition_index)
-            if not answers[key] and java_length(each.committed_metadata or "") > limit:
-                answers[key] = codes.OFFSET_METADATA_TOO_LARGE
-            if not answers[key]:
-                offsets[key] = each.committed_offset
-    answers.update(await services.zookeeper_offsets.commit(request.group_id, offsets))
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=each.partition_index,
-                        error_code=answers[topic.name, each.partition_index],
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    for (topic, index, committed), answer in zip(items, answers, strict=True):
+        if java_length(committed.metadata) > limit:
+            answer.error_code = codes.OFFSET_METADATA_TOO_LARGE
+        else:
+            offsets[topic, index] = committed.offset
+    errors = await ctx.services.zookeeper_offsets.commit(group_id, offsets)
+    for (topic, index, _), answer in zip(items, answers, strict=True):
+        answer.error_code = answer.error_code or errors[topic, index]
+    return response

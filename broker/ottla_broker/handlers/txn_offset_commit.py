@@ -15,7 +15,7 @@ from ottla_broker.coordinator.group.commits import CommitItem
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.offset_commit import partition_errors
+from ottla_broker.handlers.offset_commit import commit_items
 from ottla_broker.handlers.transactions import TRY_AGAIN
 from ottla_broker.handlers.turns import Steps, whole
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
@@ -25,6 +25,7 @@ from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -42,32 +43,24 @@ _KNOWS_LOADING = 2
 def steps(
     ctx: RequestContext, request: TxnOffsetCommitRequest
 ) -> Steps[PendingResponse | TxnOffsetCommitResponse]:
-    services = ctx.services
-    now_ms = services.clock.now_ms()
-    forbidden = _forbidden(ctx, request)
-    items: list[CommitItem] = []
-    waiting: list[TxnOffsetCommitResponsePartition] = []
-    topics: list[TxnOffsetCommitResponseTopic] = []
-    for topic in request.topics:
-        error_of = partition_errors(ctx, topic.name, forbidden)
-        answers = []
-        for partition in topic.partitions:
-            answer = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
-            answers.append(answer)
-            answer.error_code = error_of(partition.partition_index)
-            yield 1
-            if answer.error_code:
-                continue
-            committed = Committed(
-                partition.committed_offset,
-                partition.committed_leader_epoch,
-                partition.committed_metadata or "",
-                now_ms,
-            )
-            items.append((topic.name, partition.partition_index, committed))
-            waiting.append(answer)
-        yield 1
-        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
+    now_ms = ctx.services.clock.now_ms()
+
+    def committed(partition: TxnOffsetCommitRequestPartition) -> Committed:
+        return Committed(
+            partition.committed_offset,
+            partition.committed_leader_epoch,
+            partition.committed_metadata or "",
+            now_ms,
+        )
+
+    items, waiting, topics = yield from commit_items(
+        ctx,
+        request,
+        _forbidden(ctx, request),
+        committed,
+        TxnOffsetCommitResponseTopic,
+        TxnOffsetCommitResponsePartition,
+    )
     response = TxnOffsetCommitResponse(topics=topics)
     if not items:
         return response
