@@ -166,6 +166,7 @@ def _run_ephemeral(
             _fail(_unwritable(ready_file, error))
         finally:
             if ready_file is not None:
+                # Its folder may be gone by now. If the file stays, the next start removes it.
                 with contextlib.suppress(OSError):
                     ready_file.unlink(missing_ok=True)
 

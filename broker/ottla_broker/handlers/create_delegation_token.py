@@ -6,7 +6,7 @@ A token for another user needs CREATE_TOKENS on that user.
 from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.token_requests import principal_of, tokens_of
+from ottla_broker.handlers.token_requests import not_stored, principal_of, tokens_of
 from ottla_broker.store.api import StoreError
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -46,8 +46,8 @@ async def handle(ctx: RequestContext, request: CreateDelegationTokenRequest) -> 
     except KafkaError as error:
         response.error_code = error.code
         return response
-    except StoreError:
-        response.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    except StoreError as error:
+        response.error_code = not_stored(error)
         return response
     response.issue_timestamp_ms = token.issued_ms
     response.expiry_timestamp_ms = token.expires_ms

@@ -10,6 +10,7 @@ import asyncio
 import os.path
 from typing import TYPE_CHECKING
 
+from ottla_broker.events import get_logger
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log import names
 from ottla_protocol.errors import ErrorCode
@@ -23,6 +24,8 @@ from ottla_protocol.messages.describe_log_dirs import (
 
 if TYPE_CHECKING:
     from ottla_broker.log.log import Log
+
+_log = get_logger()
 
 # Logs described in a turn of the event loop.
 _SLICE = 100
@@ -53,7 +56,8 @@ async def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> Descri
                     continue
                 topic = topics.setdefault(log.topic, DescribeLogDirsTopic(name=log.topic))
                 topic.partitions.append(partition)
-        except OSError:
+        except OSError as error:
+            _log.error("a data folder can't be described", folder=folder.path, reason=str(error))
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         else:
             result.topics = list(topics.values())

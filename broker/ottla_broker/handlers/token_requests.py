@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from ottla_broker.controller.delegation_tokens import DelegationTokens
+from ottla_broker.events import get_logger
 from ottla_broker.handlers.authentication import Session
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.network.service import ANONYMOUS
 from ottla_broker.store.api import StoreError
 from ottla_protocol.errors import ErrorCode, KafkaError
+
+_log = get_logger()
 
 
 def tokens_of(ctx: RequestContext) -> DelegationTokens:
@@ -42,8 +45,14 @@ async def changed(
         return ErrorCode.NONE, await change(tokens_of(ctx), principal_of(ctx))
     except KafkaError as error:
         return error.code, -1
-    except StoreError:
-        return ErrorCode.KAFKA_STORAGE_ERROR, -1
+    except StoreError as error:
+        return not_stored(error), -1
+
+
+def not_stored(error: StoreError) -> ErrorCode:
+    """The code of a change that couldn't be stored; the reason is logged, as the answer has no text."""
+    _log.error("a delegation token can't be stored", reason=str(error))
+    return ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def principal_of(ctx: RequestContext) -> str:

@@ -321,6 +321,7 @@ class LagHistory:
             data, _ = await self._environment.store.get(path)
             return _Offset(topic, int(name), ConsumerOffsetNode.decode(path, data))
         except (NoNodeError, BadNodeError):
+            # Deleted since, or written by something else: it is no offset of this group.
             return None
 
     def _forget(self) -> None:

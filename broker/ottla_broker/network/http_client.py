@@ -54,6 +54,7 @@ async def exchange(
     finally:
         if writer is not None:
             writer.transport.abort()
+            # Aborted, and its outcome is known already.
             with suppress(OSError):
                 await writer.wait_closed()
 

@@ -202,6 +202,7 @@ class Handshake:
         self._failed()
 
     def _shut(self) -> None:
+        # A socket that the client has reset can say so when it is closed.
         with suppress(OSError):
             self._sock_now.close()
 

@@ -101,5 +101,6 @@ def _stamp_of(location: str | None) -> Stamp:
     try:
         found = Path(location).stat()
     except OSError:
+        # A change as well: loading the file then fails, and that is logged.
         return ()
     return found.st_mtime_ns, found.st_size, found.st_ino

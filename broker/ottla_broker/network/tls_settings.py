@@ -10,17 +10,20 @@ import re
 import ssl
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.config.listener_settings import full_name
 from ottla_broker.config.security_keys import TlsKeys
+from ottla_broker.events import get_logger
 
 if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig
     from ottla_broker.config.model import Key
+
+_log = get_logger()
 
 _JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 """How Java's key stores begin: JKS and JCEKS."""
@@ -317,8 +320,10 @@ def _as_file(data: bytes) -> Iterator[str]:
     finally:
         os.close(descriptor)
         if not path.startswith("/proc/"):
-            with suppress(OSError):
+            try:
                 os.unlink(path)
+            except OSError as error:
+                _log.warning("delete this copy of a private key", path=path, reason=str(error))
 
 
 class TlsContexts:

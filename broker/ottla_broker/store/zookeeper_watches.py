@@ -147,7 +147,7 @@ class Watches:
                         return
                 started = self._start(watched)
         except SessionLostError:
-            return
+            return  # whoever watches learns of that from the session
         finally:
             watched.setting = None
             self._forget(watched)
@@ -175,7 +175,7 @@ class Watches:
         try:
             self._set(watched)
         except SessionLostError:
-            return
+            return  # as above
 
 
 def notify(callback: Callable[[Any], None], news: object) -> None:

@@ -218,6 +218,7 @@ def _directory(folder: DataFolder) -> bytes:
     try:
         return UNASSIGNED if text is None else decode_uuid(text)
     except ValueError:
+        # As without an id: Kafka assigns its directories when it starts.
         return UNASSIGNED
 
 

@@ -154,7 +154,7 @@ class _Repairer:
                     path = f"{folder.path}/{name}/{names.PARTITION_METADATA}"
                     topic_id = read_topic_id(self.files, path)
                 except CorruptFileError:
-                    continue
+                    continue  # it is repaired, or reported, with its partition
                 if topic_id != _NO_ID:
                     self.topic_ids.setdefault(key[0], set()).add(topic_id)
             path = f"{folder.path}/{JOURNAL_NAME}"
@@ -163,7 +163,7 @@ class _Repairer:
             try:
                 known = knowledge_of(read_journal(path), -1, path)
             except DataFolderError:
-                continue
+                continue  # the journal is reported on its own
             for topic in known.topics.values():
                 if topic.topic_id is not None:
                     # What the store says counts, if anything does.

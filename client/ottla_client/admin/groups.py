@@ -161,6 +161,7 @@ class GroupCalls(AdminBase):
         try:
             listed = await self.list_groups(timeout=deadline.left())
         except ClientError:
+            # A cluster has such groups rarely, and the coordinator that was asked has said that there is no such group.
             return {}
         found: dict[str, GroupDescription | ClientError] = {}
         for name in names:

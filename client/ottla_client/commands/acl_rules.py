@@ -117,10 +117,12 @@ class Answer(NamedTuple):
     allowed: bool
     why: str
     rule: AclBinding | None
+    unknown: str = ""
+    """Why settings that could allow it aren't known."""
 
     @property
     def reason(self) -> str:
-        return self.why if self.rule is None else sentence(self.rule)
+        return (self.why if self.rule is None else sentence(self.rule)) + self.unknown
 
 
 async def explain(admin: Admin, pattern: ResourcePattern, entry: AclEntry) -> Answer:
@@ -128,11 +130,17 @@ async def explain(admin: Admin, pattern: ResourcePattern, entry: AclEntry) -> An
     if pattern.pattern is PatternType.PREFIXED or entry.operation is AclOperation.ALL:
         raise click.UsageError("explain one operation on one resource, not all of them")
     found = await admin.describe_acls(AclFilter(pattern.resource, pattern.name, PatternType.MATCH))
-    settings = await _settings(admin)
+    settings: Mapping[str, str] = {}
+    unknown = ""
+    try:
+        settings = await _settings(admin)
+    except ClientError as error:
+        unknown = f"; the broker's settings, which may allow it (super.users), can't be read: {error}"
     rules = AclRules()
     for each, acl in found:
         rules.put(each, rules.entries(each) | {acl})
-    return Answer(*_decide(rules, settings, pattern, entry))
+    allowed, why, rule = _decide(rules, settings, pattern, entry)
+    return Answer(allowed, why, rule, "" if allowed else unknown)
 
 
 async def remove(admin: Admin, acl: AclBinding) -> list[AclBinding]:
@@ -157,14 +165,11 @@ async def remove(admin: Admin, acl: AclBinding) -> list[AclBinding]:
 
 
 async def _settings(admin: Admin) -> Mapping[str, str]:
-    """The broker's settings that decide as well; none if they can't be read."""
+    """The broker's settings that decide as well. Raises ClientError."""
     from ..admin import ConfigResource
 
-    try:
-        broker = ConfigResource.broker((await admin.describe_cluster()).nodes[0].id)
-        found = (await admin.describe_configs([broker], keys=_SETTINGS))[broker]
-    except ClientError:
-        return {}
+    broker = ConfigResource.broker((await admin.describe_cluster()).nodes[0].id)
+    found = (await admin.describe_configs([broker], keys=_SETTINGS))[broker]
     return {name: config.value for name, config in found.items() if config.value is not None}
 
 

@@ -152,6 +152,6 @@ async def explain(console: Console, principal: str, operation: str, resource: st
         answer = await acl_rules.explain(admin, pattern, entry)
     if console.as_json:
         rule = None if answer.rule is None else acl_rules.sentence(answer.rule)
-        console.emit({"allowed": answer.allowed, "reason": answer.why, "acl": rule})
+        console.emit({"allowed": answer.allowed, "reason": answer.why + answer.unknown, "acl": rule})
         return
     console.print(f"{'allowed' if answer.allowed else 'denied'}: {answer.reason}")

@@ -126,7 +126,7 @@ class Prober:
             try:
                 await _close(await self._open(host, port, tls, login))
             except ClientError:
-                return False
+                return False  # not let in
             return True
 
         accepted = await asyncio.gather(*(attempt(*login) for login in self._logins))
@@ -153,7 +153,7 @@ class Prober:
             try:
                 await self._certificate(host, port, old)
             except ClientError:
-                continue
+                continue  # refused, as it should be
             found.old_versions.append(name)
 
     async def _certificate(self, host: str, port: int, context: ssl.SSLContext) -> bytes | None:

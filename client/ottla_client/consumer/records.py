@@ -259,7 +259,7 @@ class RecordReader:
                 try:
                     header = read(chunk.view, at)
                 except CorruptRecordError:
-                    break
+                    break  # raised when its turn comes
                 if header.attributes & _APART != alike or header.record_count <= 0:
                     break
                 if header.magic != first.magic:
@@ -360,6 +360,7 @@ class RecordReader:
             if self._value is not None:
                 values = deserialized(self._value, raw_values)
         except Exception:
+            # Raised again for the record that it is about, once that is the first.
             keys, values = self._good_ones(chunk, offsets, raw_keys, raw_values)
             failed = len(keys) < len(offsets)
         topic, partition = chunk.state.partition

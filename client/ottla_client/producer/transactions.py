@@ -175,6 +175,7 @@ class Transactions:
             try:
                 await self.commit(deadline)
             except TransactionAbortedError:
+                # The call that began the commit has reported it.
                 state = self.manager.state
         if state in (
             TransactionState.IN_TRANSACTION,

@@ -85,6 +85,7 @@ class Cached(Generic[T]):
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
+            # Nothing asks for its result any more.
             with suppress(asyncio.CancelledError, Exception):
                 await self._task
 

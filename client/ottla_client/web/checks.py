@@ -131,6 +131,7 @@ class Checks:
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
+            # Nothing asks for its result any more.
             with suppress(asyncio.CancelledError, Exception):
                 await self._task
 

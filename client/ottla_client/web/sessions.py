@@ -216,6 +216,8 @@ class Sessions:
         deadline = asyncio.get_running_loop().time() + self._timeout
         while session.busy and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.05)
+        # The brokers may be gone; the connections are closed all the same.
         with suppress(ClientError):
             await session.watch.close()
+        with suppress(ClientError):
             await session.admin.close()

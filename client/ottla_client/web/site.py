@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -312,8 +311,11 @@ class Site:
             session.busy -= 1
             session.watch.forget()
         outcome = "done" if failed is None else f"failed: {failed.what}"
-        with suppress(OSError):
+        try:
             self.audit.write("outcome", user=user, address=address, what=change.what, outcome=outcome)
+        except OSError as error:
+            # The change is made, and the log has it; only its outcome is missing there.
+            _LOG.error("the audit log can't be written: %s; %s: %s", error.strerror, change.what, outcome)
         status = 200 if failed is None else failed.status
         return View("done.html", {"change": change, "failure": failed}, status=status)
 

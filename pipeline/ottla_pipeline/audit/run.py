@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,6 +25,8 @@ from .dead import Dead
 from .log import Scan, Stop, scan
 from .runs import OffsetCounts, Runs
 from .table import count_rows
+
+log = logging.getLogger("ottla_pipeline")
 
 if TYPE_CHECKING:
     from ottla_pipeline.landing.ledger import LandedRange
@@ -210,14 +213,15 @@ def _look(servers: str, client: Mapping[str, str], topics: Sequence[str], isolat
 
 
 def _compacted(servers: str, client: Mapping[str, str], topics: Sequence[str]) -> Collection[str]:
-    """The compacted topics; empty if the brokers don't say."""
+    """The compacted topics; empty if the brokers don't say, which is logged."""
     resources = [ConfigResource.topic(topic) for topic in topics]
     with Admin(servers, client_id="ottla-audit", **kafka.client_options(client)) as admin:
         try:
             configs = admin.describe_configs(
                 resources, keys=["cleanup.policy"], timeout=kafka.call_timeout(client)
             )
-        except (BrokerError, UnsupportedApiError):
+        except (BrokerError, UnsupportedApiError) as error:
+            log.warning("no topic is taken to be compacted, as the brokers don't say: %s", error)
             return ()
     return {
         resource.name

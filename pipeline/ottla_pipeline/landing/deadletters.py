@@ -84,7 +84,7 @@ def from_records(records: pa.RecordBatch, topic: str, partition: int) -> pa.Tabl
 
 
 def _where(named: dict[str, str]) -> dict[str, Any]:
-    """The fields in our headers; empty if they are not ours."""
+    """The fields in our headers; empty if they are not ours, as anything may write to that topic."""
     try:
         last, when = named.get("ottla.last_offset"), named.get("ottla.timestamp")
         return {

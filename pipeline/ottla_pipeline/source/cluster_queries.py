@@ -187,7 +187,7 @@ class ClusterQueries:
     def times_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """When the first records at or after these offsets were written, in milliseconds; None at the log's end.
 
-        Partitions whose record can't be read are left out.
+        Partitions whose record can't be read are left out: for metrics, which do without.
         """
         if not offsets:
             return {}

@@ -50,6 +50,7 @@ def producer(servers: str, arguments: dict[str, Any]) -> Iterator[Producer]:
     try:
         yield made
     except BaseException:
+        # What is still in the buffer is meant to be lost: the error that is raised says that the write has failed.
         with suppress(RequestTimeoutError):
             made.close(timeout=0)
         raise

@@ -113,7 +113,7 @@ class BatchTransaction:
                 try:
                     self._transact(parts)
                 except _Refused:
-                    continue
+                    continue  # without the records that were refused, which are set aside
                 return self._tally
 
     def _transact(self, parts: Iterable[PackedRows]) -> None:

@@ -306,7 +306,7 @@ def _walk(
                     start = end
                     continue
             except (IndexError, TypeError, StructError):
-                pass
+                pass  # out of the ordinary, or wrong: the careful reader says which
             start = _read_with_care(data, start, size, index, findings)
         index = first + max(count, 0)
         if start != size:

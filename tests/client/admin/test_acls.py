@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 from tests.client.commands.ottla_command import Ottla
@@ -19,7 +20,11 @@ from ottla_client.admin import (
     PatternType,
     ResourcePattern,
 )
-from ottla_client.errors import BrokerError
+from ottla_client.admin import (
+    Admin as AsyncAdmin,
+)
+from ottla_client.commands.acl_rules import binding_of, explain
+from ottla_client.errors import BrokerError, ConnectError
 from ottla_client.sync import Admin
 from ottla_protocol.errors import ErrorCode
 
@@ -104,6 +109,20 @@ def test_explain(ottla: Ottla) -> None:
     assert explain("root", "delete", "topic:x") == "allowed: User:root is a super user (super.users)"
     document = json.loads(ottla("acls", "explain", "alice", "write", "topic:orders", "--json"))
     assert document["allowed"] is True
+
+
+async def test_explain_says_that_settings_cannot_be_read() -> None:
+    class Guarded:
+        async def describe_acls(self, _: AclFilter) -> list[AclBinding]:
+            return []
+
+        async def describe_cluster(self) -> None:
+            raise ConnectError("no broker answers")
+
+    pattern, entry = binding_of("alice", "read", "topic:orders", "", False)
+    answer = await explain(cast(AsyncAdmin, Guarded()), pattern, entry)
+    assert not answer.allowed
+    assert answer.reason.endswith("(super.users), can't be read: no broker answers")
 
 
 @pytest.mark.parametrize(

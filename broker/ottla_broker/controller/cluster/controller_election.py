@@ -79,7 +79,7 @@ class ControllerElection:
                 try:
                     await self._step()
                 except SessionLostError:
-                    return
+                    return  # the next session has an election of its own
                 except StoreError as error:
                     _log.error("the election of a controller failed and is retried", reason=str(error))
                     await self._clock.sleep(_RETRY_SECONDS)

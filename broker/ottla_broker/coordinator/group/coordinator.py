@@ -538,6 +538,7 @@ class GroupCoordinator:
         try:
             return shard.shard.partition.begin_verification(producer[0], 0, producer[1], self._clock.now_ms())
         except KafkaError:
+            # The commit itself fails with the same error, and answers it.
             return None
 
     def commit_transactional(

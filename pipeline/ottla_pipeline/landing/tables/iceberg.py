@@ -83,7 +83,7 @@ class IcebergTable(Table):
                         for name in partition_by:
                             spec.add_identity(name)
         except TableAlreadyExistsError:
-            pass
+            pass  # another job has just made it, with what the refresh finds
         self.refresh()
 
     def refresh(self) -> None:
