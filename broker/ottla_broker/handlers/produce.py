@@ -172,6 +172,7 @@ def _append(
                 if known is None:
                     continue
                 if isinstance(known, KafkaError):
+                    partition.counts.produce_requests += 1
                     raise known
                 info = partition.append(known, now_ms, guard)
                 answer.base_offset = info.first_offset
