@@ -256,6 +256,7 @@ class Broker:
                 telemetry=self.telemetry,
                 logins=self.listeners.logins,
                 push=self.push,
+                shares=lambda: None if self.shares is None else self.shares.partitions,
             )
         )
         self._stopping.append(self.metrics.stopping)

@@ -21,6 +21,9 @@ ISOLATION_LEVELS: tuple[IsolationLevel, ...] = get_args(IsolationLevel)
 COORDINATED: Final = "coordinated"
 """The protocol type of groups of the coordinator designed in 2012, which Ottla alone has."""
 
+IN_ZOOKEEPER: Final = "zookeeper"
+"""The protocol type of groups that coordinate in ZooKeeper, which brokers don't know."""
+
 
 class TopicPartition(NamedTuple):
     """A partition of a topic."""

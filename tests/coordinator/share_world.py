@@ -21,6 +21,7 @@ from ottla_broker.coordinator.share.state_batches import (
     overlay,
     trim,
 )
+from ottla_broker.coordinator.share.tally import Tally
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.record import encode_batch
 
@@ -115,6 +116,7 @@ class ShareWorld:
         self.log = MemoryLog()
         self.keeper = keeper or Keeper()
         self.on_thread: list[Callable[[], None]] = []
+        self.tally = Tally()
         self._user = AnyUser()
         self.share = self._make()
         self.share.load()
@@ -148,6 +150,7 @@ class ShareWorld:
             Deadlines(self.clock, self._timed_out),
             lambda _: None,
             cast(Any, self._run),
+            self.tally,
         )
         share.users.add(self._user)
         return share

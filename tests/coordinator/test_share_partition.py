@@ -128,3 +128,23 @@ def test_an_acknowledgement_learns_why_it_is_not_written(code: ErrorCode, shown:
     refused = world.acknowledge("m", {0: Acknowledge.ACCEPT})
     assert refused is not None
     assert refused.code is shown
+
+
+def test_what_no_consumer_accepts_is_counted() -> None:
+    world = ShareWorld(ShareSettings(lock_ms=1_000, most_deliveries=2))
+    world.log.append([None] * 4)
+    assert world.offsets("m") == [0, 1, 2, 3]
+    assert (
+        world.acknowledge("m", {0: Acknowledge.ACCEPT, 1: Acknowledge.REJECT, 2: Acknowledge.RELEASE}) is None
+    )
+    world.clock.advance(1.5)
+    tally = world.tally
+    assert (tally.timeouts, tally.rejected, tally.given_up) == (1, 1, 0)
+    assert world.offsets("m") == [2, 3]
+    assert world.acknowledge("m", {2: Acknowledge.RELEASE, 3: Acknowledge.ACCEPT}) is None
+    assert (tally.rejected, tally.given_up) == (1, 1)
+    assert [(each.topic, each.partition, each.first, each.rejected) for each in tally.losses] == [
+        ("t", 0, 1, True),
+        ("t", 0, 2, False),
+    ]
+    assert tally.types == {Acknowledge.ACCEPT: 2, Acknowledge.REJECT: 1, Acknowledge.RELEASE: 2}

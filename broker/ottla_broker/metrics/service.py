@@ -1,4 +1,4 @@
-"""``metrics.listener``: ``/metrics``, ``/lag``, ``/health/live``, ``/health/ready`` and ``/health/process`` over HTTP.
+"""``metrics.listener``: ``/metrics``, ``/lag``, ``/shares`` and ``/health/live``, ``ready`` and ``process`` over HTTP.
 
 The listener opens before the logs are loaded, so that a long recovery can be watched. If its port is taken, the broker
 goes on without it and tries again: metrics must never keep a broker from starting.
@@ -22,6 +22,7 @@ from ottla_broker.metrics.lag_page import lag_page
 from ottla_broker.metrics.loop_monitor import LoopMonitor
 from ottla_broker.metrics.pace import Pace
 from ottla_broker.metrics.process_page import process_page
+from ottla_broker.metrics.shares import ShareCollector, shares_page
 from ottla_broker.metrics.state import StateCollector
 from ottla_broker.metrics.traffic import TrafficCollector
 from ottla_broker.metrics.windows import Windows
@@ -73,10 +74,11 @@ class MetricsService:
                 "/health/live": self._live,
                 "/health/ready": self._ready,
                 "/health/process": self._process,
+                "/shares": self._share_groups,
             },
             {"/lag": self._lag},
         )
-        self._scrapes, self._lags, self._processes = Pace(clock), Pace(clock), Pace(clock)
+        self._scrapes, self._lags, self._processes, self._shares = (Pace(clock) for _ in range(4))
         if quotas is not None:
             self._http.limit = quotas.limit_of
             self._http.is_too_early = quotas.is_too_early
@@ -127,6 +129,7 @@ class MetricsService:
             state.transactions,
             traffic.topics,
             state.groups,
+            ShareCollector(sources).collect,
             LagCollector(sources).collect,
             ClientCollector(sources).collect,
             state.partitions,
@@ -185,6 +188,13 @@ class MetricsService:
             return sources
         async with self._processes:
             return await process_page(sources)
+
+    async def _share_groups(self) -> Page:
+        sources = self._running()
+        if isinstance(sources, Page):
+            return sources
+        async with self._shares:
+            return await shares_page(sources)
 
     async def _metrics(self) -> Page:
         sources = self._running()

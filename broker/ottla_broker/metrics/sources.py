@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ottla_broker.cluster.member import ClusterMember
     from ottla_broker.config import BrokerConfig
     from ottla_broker.coordinator.group.coordinator import GroupCoordinator
+    from ottla_broker.coordinator.share.share_partitions import SharePartitions
     from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla_broker.handlers.client_telemetry import ClientTelemetry
     from ottla_broker.handlers.dispatch import Dispatcher
@@ -54,6 +55,7 @@ class Sources:
         telemetry: the metrics that clients push; None: that isn't served.
         logins: authentications, by listener: by SASL, or else by TLS.
         push: the coordinator designed in 2012, if it is served.
+        shares: what share groups have of partitions led here; None while there are none.
     """
 
     config: BrokerConfig
@@ -76,3 +78,4 @@ class Sources:
     telemetry: ClientTelemetry | None = None
     logins: Mapping[str, Logins] = field(default_factory=dict)
     push: PushCoordination | None = None
+    shares: Callable[[], SharePartitions | None] = lambda: None

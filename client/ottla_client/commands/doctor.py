@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
 from ..errors import ClientError
-from ..types import OffsetSpec, TopicPartition
-from . import descriptors
+from ..types import IN_ZOOKEEPER, OffsetSpec, TopicPartition
+from . import broker_pages
 from .admin_common import admin_of, plural
 from .cluster_state import look
 from .console import Console, one_line, options
+from .descriptors import DESCRIPTORS, Descriptors
 from .doctor_checks import (
     BROKER_KEYS,
     DEAD_LETTERS,
@@ -25,11 +27,15 @@ from .doctor_checks import (
     findings_of,
 )
 from .findings import counts_of, show_findings
+from .group_places import Kept, as_description, kept, lag_of, zookeeper_option
+from .share_deliveries import DELIVERIES, Deliveries
 from .timefmt import now_ms
 
 if TYPE_CHECKING:
     from ..admin import Admin, ConfigResource, GroupDescription, PartitionLag
     from ..types import TopicMetadata
+    from ..zookeeper_consumer.groups import GroupInZooKeeper
+    from ..zookeeper_consumer.registry import Registry
     from .certificate_dates import Validity
 
 T = TypeVar("T")
@@ -55,15 +61,19 @@ _HANDSHAKE_SECONDS: Final = 5.0
     metavar="GROUP",
     help="Check only this group, instead of all. Repeat it for several.",
 )
+@zookeeper_option
 @options
-async def doctor(console: Console, interval: float, only_groups: tuple[str, ...]) -> None:
+async def doctor(
+    console: Console, interval: float, only_groups: tuple[str, ...], zookeeper: str | None
+) -> None:
     """Check brokers, partitions, disks, settings, groups, transactions, clocks and certificates, and say what to do.
 
     It finds partitions that are offline, below min.insync.replicas or under-replicated; leaders in the wrong
     places; disks that fail or fill up; brokers that run out of file descriptors; settings that contradict each
-    other or differ between brokers; groups that rebalance in circles, are stuck on a record, or have lost records;
-    transactions that hang; dead letters that grow; clocks that are wrong; certificates that expire; and in-sync
-    replicas that come and go. It changes nothing, and works with Apache Kafka too.
+    other or differ between brokers; groups of every generation that rebalance in circles, are stuck on a record,
+    drop records, or have lost some; transactions that hang; dead letters that grow; clocks that are wrong;
+    certificates that expire; and in-sync replicas that come and go. It changes nothing, and works with Apache Kafka
+    too.
 
     The exit code is 1 if there is a critical finding or a warning, otherwise 0.
 
@@ -71,9 +81,16 @@ async def doctor(console: Console, interval: float, only_groups: tuple[str, ...]
     ottla cluster doctor
     ottla cluster doctor -b kafka-1:9092 --json
     ottla cluster doctor --interval 30 --group billing
+    ottla cluster doctor --zookeeper 127.0.0.1:2181
     """
-    async with admin_of(console) as admin:
-        seen = await gather(admin, interval, only_groups)
+    async with AsyncExitStack() as stack:
+        admin = await stack.enter_async_context(admin_of(console))
+        registry = None
+        if zookeeper is not None:
+            from ..zookeeper_consumer.groups import connected
+
+            registry = await stack.enter_async_context(connected(zookeeper, console.timeout))
+        seen = await gather(admin, interval, only_groups, registry)
     found = findings_of(seen)
     bad = [each for each in found if each.severity != NOTE]
     if console.as_json:
@@ -106,7 +123,9 @@ def _show(console: Console, seen: Gathered, found: list[Finding]) -> None:
     console.print(f"{counts_of(found) or nothing} ({looked})")
 
 
-async def gather(admin: Admin, interval: float, only_groups: Collection[str] = ()) -> Gathered:
+async def gather(
+    admin: Admin, interval: float, only_groups: Collection[str] = (), registry: Registry | None = None
+) -> Gathered:
     """Find out everything that can be. What a user may not see, or a broker doesn't know, is noted as unchecked."""
     state = await look(admin)
     seen = Gathered(state, now_ms(), unchecked=list(state.remarks))
@@ -114,14 +133,14 @@ async def gather(admin: Admin, interval: float, only_groups: Collection[str] = (
     seen.topic_configs = await attempt(seen, "settings of topics", topic_configs(admin, names), {})
     running = [node.id for node in state.description.nodes]
     seen.broker_configs = await attempt(seen, "settings of brokers", broker_configs(admin, running), {})
-    await gather_descriptors(seen)
+    seen.descriptors = await descriptors(seen)
     leaders = led(state.topics)
     seen.latest = await attempt(seen, "timestamps", latest(admin, leaders), {})
     seen.hanging = await attempt(seen, "hanging transactions", admin.find_hanging_transactions(leaders), [])
     letters = [partition for partition in leaders if DEAD_LETTERS.search(partition.topic)]
     seen.dead_letters = await attempt(seen, "dead letters", last_hour(admin, letters, seen.now_ms), {})
     seen.certificates = await certificates_of(seen)
-    await _gather_groups(admin, seen, interval, only_groups)
+    await _gather_groups(admin, seen, interval, only_groups, registry)
     again = admin.list_topics(include_internal=True)
     seen.later_topics = await attempt(seen, "in-sync replicas", again, {})
     return seen
@@ -158,7 +177,7 @@ async def broker_configs(admin: Admin, numbers: Collection[int]) -> dict[str, di
     from ..admin import ConfigResource
     from .security_checks import LISTENER_KEYS
 
-    keys = (*BROKER_KEYS, *LISTENER_KEYS, descriptors.LISTENER)
+    keys = (*BROKER_KEYS, *LISTENER_KEYS, broker_pages.LISTENER)
     return await _configs(admin, [ConfigResource.broker(number) for number in numbers], keys)
 
 
@@ -174,24 +193,38 @@ async def _configs(
     }
 
 
-async def gather_descriptors(seen: Gathered, *, is_page: bool = False) -> None:
-    """How many file descriptors brokers have open, where they serve metrics.
+async def ask_brokers(seen: Gathered, page: broker_pages.Page[T], *, stays: bool = False) -> dict[int, T]:
+    """What brokers that serve metrics say on a page there.
 
-    A page has no room for a note that stays, of brokers that don't serve any.
+    A page of the console, which ``stays``, has no room for notes of brokers that serve none.
     """
     listeners = {
-        int(broker): its[descriptors.LISTENER]
+        int(broker): its[broker_pages.LISTENER]
         for broker, its in seen.broker_configs.items()
-        if descriptors.LISTENER in its
+        if broker_pages.LISTENER in its
     }
     description = seen.state.description
-    asked = await descriptors.ask(description.nodes, listeners, description.cluster_id)
-    seen.descriptors = asked.found
-    if is_page:
-        return
-    strangers = [int(each) for each in seen.broker_configs if int(each) not in listeners]
-    why = descriptors.why_not(asked.without, strangers)
-    seen.unchecked += asked.remarks if why is None else [*asked.remarks, why]
+    asked = await broker_pages.ask(page, description.nodes, listeners, description.cluster_id)
+    if not stays:
+        strangers = [int(each) for each in seen.broker_configs if int(each) not in listeners]
+        why = broker_pages.why_not(page.what, asked.without, strangers)
+        seen.unchecked += asked.remarks if why is None else [*asked.remarks, why]
+    return asked.found
+
+
+async def descriptors(seen: Gathered, *, stays: bool = False) -> dict[int, Descriptors]:
+    """Open file descriptors, of the brokers that count and limit them."""
+    asked = await ask_brokers(seen, DESCRIPTORS, stays=stays)
+    return {broker: found for broker, found in asked.items() if found is not None}
+
+
+async def deliveries(
+    seen: Gathered, groups: Mapping[str, GroupDescription], *, stays: bool = False
+) -> dict[int, Deliveries]:
+    """What brokers say of deliveries, if there are share groups."""
+    if not any(group.type == "share" for group in groups.values()):
+        return {}
+    return await ask_brokers(seen, DELIVERIES, stays=stays)
 
 
 async def certificates_of(seen: Gathered) -> dict[str, Validity]:
@@ -239,27 +272,87 @@ async def last_hour(admin: Admin, partitions: Collection[TopicPartition], now: i
     return counts
 
 
-async def _gather_groups(admin: Admin, seen: Gathered, interval: float, only: Collection[str]) -> None:
+async def _gather_groups(
+    admin: Admin, seen: Gathered, interval: float, only: Collection[str], registry: Registry | None
+) -> None:
     listed = await attempt(seen, "groups", admin.list_groups(), {})
     names = [name for name in listed if not only or name in only]
-    seen.groups = await described(admin, seen, names)
-    seen.lags = await lags_of(admin, seen, seen.groups)
+    described_now = await described(admin, seen, names)
+    seen.lags = await lags_of(admin, seen, described_now)
+    seen.deliveries = await deliveries(seen, described_now)
+    seen.groups = described_now
+    if registry is not None:
+        await _look_into_zookeeper(admin, seen, registry, only)
     again = watched(seen.groups, seen.lags)
     if again and interval > 0:
         await asyncio.sleep(interval)
-        seen.later_groups = await described(admin, seen, again)
-        seen.later = await lags_of(admin, seen, again)
+        seen.later_groups = await described(admin, seen, [name for name in again if name in listed])
+        seen.later = await lags_of(admin, seen, seen.later_groups)
+        if registry is not None:
+            await _look_again(admin, seen, registry, [name for name in again if name not in listed])
+
+
+async def _look_into_zookeeper(
+    admin: Admin, seen: Gathered, registry: Registry, only: Collection[str]
+) -> None:
+    """The groups in ZooKeeper, except those that a coordinator keeps there."""
+    from ..zookeeper_consumer.groups import read_groups
+
+    found = await attempt(
+        seen, "groups in ZooKeeper", read_groups(registry, lambda name: not only or name in only), {}
+    )
+    seen.in_zookeeper = {
+        name: group
+        for name, group in found.items()
+        if name not in seen.groups or kept(seen.groups[name]) is Kept.OFFSETS
+    }
+    # Consumers may coordinate in ZooKeeper, and commit to Kafka: offsets.storage=kafka.
+    alone = {name: group for name, group in seen.in_zookeeper.items() if name not in seen.groups}
+    seen.groups = {**seen.groups, **{name: as_description(name, group) for name, group in alone.items()}}
+    seen.lags = {**seen.lags, **await _lags_in_zookeeper(admin, seen, alone)}
+
+
+async def _look_again(admin: Admin, seen: Gathered, registry: Registry, again: Collection[str]) -> None:
+    from ..zookeeper_consumer.groups import read_groups
+
+    wanted = {*again, *seen.in_zookeeper}
+    found = await attempt(seen, "groups in ZooKeeper", read_groups(registry, wanted.__contains__), {})
+    seen.later_in_zookeeper = found
+    alone = {name: group for name, group in found.items() if name in again}
+    seen.later_groups = {
+        **seen.later_groups,
+        **{name: as_description(name, group) for name, group in alone.items()},
+    }
+    seen.later = {**seen.later, **await _lags_in_zookeeper(admin, seen, alone)}
+
+
+async def _lags_in_zookeeper(
+    admin: Admin, seen: Gathered, groups: Mapping[str, GroupInZooKeeper]
+) -> dict[str, dict[TopicPartition, PartitionLag]]:
+    return {
+        name: await attempt(
+            seen, f"lag of group {name}", admin.group_lag(name, group.owners, offsets=group.offsets), {}
+        )
+        for name, group in groups.items()
+    }
 
 
 def watched(
     groups: Mapping[str, GroupDescription], lags: Mapping[str, Mapping[TopicPartition, PartitionLag]]
 ) -> list[str]:
-    """The groups that a second look says more about: they have members, and rebalance or are behind."""
+    """The groups that a second look says more about: they have members, and rebalance or are behind.
+
+    Those in ZooKeeper rebalance without a state that says so.
+    """
     return [
         name
         for name, group in groups.items()
         if group.members
-        and (group.state != "Stable" or any(lag.records for lag in lags.get(name, {}).values()))
+        and (
+            group.state != "Stable"
+            or group.protocol_type == IN_ZOOKEEPER
+            or any(lag.records for lag in lags.get(name, {}).values())
+        )
     ]
 
 
@@ -279,12 +372,13 @@ async def described(admin: Admin, seen: Gathered, names: Collection[str]) -> dic
 
 
 async def lags_of(
-    admin: Admin, seen: Gathered, names: Collection[str]
-) -> dict[str, dict[TopicPartition, PartitionLag]]:
+    admin: Admin, seen: Gathered, groups: Mapping[str, GroupDescription]
+) -> dict[str, Mapping[TopicPartition, PartitionLag]]:
     free = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(name: str) -> dict[TopicPartition, Any]:
+    async def one(name: str, group: GroupDescription) -> Mapping[TopicPartition, PartitionLag]:
         async with free:
-            return await attempt(seen, f"lag of group {name}", admin.group_lag(name), {})
+            return await attempt(seen, f"lag of group {name}", lag_of(admin, name, kept(group)), {})
 
-    return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
+    found = await asyncio.gather(*(one(name, group) for name, group in groups.items()))
+    return dict(zip(groups, found, strict=True))

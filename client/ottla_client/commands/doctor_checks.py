@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..types import TopicPartition
+from ..types import IN_ZOOKEEPER, TopicPartition
 from .admin_common import plural, ranges_of, show_seconds
 from .cluster_state import ClusterState
 from .progress import amount_of_bytes
@@ -16,8 +16,10 @@ from .progress import amount_of_bytes
 if TYPE_CHECKING:
     from ..admin import GroupDescription, HangingTransaction, PartitionLag
     from ..types import TopicMetadata
+    from ..zookeeper_consumer.groups import GroupInZooKeeper
     from .certificate_dates import Validity
     from .descriptors import Descriptors
+    from .share_deliveries import Deliveries
 
 CRITICAL: Final = "critical"
 WARNING: Final = "warning"
@@ -96,6 +98,8 @@ class Gathered:
         dead_letters: how many records such topics got in the last hour.
         certificates: when those of brokers' listeners with TLS are valid, by broker and listener.
         descriptors: open file descriptors of brokers, and their limits.
+        deliveries: what brokers say of share groups' records.
+        in_zookeeper, later_in_zookeeper: groups that coordinate in ZooKeeper, at both looks.
         later_topics: the topics at the end, as ``state`` has them at the beginning.
         unchecked: what couldn't be found out, and why.
     """
@@ -113,6 +117,9 @@ class Gathered:
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     certificates: Mapping[str, Validity] = field(default_factory=dict)
     descriptors: Mapping[int, Descriptors] = field(default_factory=dict)
+    deliveries: Mapping[int, Deliveries] = field(default_factory=dict)
+    in_zookeeper: Mapping[str, GroupInZooKeeper] = field(default_factory=dict)
+    later_in_zookeeper: Mapping[str, GroupInZooKeeper] = field(default_factory=dict)
     later_topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
 
@@ -479,13 +486,24 @@ def _group_lags(seen: Gathered, name: str, group: GroupDescription) -> Iterator[
             f"Its next record is about to be removed by retention: {some_of(near)}.",
             "Start more consumers, or lengthen retention.ms until it has caught up.",
         )
-    if stuck:
+    is_shared = group.type == "share"
+    if stuck and is_shared:
+        yield Finding(
+            WARNING,
+            "share-group-stuck",
+            f"group {name}",
+            f"Its start doesn't move: {some_of(stuck)}.",
+            "That record fails again and again, or a member keeps it: ottla consume TOPIC -p PARTITION --from OFFSET"
+            " -n 1 shows it. Fix the consumer, or have it reject the record.",
+        )
+    elif stuck:
         yield Finding(
             WARNING,
             "group-stuck",
             f"group {name}",
             f"Its members don't get on: {some_of(stuck)}.",
-            "A record may fail again and again: ottla consume TOPIC --from OFFSET -n 1 shows it. Fix or skip it.",
+            "A record may fail again and again: ottla consume TOPIC -p PARTITION --from OFFSET -n 1 shows it. Fix or"
+            " skip it.",
         )
     if not group.members and behind and group.state != "Dead":
         yield Finding(
@@ -493,8 +511,97 @@ def _group_lags(seen: Gathered, name: str, group: GroupDescription) -> Iterator[
             "group-without-members",
             f"group {name}",
             f"It has no members, and {plural(behind, 'record')} to read.",
-            "Start its consumers, or remove it: ottla groups delete",
+            "Start its consumers."
+            if group.protocol_type == IN_ZOOKEEPER
+            else "Start its consumers, or remove it: ottla groups delete",
         )
+
+
+def share_deliveries(seen: Gathered) -> Iterator[Finding]:
+    """Records of share groups that are dropped, or soon will be."""
+    for found in seen.deliveries.values():
+        for last in found.last:
+            yield Finding(
+                WARNING,
+                "share-group-last-delivery",
+                f"group {last.group}",
+                f"{plural(last.records, 'record')} of {last.partition}, from offset {last.first} on, had nearly all of"
+                f" {last.most} deliveries: the group drops what the last one doesn't process.",
+                f"{_show(last.partition, last.first)} shows the first. Fix the consumer, or raise"
+                " share.delivery.count.limit of the group until it is fixed.",
+            )
+        for lost in found.dropped:
+            why = "Its consumers rejected" if lost.rejected else "After too many deliveries it dropped"
+            yield Finding(
+                NOTE if lost.rejected else WARNING,
+                "share-group-dropped",
+                f"group {lost.group}",
+                f"{why} {plural(lost.records, 'record')} in the last hour: the last one is {lost.partition}, offset"
+                f" {lost.last}.",
+                f"{_show(lost.partition, lost.last)} shows it. No consumer gets it again: fix the consumer, then go"
+                " back with ottla groups reset-offsets, or process it by hand.",
+            )
+
+
+def _show(partition: TopicPartition, offset: int) -> str:
+    return f"ottla consume {partition.topic} -p {partition.partition} --from {offset} -n 1"
+
+
+def groups_in_zookeeper(seen: Gathered) -> Iterator[Finding]:
+    """Groups whose consumers share out partitions by nodes in ZooKeeper. A rebalance passes: it takes two looks."""
+    if seen.in_zookeeper:
+        from ..zookeeper_consumer.groups import consumer_of
+    for name, group in seen.in_zookeeper.items():
+        after = seen.later_in_zookeeper.get(name, group)
+        if not group.members or not after.members:
+            continue
+        there = {
+            TopicPartition(topic, number)
+            for topic in group.topics & seen.state.topics.keys()
+            for number in seen.state.topics[topic].partitions
+        }
+        unread = sorted(there - group.owners.keys() - after.owners.keys())
+        if unread:
+            yield Finding(
+                WARNING,
+                "zookeeper-group-unowned",
+                f"group {name}",
+                f"No consumer reads {some_of(list(map(str, unread)))}: the partitions have no owner in ZooKeeper.",
+                "A rebalance has failed or goes round in circles: see the consumers' logs and rebalance.max.retries,"
+                " and restart one of them.",
+            )
+        strangers = [
+            str(partition)
+            for partition, stream in sorted(after.owners.items())
+            if group.owners.get(partition) == stream
+            and consumer_of(stream) not in {*group.members, *after.members}
+        ]
+        if strangers:
+            yield Finding(
+                WARNING,
+                "zookeeper-group-owner-gone",
+                f"group {name}",
+                f"Consumers that aren't in the group own {some_of(strangers)}: nobody may read there.",
+                "The owner's session may be ending: look again after zookeeper.session.timeout.ms. If it stays, restart"
+                f" that consumer, or delete its nodes below /consumers/{name}/owners.",
+            )
+        in_kafka = seen.lags.get(name, {})
+        uncommitted = [
+            str(partition)
+            for partition in sorted(group.owners.keys() & after.owners.keys())
+            if partition not in after.offsets
+            and ((lag := in_kafka.get(partition)) is None or lag.committed is None)
+            and partition in seen.latest
+        ]
+        if uncommitted:
+            yield Finding(
+                WARNING,
+                "zookeeper-group-uncommitted",
+                f"group {name}",
+                f"It reads, but has committed no offset of {some_of(uncommitted)}: after a restart it begins where"
+                " auto.offset.reset says.",
+                "Set auto.commit.enable=true, or have the application call commitOffsets.",
+            )
 
 
 def transactions(seen: Gathered) -> Iterator[Finding]:
@@ -598,6 +705,8 @@ CHECKS: Final = (
     topic_settings,
     broker_settings,
     groups,
+    share_deliveries,
+    groups_in_zookeeper,
     transactions,
     dead_letters,
     clocks,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Mapping
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -17,13 +17,14 @@ from ..errors import ClientError
 from .admin_common import admin_of, count_of, live_view, show_seconds, unknown_group
 from .completion import complete_groups
 from .console import Console, one_line, options, to_json
-from .group_places import in_zookeeper, kept, lag_of
+from .group_places import in_zookeeper, kept, lag_of, zookeeper_option
 from .sparklines import sparkline
 from .tables import Column
 
 if TYPE_CHECKING:
     from ..admin import Admin, PartitionLag
     from ..types import TopicPartition
+    from ..zookeeper_consumer.registry import Registry
     from .rich_output import LiveView
 
 _AT_ONCE: Final = 8
@@ -86,6 +87,7 @@ class History:
     show_default=True,
     help="Set how far back --history goes.",
 )
+@zookeeper_option
 @options
 async def lag(
     console: Console,
@@ -95,6 +97,7 @@ async def lag(
     once: bool,
     history: bool,
     hours: float,
+    zookeeper: str | None,
 ) -> None:
     """Show how far groups are behind, or those that match GROUP (* and ? as in a shell).
 
@@ -102,8 +105,8 @@ async def lag(
     records a second by which the lag grows; it takes two looks. Catch-up is when the lag is gone if it goes on
     shrinking like this. It works with Apache Kafka too.
 
-    Groups of every generation are shown. Brokers can't list groups that keep their offsets in ZooKeeper without being
-    coordinated there: name such a group.
+    Groups of every generation are shown. Brokers can't list groups that coordinate in ZooKeeper: name such a group, or
+    give --zookeeper to see them all.
 
     With --watch, the view is refreshed at a terminal, with a sparkline. Elsewhere one line is printed for each group
     each time, with --json one document per line.
@@ -127,14 +130,24 @@ async def lag(
         await show_history(console, patterns[0], hours)
         return
     histories: dict[str, History] = {}
-    async with admin_of(console) as admin:
+    async with AsyncExitStack() as stack:
+        admin = await stack.enter_async_context(admin_of(console))
+        registry = None
+        if zookeeper is not None:
+            from ..zookeeper_consumer.groups import connected
+
+            registry = await stack.enter_async_context(connected(zookeeper, console.timeout))
+
+        async def look() -> dict[str, Mapping[TopicPartition, PartitionLag]]:
+            return await _look(admin, registry, patterns, histories)
+
         if watch:
-            await _watch(console, admin, patterns, interval, histories)
+            await _watch(console, look, interval, histories)
             return
-        lags = await _look(admin, patterns, histories)
+        lags = await look()
         if not once and lags:
             await asyncio.sleep(interval)
-            lags = await _look(admin, patterns, histories)
+            lags = await look()
     if console.as_json:
         console.emit(_document(lags, histories))
     else:
@@ -142,14 +155,23 @@ async def lag(
 
 
 async def _look(
-    admin: Admin, patterns: Collection[str], histories: dict[str, History]
+    admin: Admin, registry: Registry | None, patterns: Collection[str], histories: dict[str, History]
 ) -> dict[str, Mapping[TopicPartition, PartitionLag]]:
     """The lags of groups with committed offsets. A name that no group has ends the command."""
     listed = await admin.list_groups()
-    names = [name for name in listed if not patterns or any(fnmatchcase(name, each) for each in patterns)]
-    unlisted: dict[str, dict[TopicPartition, int]] = {}
+
+    def is_wanted(name: str) -> bool:
+        return not patterns or any(fnmatchcase(name, each) for each in patterns)
+
+    names = [name for name in listed if is_wanted(name)]
+    unlisted: dict[str, Mapping[TopicPartition, int]] = {}
+    if registry is not None:
+        from ..zookeeper_consumer.groups import read_groups
+
+        found_there = await read_groups(registry, lambda name: name not in listed and is_wanted(name))
+        unlisted = {name: group.offsets for name, group in found_there.items()}
     for pattern in patterns:
-        if not any(letter in pattern for letter in "*?[") and pattern not in listed:
+        if not any(letter in pattern for letter in "*?[") and pattern not in {*listed, *unlisted}:
             unlisted[pattern] = await in_zookeeper(admin, pattern)
             if not unlisted[pattern]:
                 raise await unknown_group(admin, pattern)
@@ -233,8 +255,7 @@ def _document(
 
 async def _watch(
     console: Console,
-    admin: Admin,
-    patterns: Collection[str],
+    look: Callable[[], Awaitable[Mapping[str, Mapping[TopicPartition, PartitionLag]]]],
     interval: float,
     histories: dict[str, History],
 ) -> None:
@@ -244,7 +265,7 @@ async def _watch(
         while True:
             now = datetime.now().astimezone().isoformat(timespec="seconds")
             try:
-                _show(console, live, now, await _look(admin, patterns, histories), histories)
+                _show(console, live, now, await look(), histories)
             except ClientError as error:
                 _show_failure(console, live, now, one_line(error))
             await asyncio.sleep(interval)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+import click
+
 from ottla_protocol.errors import ErrorCode
 
 from ..errors import BrokerError, ClientError, UnsupportedApiError
-from ..types import COORDINATED, OffsetAndMetadata, TopicPartition
+from ..types import COORDINATED, IN_ZOOKEEPER, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from ..admin import Admin, GroupDescription, GroupListing, PartitionLag
+    from ..zookeeper_consumer.groups import GroupInZooKeeper
+    from .console import Console
 
 _SHARE: Final = "share"
 _MOST_ASKED: Final = 5_000
@@ -33,7 +37,32 @@ def kept(group: GroupListing | GroupDescription) -> Kept:
     """Where a group's place is kept, by what brokers say of the group."""
     if group.type == _SHARE:
         return Kept.STARTS
-    return Kept.ZOOKEEPER if group.protocol_type == COORDINATED else Kept.OFFSETS
+    return Kept.ZOOKEEPER if group.protocol_type in (COORDINATED, IN_ZOOKEEPER) else Kept.OFFSETS
+
+
+zookeeper_option = click.option(
+    "--zookeeper",
+    metavar="HOST:PORT/CHROOT",
+    help="Also look for groups that coordinate in this ZooKeeper, which brokers can't list.",
+)
+
+
+async def groups_in_zookeeper(
+    console: Console, address: str, wanted: Callable[[str], bool]
+) -> dict[str, GroupInZooKeeper]:
+    """The groups that coordinate there and are wanted. Raises ClientError."""
+    from ..zookeeper_consumer.groups import connected, read_groups
+
+    async with connected(address, console.timeout) as registry:
+        return await read_groups(registry, wanted)
+
+
+def as_description(name: str, group: GroupInZooKeeper) -> GroupDescription:
+    """A group in ZooKeeper, as brokers describe others."""
+    from ..admin import GroupDescription, MemberDescription
+
+    members = tuple(MemberDescription(each, None, each, "", group.of(each)) for each in group.members)
+    return GroupDescription(name, group.state, IN_ZOOKEEPER, "", -1, members, "")
 
 
 async def places_of(admin: Admin, name: str, where: Kept) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import ClientError, GroupError
-from ..types import COORDINATED, TopicPartition
+from ..types import COORDINATED, IN_ZOOKEEPER, TopicPartition
 from .admin_common import (
     admin_of,
     count_of,
@@ -25,6 +25,7 @@ from .admin_common import (
 from .completion import complete_groups
 from .console import Console, options, unknown
 from .group_lag import lag
+from .group_places import as_description, groups_in_zookeeper, in_zookeeper, zookeeper_option
 from .migrate_offsets import migrate_offsets
 from .reset_offsets import reset_offsets
 from .share_group import show_offsets
@@ -59,9 +60,7 @@ groups.add_command(migrate_offsets)
     multiple=True,
     help="List only groups in this state, such as Stable or Empty. Repeat it for several.",
 )
-@click.option(
-    "--zookeeper", metavar="HOST:PORT/CHROOT", help="Also list the groups that coordinate in this ZooKeeper."
-)
+@zookeeper_option
 @options
 async def list_groups(
     console: Console, pattern: str | None, states: tuple[str, ...], zookeeper: str | None
@@ -155,6 +154,32 @@ async def _described(admin: Admin, names: Collection[str]) -> dict[str, GroupDes
         return error.results
 
 
+async def _described_with_offsets(
+    console: Console, admin: Admin, name: str, zookeeper: str | None
+) -> tuple[GroupDescription, Mapping[TopicPartition, int] | None]:
+    """A group, and its offsets if they are in ZooKeeper. One that isn't anywhere ends the command."""
+    from ..admin import GroupDescription, is_unknown_group
+
+    try:
+        group = (await admin.describe_groups([name]))[name]
+    except ClientError as error:
+        if not is_unknown_group(error):
+            raise
+    else:
+        if group.protocol_type != COORDINATED:
+            return group, None
+        owned = {partition for member in group.members for partition in member.assignment}
+        return group, await admin.list_zookeeper_offsets(name, owned)
+    if zookeeper is not None:
+        found = (await groups_in_zookeeper(console, zookeeper, name.__eq__)).get(name)
+        if found is not None:
+            return as_description(name, found), found.offsets
+    offsets = await in_zookeeper(admin, name)
+    if not offsets:
+        raise await unknown_group(admin, name)
+    return GroupDescription(name, "", IN_ZOOKEEPER, "", -1, (), ""), offsets
+
+
 async def _one(admin: Admin, group_id: str) -> GroupDescription:
     """A group; an unknown one ends the command, with a suggestion."""
     from ..admin import is_unknown_group
@@ -169,8 +194,9 @@ async def _one(admin: Admin, group_id: str) -> GroupDescription:
 
 @groups.command(short_help="Show members, offsets and lag.")
 @click.argument("name", metavar="GROUP", shell_complete=complete_groups)
+@zookeeper_option
 @options
-async def describe(console: Console, name: str) -> None:
+async def describe(console: Console, name: str, zookeeper: str | None) -> None:
     """Show a group's members, and the committed offset, end and lag of each partition.
 
     The lag in records is the partition's end less the committed offset, including gaps left by compaction and
@@ -180,21 +206,20 @@ async def describe(console: Console, name: str) -> None:
 
     Of a share group it shows the start, before which every record is done with, and the number of records left. Of a
     group of the coordinator designed in 2012, which keeps offsets as Kafka 0.8 did, it shows the partitions that its
-    members read.
+    members read. Brokers know a group that coordinates in ZooKeeper by its offsets alone; with --zookeeper, its
+    members and owners are shown too.
 
     \b
     ottla groups describe billing
+    ottla groups describe old --zookeeper 127.0.0.1:2181
     ottla groups describe billing --json | jq .lag_seconds
     """
     async with admin_of(console) as admin:
-        group = await _one(admin, name)
+        group, offsets = await _described_with_offsets(console, admin, name, zookeeper)
         if group.type == "share":
             show_offsets(console, group, _document(group), await admin.share_group_offsets(name))
             return
         owners = {partition: member.client_id for member in group.members for partition in member.assignment}
-        offsets = None
-        if group.protocol_type == COORDINATED:
-            offsets = await admin.list_zookeeper_offsets(name, owners)
         lags = await admin.group_lag(name, owners, offsets=offsets)
     records = [lag.records for lag in lags.values() if lag.records is not None]
     seconds = [lag.seconds for lag in lags.values() if lag.seconds is not None]
@@ -228,10 +253,10 @@ async def describe(console: Console, name: str) -> None:
     console.details(
         {
             "Group": name,
-            "State": group.state,
-            "Protocol": group.protocol or None,
-            "Coordinator": group.coordinator,
-            "Members": len(group.members),
+            "State": group.state or None,
+            "Protocol": group.protocol or (IN_ZOOKEEPER if group.protocol_type == IN_ZOOKEEPER else None),
+            "Coordinator": group.coordinator if group.coordinator >= 0 else None,
+            "Members": len(group.members) if group.state else None,
             "Lag": lag,
         }
     )

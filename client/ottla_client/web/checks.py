@@ -156,7 +156,7 @@ class Checks:
         seen.broker_configs = await doctor.attempt(
             seen, "settings of brokers", doctor.broker_configs(self._admin, running), {}
         )
-        await doctor.gather_descriptors(seen, is_page=True)
+        seen.descriptors = await doctor.descriptors(seen, stays=True)
         seen.certificates = await doctor.certificates_of(seen)
         with_members = [name for name, each in listed.items() if each.state not in _NO_MEMBERS]
         names = (with_members + sorted(set(listed) - set(with_members)))[: self._most_groups]
@@ -179,6 +179,7 @@ class Checks:
         seen.groups, seen.later_groups = self._described, self._later_described
         seen.lags, seen.later = self._lags, self._later
         seen.latest, seen.dead_letters = self._latest, self._dead_letters
+        seen.deliveries = await doctor.deliveries(seen, self._described, stays=True)
         seen.hanging = () if old is None else old.hanging
         self.seen = seen
 
@@ -239,7 +240,7 @@ class Checks:
             if watched:
                 await asyncio.sleep(_BETWEEN_SECONDS)
                 self._later_described |= await doctor.described(self._admin, seen, watched)
-                later = await doctor.lags_of(self._admin, seen, watched)
+                later = await doctor.lags_of(self._admin, seen, {name: described[name] for name in watched})
                 self._later |= later
                 lags |= later
             for name, its in lags.items():

@@ -36,11 +36,16 @@ def member(group_id: str, consumer_id: str) -> str:
 
 
 def owner(group_id: str, partition: TopicPartition) -> str:
-    return f"{CONSUMERS}/{group_id}/owners/{partition.topic}/{partition.partition}"
+    return of_partition(group_id, "owners", partition)
 
 
 def offset(group_id: str, partition: TopicPartition) -> str:
-    return f"{CONSUMERS}/{group_id}/offsets/{partition.topic}/{partition.partition}"
+    return of_partition(group_id, "offsets", partition)
+
+
+def of_partition(group_id: str, kind: str, partition: TopicPartition) -> str:
+    """``kind`` is ``owners`` or ``offsets``."""
+    return f"{CONSUMERS}/{group_id}/{kind}/{partition.topic}/{partition.partition}"
 
 
 def coordinated(group_id: str) -> str:

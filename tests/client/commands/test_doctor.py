@@ -12,25 +12,35 @@ import pytest
 from harness.ports import free_port
 from tests.badinput.requests import produce, records
 from tests.client.commands.ottla_command import Ottla
-from tests.support.metrics import address_of, get
+from tests.support.metrics import address_of, get, scrape
 from tests.support.processes import BrokerProcess
+from tests.support.waiting import wait_for
 from tests.support.wire import Wire
 
+from ottla_client import AcknowledgeType
 from ottla_client.admin import (
+    AlterConfig,
     ClusterDescription,
+    ConfigResource,
     GroupDescription,
     HangingTransaction,
     LogDir,
     MemberDescription,
+    NewTopic,
     PartitionLag,
     ProducerState,
+    ResourceType,
 )
-from ottla_client.commands import descriptors
+from ottla_client.commands import broker_pages
 from ottla_client.commands.certificate_dates import Validity
 from ottla_client.commands.cluster_state import ClusterState
-from ottla_client.commands.descriptors import Descriptors
+from ottla_client.commands.descriptors import DESCRIPTORS, Descriptors
 from ottla_client.commands.doctor_checks import DEAD_LETTERS, Finding, Gathered, findings_of
+from ottla_client.commands.group_places import as_description
+from ottla_client.commands.share_deliveries import Deliveries, Dropped, LastDeliveries
+from ottla_client.sync import Admin, Producer, ShareConsumer
 from ottla_client.types import Node, OffsetAndMetadata, PartitionMetadata, TopicMetadata, TopicPartition
+from ottla_client.zookeeper_consumer.groups import GroupInZooKeeper
 
 NOW = 1_700_000_000_000
 P = TopicPartition("t", 0)
@@ -66,7 +76,9 @@ def world(
     return Gathered(state, NOW, **{"topic_configs": configs, **given})
 
 
-def group(state: str = "Stable", members: tuple[str, ...] = ("m",)) -> GroupDescription:
+def group(
+    state: str = "Stable", members: tuple[str, ...] = ("m",), type: str = "classic"
+) -> GroupDescription:
     return GroupDescription(
         "g",
         state,
@@ -74,7 +86,17 @@ def group(state: str = "Stable", members: tuple[str, ...] = ("m",)) -> GroupDesc
         "range",
         1,
         tuple(MemberDescription(each, None, each, "h") for each in members),
+        type,
     )
+
+
+def in_zookeeper(
+    members: tuple[str, ...] = ("m",), owner: str | None = "m-0", committed: int | None = 5
+) -> dict[str, GroupInZooKeeper]:
+    owners = {} if owner is None else {P: owner}
+    return {
+        "g": GroupInZooKeeper(members, owners, {} if committed is None else {P: committed}, frozenset({"t"}))
+    }
 
 
 def lag(
@@ -235,6 +257,66 @@ CASES: list[tuple[str, Gathered, list[tuple[str, str]]]] = [
         world(groups={"g": group("Empty", ())}, lags=lag(9, 5, 0)),
         [("warning", "group-beyond-end")],
     ),
+    (
+        "a share group's start doesn't move",
+        world(groups={"g": group(type="share")}, lags=lag(5, 9, 100), later=lag(5, 12, 105)),
+        [("warning", "share-group-stuck")],
+    ),
+    (
+        "a share group without members",
+        world(groups={"g": group("Empty", (), "share")}, lags=lag(5, 9, 5)),
+        [("note", "group-without-members")],
+    ),
+    (
+        "the last deliveries",
+        world(deliveries={1: Deliveries((LastDeliveries("g", P, 3, 7, 5),), ())}),
+        [("warning", "share-group-last-delivery")],
+    ),
+    (
+        "dropped records",
+        world(deliveries={1: Deliveries((), (Dropped("g", P, 3, 9, False), Dropped("h", P, 1, 2, True)))}),
+        [("warning", "share-group-dropped"), ("note", "share-group-dropped")],
+    ),
+    ("a group in ZooKeeper", world(in_zookeeper=in_zookeeper(), latest={P: NOW}), []),
+    (
+        "a partition without an owner",
+        world(in_zookeeper=in_zookeeper(owner=None)),
+        [("warning", "zookeeper-group-unowned")],
+    ),
+    (
+        "a partition that got its owner meanwhile",
+        world(in_zookeeper=in_zookeeper(owner=None), later_in_zookeeper=in_zookeeper()),
+        [],
+    ),
+    (
+        "an owner that isn't there",
+        world(in_zookeeper=in_zookeeper(owner="gone-0"), later_in_zookeeper=in_zookeeper(owner="gone-0")),
+        [("warning", "zookeeper-group-owner-gone")],
+    ),
+    (
+        "an owner that comes",
+        world(in_zookeeper=in_zookeeper(owner="n-0"), later_in_zookeeper=in_zookeeper(("n",), "n-0")),
+        [],
+    ),
+    (
+        "nothing committed in ZooKeeper",
+        world(in_zookeeper=in_zookeeper(committed=None), latest={P: NOW}),
+        [("warning", "zookeeper-group-uncommitted")],
+    ),
+    (
+        "committed to Kafka",
+        world(in_zookeeper=in_zookeeper(committed=None), latest={P: NOW}, **WITH_GROUP, lags=lag(9, 9, 0)),
+        [],
+    ),
+    (
+        "beyond the end, in ZooKeeper",
+        world(
+            groups={"g": as_description("g", in_zookeeper()["g"])},
+            in_zookeeper=in_zookeeper(),
+            lags=lag(9, 5, 0),
+        ),
+        [("warning", "group-beyond-end")],
+    ),
     ("hanging", world(hanging=[HANGING]), [("critical", "hanging-transaction")]),
     ("dead letters", world(dead_letters={"orders.dlq": 3}), [("warning", "dead-letters")]),
     ("old dead letters", world(dead_letters={"orders.dlq": 0}), []),
@@ -343,8 +425,11 @@ PROCESS = {"broker_id": 1, "cluster_id": "id", "open_descriptors": 57, "max_desc
 )
 async def test_a_brokers_descriptors(status: str, document: object, remark: str) -> None:
     async with Answers(status, document) as port:
-        asked = await descriptors.ask([Node(1, "127.0.0.1", 9092)], {1: f"0.0.0.0:{port}"}, "id")
-    assert asked.found == ({1: Descriptors(57, 1024)} if document is PROCESS else {})
+        asked = await broker_pages.ask(
+            DESCRIPTORS, [Node(1, "127.0.0.1", 9092)], {1: f"0.0.0.0:{port}"}, "id"
+        )
+    expected = Descriptors(57, 1024) if document is PROCESS else None
+    assert asked.found.get(1) == expected
     assert asked.without == []
     if remark:
         (said,) = asked.remarks
@@ -356,11 +441,11 @@ async def test_a_brokers_descriptors(status: str, document: object, remark: str)
 
 async def test_brokers_without_descriptors() -> None:
     nodes = [Node(number, "127.0.0.1", 9092) for number in (1, 2, 3, 4)]
-    asked = await descriptors.ask(nodes, {1: "", 2: "", 4: "127.0.0.1:9"}, "id")
+    asked = await broker_pages.ask(DESCRIPTORS, nodes, {1: "", 2: "", 4: "127.0.0.1:9"}, "id")
     assert (asked.found, asked.without, len(asked.remarks)) == ({}, [1, 2], 1)
-    assert "isn't set on brokers 1-2" in str(descriptors.why_not([1, 2], []))
-    assert "by JMX alone" in str(descriptors.why_not([1], [3]))
-    assert descriptors.why_not([], []) is None
+    assert "isn't set on brokers 1-2" in str(broker_pages.why_not("x", [1, 2], []))
+    assert "by JMX alone" in str(broker_pages.why_not("x", [1], [3]))
+    assert broker_pages.why_not("x", [], []) is None
 
 
 @pytest.mark.ottla_only
@@ -376,3 +461,43 @@ def test_the_descriptors_of_a_broker(own_broker: Callable[..., BrokerProcess]) -
     )
     assert document["unchecked"] == []
     assert "descriptors" not in {each["check"] for each in document["findings"]}
+
+
+@pytest.mark.ottla_only
+def test_a_share_group_that_drops_a_record(
+    own_broker: Callable[..., BrokerProcess], new_name: Callable[..., str]
+) -> None:
+    broker = own_broker(settings={"metrics.listener": f"127.0.0.1:{free_port()}"})
+    name = new_name("share")
+    with Admin(broker.bootstrap) as admin, Producer(broker.bootstrap) as producer:
+        admin.create_topics([NewTopic("t")])
+        producer.send("t", b"poison")
+        producer.flush()
+        changes = [
+            AlterConfig("share.auto.offset.reset", "earliest"),
+            AlterConfig("share.delivery.count.limit", 2),
+        ]
+        admin.alter_configs({ConfigResource(ResourceType.GROUP, name): changes})
+
+    def findings() -> dict[str, dict[str, str]]:
+        result = Ottla(broker.bootstrap).run("cluster", "doctor", "--interval", "0", "--json")
+        return {each["check"]: each for each in json.loads(result.stdout)["findings"]}
+
+    options = {"group_id": name, "share_acknowledgement_mode": "explicit"}
+    with ShareConsumer("t", bootstrap_servers=broker.bootstrap, **options) as consumer:
+        for deliveries in (1, 2):
+            (record,) = wait_for(lambda: consumer.poll(1), "the record")
+            assert record.delivery_count == deliveries
+            if deliveries == 2:
+                found = findings()["share-group-last-delivery"]
+                assert "1 record of t-0, from offset 0 on" in found["what"]
+            consumer.acknowledge(record, AcknowledgeType.RELEASE)
+            consumer.commit_sync()
+    lost = findings()["share-group-dropped"]
+    assert lost["subject"] == f"group {name}"
+    assert "dropped 1 record in the last hour: the last one is t-0, offset 0" in lost["what"]
+    assert "ottla consume t -p 0 --from 0 -n 1 shows it" in lost["action"]
+    scraped = scrape(broker)
+    assert scraped("ottla_share_group_dropped_records_total", group=name, reason="deliveries") == 1
+    acknowledged = "kafka_server_sharegroupmetrics_recordacknowledgements_total"
+    assert scraped(acknowledged, group=name, ackType="release") == 2

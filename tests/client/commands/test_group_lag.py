@@ -23,7 +23,7 @@ from tests.support.waiting import wait_for
 
 from ottla_client import Admin, TopicPartition
 from ottla_client.admin import GroupListing, PartitionLag
-from ottla_client.commands.group_lag import History, Look, _watch
+from ottla_client.commands.group_lag import History, Look, _look, _watch
 from ottla_client.commands.sparklines import SPARKS, sparkline
 from ottla_client.errors import ConnectError
 from ottla_client.types import OffsetAndMetadata
@@ -130,6 +130,7 @@ class View:
 async def test_watching(as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sparkline grows; a cluster that doesn't answer is shown, and asked again."""
     admin, view, lines = AsyncMock(Admin), View(), list[str]()
+    histories: dict[str, History] = {}
     admin.list_groups.return_value = {"g": GroupListing("g", "consumer", "Stable", "classic", 1)}
     place = TopicPartition("t", 0)
     admin.group_lag.side_effect = [
@@ -147,7 +148,7 @@ async def test_watching(as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
     console: Any = SimpleNamespace(as_json=as_json, is_terminal=not as_json, print=printed)
     with pytest.raises(Done):
-        await _watch(console, admin, ("g",), 0, {})
+        await _watch(console, lambda: _look(admin, None, ("g",), histories), 0, histories)
     if as_json:
         documents = [json.loads(line) for line in lines]
         assert [each["groups"][0]["lag_records"] for each in documents if "groups" in each] == [0, 7, 14, 0]

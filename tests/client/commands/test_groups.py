@@ -300,6 +300,9 @@ def test_offsets_migrate_to_zookeeper_and_back(
         admin.alter_zookeeper_offsets(f"{name}-old", {TopicPartition(topic, 0): 1})
     (found,) = ottla.json("groups", "lag", f"{name}-old", "--once")
     assert (found["lag_records"], found["partitions"][0]["committed"]) == (4, 1)
+    described = ottla.json("groups", "describe", f"{name}-old")
+    assert (described["protocol_type"], described["lag_records"]) == ("zookeeper", 4)
+    assert "zookeeper" in ottla.run("groups", "describe", f"{name}-old").stdout
 
 
 async def test_a_group_that_can_only_be_listed() -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
-from ottla_client.admin import ClusterDescription, GroupListing
+from ottla_client.admin import ClusterDescription, GroupDescription, GroupListing
 from ottla_client.commands.cluster_state import ClusterState
 from ottla_client.errors import BrokerError
 from ottla_client.web.checks import Checks, Pace
@@ -28,7 +28,7 @@ class FakeAdmin:
 
     async def describe_groups(self, names: list[str]) -> dict[str, Any]:
         self.asked["groups"] += len(names)
-        return {name: SimpleNamespace(state="Empty", members=()) for name in names}
+        return {name: GroupDescription(name, "Empty", "consumer", "", 1) for name in names}
 
     async def group_lag(self, name: str) -> dict[Any, Any]:
         return {}

@@ -43,6 +43,14 @@ class Batch(NamedTuple):
     deliveries: int
 
 
+class Dropped(NamedTuple):
+    """Offsets that no consumer has accepted and none gets again: rejected, or delivered too often."""
+
+    first: int
+    last: int
+    rejected: bool
+
+
 class Acknowledgement(NamedTuple):
     """What a consumer says of the offsets from ``first`` to ``last``: one type for all of them, or one each."""
 
@@ -106,13 +114,17 @@ class InFlight(Generic[L]):
 
     Every method that changes what is persisted returns the changed batches; acquiring changes nothing of it. The time
     of a change depends on what it names, not on how many runs there are.
+
+    Attributes:
+        dropped: what was dropped since somebody last emptied it.
     """
 
-    __slots__ = ("_done", "_runs", "end", "start")
+    __slots__ = ("_done", "_runs", "dropped", "end", "start")
 
     def __init__(self, start: int, batches: Iterable[Batch] = ()) -> None:
         """From the persisted state; offsets between its batches are available, and were never delivered."""
         self.start = self.end = start
+        self.dropped: list[Dropped] = []
         self._runs: list[Run[L]] = []
         for batch in batches:
             if batch.last < self.end:
@@ -236,6 +248,8 @@ class InFlight(Generic[L]):
                         run.lock = renewed
                         continue
                     self._give_up(run, outcome, most_deliveries)
+                    if kind == Acknowledge.REJECT:
+                        self.dropped.append(Dropped(run.first, run.last, True))
                     changed.append(Batch(run.first, run.last, run.state, run.count))
         self._advance()
         return changed
@@ -321,6 +335,7 @@ class InFlight(Generic[L]):
     def _give_up(self, run: Run[L], outcome: RecordState, most_deliveries: int) -> None:
         if outcome is RecordState.AVAILABLE and run.count >= most_deliveries:
             outcome = RecordState.ARCHIVED
+            self.dropped.append(Dropped(run.first, run.last, False))
         self._move(run, outcome)
 
     def _from(self, first: int) -> Iterator[Run[L]]:

@@ -30,6 +30,7 @@ from ottla_broker.coordinator.share.persister import Persister
 from ottla_broker.coordinator.share.settings import EARLIEST, LATEST, SettingsOf, ShareSettings
 from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState, StateChange
 from ottla_broker.coordinator.share.states import Acknowledge
+from ottla_broker.coordinator.share.tally import Tally
 from ottla_broker.events import get_logger
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -136,8 +137,9 @@ class SharePartition:
         locks: Deadlines,
         closed: Callable[[SharePartition], None],
         run: Run,
+        tally: Tally,
     ) -> None:
-        """``run`` runs a function on a thread."""
+        """``run`` runs a function on a thread; ``tally`` counts for the whole group."""
         self.key = key
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
@@ -152,6 +154,7 @@ class SharePartition:
         self._locks = locks
         self._closed = closed
         self._run = run
+        self._tally = tally
         self._keys: KeyReader | None = None
         self._state_epoch = 0
         self._changes: list[Batch] = []
@@ -427,6 +430,7 @@ class SharePartition:
         except KafkaError as error:
             reply(error)
             return
+        self._tally.acknowledged(batches)
         if any(Acknowledge.RENEW in types for _, _, types in batches):
             self._locks.set(renewed, settings.lock_ms / 1000)
         if not changed:
@@ -444,6 +448,8 @@ class SharePartition:
         return any(run.lock is not None and run.lock.member_id == member_id for run in self.in_flight)
 
     def lock_timed_out(self, lock: AcquisitionLock) -> None:
+        held = self.in_flight.locked(lambda each: each is lock)
+        self._tally.timeouts += sum(last - first + 1 for first, last in held)
         self._release(lambda each: each is lock)
 
     def _release(self, lost: Callable[[AcquisitionLock], bool]) -> None:
@@ -484,6 +490,10 @@ class SharePartition:
             self._clock.call_later(0, self._write)
         self._changes += changed
         self._replies.append(reply)
+        dropped = self.in_flight.dropped
+        if dropped:
+            self._tally.drop(self._clock.now_ms(), self.partition.topic, self.key.partition, dropped)
+            dropped.clear()
 
     def _write(self) -> None:
         if self.life is not Life.ACTIVE or self._writing or not self._replies:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from ottla_broker.clock import Clock
@@ -12,20 +12,28 @@ from ottla_broker.coordinator.share.persister import Persister
 from ottla_broker.coordinator.share.settings import SettingsOf
 from ottla_broker.coordinator.share.share_partition import AcquisitionLock, SharePartition, copy_of
 from ottla_broker.coordinator.share.state_batches import ShareKey
+from ottla_broker.coordinator.share.tally import Tally
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 _FAILED_SECONDS: Final = 0.5
 """For so long a share partition whose state couldn't be read isn't loaded again."""
 _MOST_FAILED: Final = 5_000
+_MOST_TALLIES: Final = 1_000
+"""Groups that are counted for; beyond that, those that were first used are forgotten."""
 
 
 class SharePartitions:
-    """Owned by the loop thread. A listener of the replica manager (``on_leader``, ``on_stop``)."""
+    """Owned by the loop thread. A listener of the replica manager (``on_leader``, ``on_stop``).
+
+    Attributes:
+        tallies: what became of groups' records since the broker's start, by group.
+    """
 
     def __init__(self, persister: Persister, settings_of: SettingsOf, clock: Clock, run: Run) -> None:
         """``run`` runs a function on a thread."""
         self.settings_of = settings_of
+        self.tallies: dict[str, Tally] = {}
         self._persister = persister
         self._clock = clock
         self._run = run
@@ -62,9 +70,23 @@ class SharePartitions:
             self._locks,
             self._forget,
             self._run,
+            self._tally_of(key.group_id),
         )
         found.load()
         return found
+
+    @property
+    def loaded(self) -> Collection[SharePartition]:
+        """Those that sessions use, or that have something under way."""
+        return self._found.values()
+
+    def _tally_of(self, group_id: str) -> Tally:
+        tally = self.tallies.get(group_id)
+        if tally is None:
+            if len(self.tallies) >= _MOST_TALLIES:
+                del self.tallies[next(iter(self.tallies))]
+            tally = self.tallies[group_id] = Tally()
+        return tally
 
     def _forget(self, share: SharePartition) -> None:
         if self._found.get(share.key) is share:
