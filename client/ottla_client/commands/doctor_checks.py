@@ -581,7 +581,7 @@ def groups_in_zookeeper(seen: Gathered) -> Iterator[Finding]:
                 WARNING,
                 "zookeeper-group-owner-gone",
                 f"group {name}",
-                f"Consumers that aren't in the group own {some_of(strangers)}: nobody may read there.",
+                f"Consumers that aren't in the group own {some_of(strangers)}: perhaps no consumer reads there.",
                 "The owner's session may be ending: look again after zookeeper.session.timeout.ms. If it stays, restart"
                 f" that consumer, or delete its nodes below /consumers/{name}/owners.",
             )
