@@ -6,16 +6,25 @@ import re
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ottla_protocol.sasl import scram
-from ottla_protocol.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512, SaslError
+from ottla_protocol.sasl import plain, scram
+from ottla_protocol.sasl.mechanism import (
+    PLAIN,
+    SCRAM_SHA_256,
+    SCRAM_SHA_512,
+    SaslClient,
+    SaslError,
+    SaslServer,
+)
 from ottla_protocol.sasl.plain import PlainClient, PlainServer
 from ottla_protocol.sasl.salts import ITERATIONS, SALT_BYTES, SaltForms
-from ottla_protocol.sasl.scram import ScramClient, ScramServer
+from ottla_protocol.sasl.scram import ScramClient, ScramServer, TokenCredential
 
 _names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=30)
 MECHANISMS = pytest.mark.parametrize("mechanism", [SCRAM_SHA_256, SCRAM_SHA_512])
@@ -85,6 +94,68 @@ def test_unknown_users_fail_like_wrong_passwords(mechanism: str) -> None:
     # The salt of a name doesn't change, or it would show that there is no such user.
     assert attempt("mallory")[0] == unknown
     assert attempt("eve")[0] != unknown
+
+
+class Work:
+    """Counts what a server hashes and compares: each call, and the sizes of what it gets."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.done: list[tuple[object, ...]] = []
+        for module in (scram, plain):
+            for name in ("hmac", "hashlib"):
+                if hasattr(module, name):
+                    patch.setattr(module, name, self._counted(getattr(module, name)))
+
+    def _counted(self, module: Any) -> Any:
+        def counted(name: str) -> Callable[..., Any]:
+            def call(*args: Any) -> Any:
+                # Of two that are compared, the second is the stranger's, and decides how long it takes.
+                sized = args[1:] if name == "compare_digest" else args
+                sizes = (len(each) if isinstance(each, bytes) else each for each in sized)
+                self.done.append((name, *sizes))
+                return getattr(module, name)(*args)
+
+            return call
+
+        names = ("digest", "compare_digest", "new", "pbkdf2_hmac", "shake_256")
+        return SimpleNamespace(**{name: counted(name) for name in names if hasattr(module, name)})
+
+
+@pytest.mark.parametrize("mechanism", [PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, "token"])
+def test_unknown_users_take_the_work_of_wrong_passwords(
+    mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by = SCRAM_SHA_512 if mechanism == "token" else mechanism
+    forms = SaltForms()
+    if mechanism != PLAIN:
+        found = finder(by, alice="right")
+        forms.add(b"salt", 4096)
+        tokens = {"alice": TokenCredential(credential(by, "right", b"s" * 26), "owner", 2**60)}
+    work = Work(monkeypatch)
+
+    def attempt(user: str) -> tuple[list[tuple[object, ...]], str]:
+        server: SaslServer
+        client: SaslClient
+        if mechanism == PLAIN:
+            server, client = PlainServer({"alice": "right"}), PlainClient(user, "wrong")
+        else:
+            server = ScramServer(by, found, "theirs", b"secret", tokens.get, forms)
+            client = ScramClient(by, user, "wrong", "ours", tokenauth=mechanism == "token")
+        done: list[tuple[object, ...]] = []
+        message: bytes | None = client.first()
+        while True:
+            assert message is not None
+            work.done.clear()
+            try:
+                answer = server.respond(message)
+            except SaslError as error:
+                return done + work.done, str(error)
+            done += work.done
+            message = client.respond(answer)
+
+    known, unknown = attempt("alice"), attempt("mallo")
+    assert known == unknown
+    assert known[0]
 
 
 KAFKAS_SALT = b"1j9ud0ymvl7q0k5n3r2t8w4x6z"

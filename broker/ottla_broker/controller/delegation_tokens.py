@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from base64 import b64encode, urlsafe_b64encode
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -37,6 +38,8 @@ _DIGEST: Final = "sha512"
 _SLICE: Final = 256
 _MOST_RENEWERS: Final = 8192
 """Characters of the names of a token's renewers."""
+MOST_HASHED: Final = 8192
+"""The secrets of which the hashes are kept."""
 _SECONDS: Final = 60.0
 """The least time between two lines about refused tokens."""
 
@@ -79,8 +82,8 @@ class DelegationTokens:
         self._refused_at = -inf
         self._tokens: dict[str, TokenInfo] = {}
         self._ids_by_hmac: dict[bytes, str] = {}
-        # Made at a token's first login, because hashing takes milliseconds.
-        self._credentials: dict[tuple[str, str], TokenCredential] = {}
+        # By mechanism and secret, the last ones, because hashing takes milliseconds; also of ids that no token has.
+        self._credentials: OrderedDict[tuple[str, bytes], ScramCredential] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
         self._notifications = Notifications(
@@ -127,28 +130,27 @@ class DelegationTokens:
     def find(self, mechanism: str, token_id: str) -> TokenCredential | None:
         """What a login by a token is checked against; None for an unknown or expired token.
 
-        Raises Deferred at a token's first login.
+        Raises Deferred at a login by an id that wasn't there lately, also by an unknown one: both take as long.
         """
+        secret = self.hmac_of(token_id)
+        key = mechanism, secret
+        made = self._credentials.get(key)
+        if made is None:
+            salt = hmac.digest(self._secret, f"{mechanism} {token_id}".encode(), _DIGEST)[:26]
+            password = b64encode(secret).decode()
+            raise Deferred(partial(_hashed, mechanism, password, salt), partial(self._learn, key, token_id))
+        self._credentials.move_to_end(key)
         token = self._tokens.get(token_id)
         if token is None or token.is_expired(self._clock.now_ms()):
             return None
-        key = token_id, mechanism
-        found = self._credentials.get(key)
-        if found is None:
-            password = b64encode(self.hmac_of(token_id)).decode()
-            salt = hmac.digest(self._secret, f"{mechanism} {token_id}".encode(), _DIGEST)[:26]
-            raise Deferred(
-                partial(_hashed, mechanism, password, salt), partial(self._learn, mechanism, token_id)
-            )
-        return found._replace(expires_ms=token.expires_ms)
+        return TokenCredential(made, token.owner.partition(":")[2], token.expires_ms)
 
-    def _learn(self, mechanism: str, token_id: str, made: ScramCredential) -> TokenCredential | None:
-        """Keep a token's credential for further logins, unless the token is gone."""
-        token = self._tokens.get(token_id)
-        if token is None:
-            return None
-        self._credentials[token_id, mechanism] = TokenCredential(made, token.owner.partition(":")[2], 0)
-        return self.find(mechanism, token_id)
+    def _learn(self, key: tuple[str, bytes], token_id: str, made: ScramCredential) -> TokenCredential | None:
+        """Keep what was hashed for further logins."""
+        self._credentials[key] = made
+        if len(self._credentials) > MOST_HASHED:
+            self._credentials.popitem(last=False)
+        return self.find(key[0], token_id)
 
     def tokens(self) -> Iterable[TokenInfo]:
         """All tokens, also expired ones that aren't removed yet."""
@@ -248,8 +250,6 @@ class DelegationTokens:
     def _forget(self, token_id: str) -> None:
         if self._tokens.pop(token_id, None) is not None:
             self._ids_by_hmac.pop(self.hmac_of(token_id), None)
-            for key in [key for key in self._credentials if key[0] == token_id]:
-                del self._credentials[key]
 
     async def _reload(self, token_id: str) -> None:
         path = TokenNode.path(token_id)
