@@ -227,7 +227,6 @@ class Decision(NamedTuple):
 
 
 _NONE: Final[frozenset[AclEntry]] = frozenset()
-_TYPES: Final = (PatternType.LITERAL, PatternType.PREFIXED)
 
 
 class AclRules:

@@ -18,15 +18,7 @@ from ottla_protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla_protocol.messages.share_acknowledge import (
-    AcknowledgementBatch as AckBatch,
-)
-from ottla_protocol.messages.share_acknowledge import (
-    AcknowledgePartition,
-    AcknowledgeTopic,
-    ShareAcknowledgeRequest,
-    ShareAcknowledgeResponse,
-)
+from ottla_protocol.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from ottla_protocol.messages.share_fetch import (
     AcknowledgementBatch,
     FetchPartition,
@@ -142,13 +134,13 @@ class Member:
             member_id=self.member_id,
             share_session_epoch=self.epoch if epoch is None else epoch,
             topics=[
-                AcknowledgeTopic(
+                FetchTopic(
                     topic_id=self.topic_id,
                     partitions=[
-                        AcknowledgePartition(
+                        FetchPartition(
                             partition_index=0,
                             acknowledgement_batches=[
-                                AckBatch(first_offset=a, last_offset=b, acknowledge_types=types)
+                                AcknowledgementBatch(first_offset=a, last_offset=b, acknowledge_types=types)
                                 for a, b, types in acks
                             ],
                         )

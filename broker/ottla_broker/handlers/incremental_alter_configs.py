@@ -10,10 +10,10 @@ from ottla_broker.controller.api import ConfigChange, ConfigOperation, Outcome, 
 from ottla_broker.handlers.config_requests import answer_each, check_allowed, check_entries, supported_kind
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.alter_configs import AlterConfigsResourceResponse
 from ottla_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )

@@ -21,8 +21,6 @@ from ottla_broker.handlers.share_requests import (
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.share_acknowledge import (
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionData,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
@@ -70,7 +68,7 @@ def _response(ctx: RequestContext, results: AckResults, lock_ms: int) -> ShareAc
             data.error_code = error.code
             data.error_message = error.message
             if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                leader = leader_of(ctx, place, LeaderIdAndEpoch)
+                leader = leader_of(ctx, place)
                 if leader is not None:
                     data.current_leader = leader
                     leaders.append(leader.leader_id)
@@ -79,5 +77,5 @@ def _response(ctx: RequestContext, results: AckResults, lock_ms: int) -> ShareAc
     return ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=lock_ms,
         responses=list(topics.values()),
-        node_endpoints=endpoints(ctx, leaders, NodeEndpoint),
+        node_endpoints=endpoints(ctx, leaders),
     )

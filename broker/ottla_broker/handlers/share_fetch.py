@@ -36,8 +36,6 @@ from ottla_broker.replica.delayed_fetch import DelayedFetch
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.share_fetch import (
     AcquiredRecords,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionData,
     ShareFetchableTopicResponse,
     ShareFetchRequest,
@@ -333,7 +331,7 @@ class _ShareFetch:
         return found
 
     def _name_leader(self, place: Place, answer: PartitionData) -> None:
-        leader = leader_of(self._ctx, place, LeaderIdAndEpoch)
+        leader = leader_of(self._ctx, place)
         if leader is not None:
             answer.current_leader = leader
 
@@ -358,6 +356,6 @@ class _ShareFetch:
                     self._session.group_id
                 ).lock_ms,
                 responses=list(topics.values()),
-                node_endpoints=endpoints(self._ctx, leaders, NodeEndpoint),
+                node_endpoints=endpoints(self._ctx, leaders),
             )
         )

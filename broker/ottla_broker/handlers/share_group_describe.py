@@ -11,13 +11,12 @@ from ottla_broker.handlers.group_descriptions import described_groups, hides, re
 from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.consumer_group_describe import Assignment, TopicPartitions
 from ottla_protocol.messages.share_group_describe import (
-    Assignment,
     DescribedGroup,
     Member,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
-    TopicPartitions,
 )
 
 

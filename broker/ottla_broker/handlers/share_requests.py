@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from ottla_broker.coordinator.share.in_flight import Acknowledgement, check_acknowledgements
 from ottla_broker.coordinator.share.sessions import FINAL, Place, ShareSession, ShareSessions
@@ -17,6 +17,7 @@ from ottla_broker.metadata.cache import NO_LEADER
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.share_fetch import LeaderIdAndEpoch, NodeEndpoint
 
 _LONGEST_MEMBER_ID: Final = 36
 """Characters: those of a UUID as Java's class writes it (Kafka 4.2: ``KafkaApis.isMemberIdValid``)."""
@@ -152,25 +153,21 @@ def own_session(ctx: RequestContext, sessions: ShareSessions, session: ShareSess
     session.disown = lambda: connection.on_close.pop(key, None)
 
 
-L = TypeVar("L")
-E = TypeVar("E")
-
-
-def leader_of(ctx: RequestContext, place: Place, make: Callable[..., L]) -> L | None:
+def leader_of(ctx: RequestContext, place: Place) -> LeaderIdAndEpoch | None:
     """The partition's leader as this broker knows it, for a client that went to the wrong one."""
     topic = ctx.services.metadata.topic_by_id(place[0])
     info = None if topic is None else topic.partitions.get(place[1])
     if info is None or info.leader == NO_LEADER:
         return None
-    return make(leader_id=info.leader, leader_epoch=info.leader_epoch)
+    return LeaderIdAndEpoch(leader_id=info.leader, leader_epoch=info.leader_epoch)
 
 
-def endpoints(ctx: RequestContext, leaders: Iterable[int], make: Callable[..., E]) -> list[E]:
+def endpoints(ctx: RequestContext, leaders: Iterable[int]) -> list[NodeEndpoint]:
     """The addresses of brokers on the client's listener."""
     made = []
     for broker_id in dict.fromkeys(leaders):
         broker = ctx.services.metadata.brokers.get(broker_id)
         if broker is not None:
             host, port = broker.listeners.get(ctx.connection.listener, (broker.host, broker.port))
-            made.append(make(node_id=broker_id, host=host, port=port, rack=broker.rack))
+            made.append(NodeEndpoint(node_id=broker_id, host=host, port=port, rack=broker.rack))
     return made

@@ -6,9 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla_protocol.fetch_session import SessionRequest
-from ottla_protocol.messages import share_acknowledge, share_fetch
 from ottla_protocol.messages.share_acknowledge import ShareAcknowledgeRequest
-from ottla_protocol.messages.share_fetch import ShareFetchRequest
+from ottla_protocol.messages.share_fetch import (
+    AcknowledgementBatch,
+    FetchPartition,
+    FetchTopic,
+    ForgottenTopic,
+    ShareFetchRequest,
+)
 from ottla_protocol.schema import ZERO_UUID
 
 from ..types import TopicPartition
@@ -37,19 +42,6 @@ def share_fetch_request(
 ) -> ShareFetchRequest:
     """Acquire records, and acknowledge earlier ones."""
     named = {(partition, place.topic_id or ZERO_UUID): () for partition, place in session.fetch.items()}
-    topics: dict[bytes, list[share_fetch.FetchPartition]] = {}
-    for (partition, topic_id), runs in {**named, **acknowledgements}.items():
-        topics.setdefault(topic_id, []).append(
-            share_fetch.FetchPartition(
-                partition_index=partition.partition,
-                acknowledgement_batches=[
-                    share_fetch.AcknowledgementBatch(
-                        first_offset=first, last_offset=last, acknowledge_types=[kind]
-                    )
-                    for first, last, kind in runs
-                ],
-            )
-        )
     leaving: dict[bytes, list[int]] = {}
     for partition, forgotten_id in session.forgotten:
         leaving.setdefault(forgotten_id or ZERO_UUID, []).append(partition.partition)
@@ -63,12 +55,9 @@ def share_fetch_request(
         max_records=settings.max_poll_records,
         batch_size=settings.max_poll_records,
         share_acquire_mode=ACQUIRE_MODES.index(settings.share_acquire_mode),
-        topics=[
-            share_fetch.FetchTopic(topic_id=topic_id, partitions=partitions)
-            for topic_id, partitions in topics.items()
-        ],
+        topics=_topics({**named, **acknowledgements}),
         forgotten_topics_data=[
-            share_fetch.ForgottenTopic(topic_id=topic_id, partitions=partitions)
+            ForgottenTopic(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in leaving.items()
         ],
     )
@@ -78,25 +67,24 @@ def share_acknowledge_request(
     settings: ShareConsumerSettings, member_id: str, epoch: int, acknowledgements: Runs
 ) -> ShareAcknowledgeRequest:
     """Acknowledge records; with FINAL_EPOCH, end the session, which releases all others."""
-    topics: dict[bytes, list[share_acknowledge.AcknowledgePartition]] = {}
-    for (partition, topic_id), runs in acknowledgements.items():
-        topics.setdefault(topic_id, []).append(
-            share_acknowledge.AcknowledgePartition(
-                partition_index=partition.partition,
-                acknowledgement_batches=[
-                    share_acknowledge.AcknowledgementBatch(
-                        first_offset=first, last_offset=last, acknowledge_types=[kind]
-                    )
-                    for first, last, kind in runs
-                ],
-            )
-        )
     return ShareAcknowledgeRequest(
         group_id=settings.group_id,
         member_id=member_id,
         share_session_epoch=epoch,
-        topics=[
-            share_acknowledge.AcknowledgeTopic(topic_id=topic_id, partitions=partitions)
-            for topic_id, partitions in topics.items()
-        ],
+        topics=_topics(acknowledgements),
     )
+
+
+def _topics(acknowledgements: Runs) -> list[FetchTopic]:
+    topics: dict[bytes, FetchTopic] = {}
+    for (partition, topic_id), runs in acknowledgements.items():
+        topics.setdefault(topic_id, FetchTopic(topic_id=topic_id)).partitions.append(
+            FetchPartition(
+                partition_index=partition.partition,
+                acknowledgement_batches=[
+                    AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
+                    for first, last, kind in runs
+                ],
+            )
+        )
+    return list(topics.values())

@@ -6,7 +6,8 @@ Version 1 is flexible.
 from __future__ import annotations
 
 from ..api_keys import ApiKey
-from ..schema import Bool, Int8, Int16, Int32, Message, String, Struct, field
+from ..schema import Bool, Int8, Int32, Message, String, Struct, field
+from .alter_configs import AlterConfigsResourceResponse
 
 
 class AlterableConfig(Struct):
@@ -32,13 +33,6 @@ class IncrementalAlterConfigsRequest(
 
     resources: list[AlterConfigsResource] = field(default_factory=list)
     validate_only: Bool = field(default=False)
-
-
-class AlterConfigsResourceResponse(Struct):
-    error_code: Int16 = field(default=0)
-    error_message: String | None = field(default="")
-    resource_type: Int8 = field(default=0)
-    resource_name: String = field(default="")
 
 
 class IncrementalAlterConfigsResponse(

@@ -6,23 +6,8 @@ Version 2 adds renewed locks (KIP-1222).
 from __future__ import annotations
 
 from ..api_keys import ApiKey
-from ..schema import ZERO_UUID, Bool, Int8, Int16, Int32, Int64, Message, String, Struct, Uuid, field
-
-
-class AcknowledgementBatch(Struct):
-    first_offset: Int64 = field(default=0)
-    last_offset: Int64 = field(default=0)
-    acknowledge_types: list[Int8] = field(default_factory=list)
-
-
-class AcknowledgePartition(Struct):
-    partition_index: Int32 = field(default=0)
-    acknowledgement_batches: list[AcknowledgementBatch] = field(default_factory=list)
-
-
-class AcknowledgeTopic(Struct):
-    topic_id: Uuid = field(default=ZERO_UUID)
-    partitions: list[AcknowledgePartition] = field(default_factory=list)
+from ..schema import ZERO_UUID, Bool, Int16, Int32, Message, String, Struct, Uuid, field
+from .share_fetch import FetchTopic, LeaderIdAndEpoch, NodeEndpoint
 
 
 class ShareAcknowledgeRequest(Message, key=ApiKey.SHARE_ACKNOWLEDGE, versions="1-2", flexible="0+"):
@@ -30,12 +15,7 @@ class ShareAcknowledgeRequest(Message, key=ApiKey.SHARE_ACKNOWLEDGE, versions="1
     member_id: String | None = field(default="")
     share_session_epoch: Int32 = field(default=0)
     is_renew_ack: Bool = field("2+", default=False)
-    topics: list[AcknowledgeTopic] = field(default_factory=list)
-
-
-class LeaderIdAndEpoch(Struct):
-    leader_id: Int32 = field(default=0)
-    leader_epoch: Int32 = field(default=0)
+    topics: list[FetchTopic] = field(default_factory=list)
 
 
 class PartitionData(Struct):
@@ -48,13 +28,6 @@ class PartitionData(Struct):
 class ShareAcknowledgeTopicResponse(Struct):
     topic_id: Uuid = field(default=ZERO_UUID)
     partitions: list[PartitionData] = field(default_factory=list)
-
-
-class NodeEndpoint(Struct):
-    node_id: Int32 = field(default=0)
-    host: String = field(default="")
-    port: Int32 = field(default=0)
-    rack: String | None = field(default=None)
 
 
 class ShareAcknowledgeResponse(Message, key=ApiKey.SHARE_ACKNOWLEDGE, versions="1-2", flexible="0+"):

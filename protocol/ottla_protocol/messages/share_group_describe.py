@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from ..api_keys import ApiKey
-from ..schema import ZERO_UUID, Bool, Int16, Int32, Message, String, Struct, Uuid, field
+from ..schema import Bool, Int16, Int32, Message, String, Struct, field
+from .consumer_group_describe import Assignment
 
 
 class ShareGroupDescribeRequest(Message, key=ApiKey.SHARE_GROUP_DESCRIBE, versions="1", flexible="0+"):
     group_ids: list[String] = field(default_factory=list)
     include_authorized_operations: Bool = field(default=False)
-
-
-class TopicPartitions(Struct):
-    topic_id: Uuid = field(default=ZERO_UUID)
-    topic_name: String = field(default="")
-    partitions: list[Int32] = field(default_factory=list)
-
-
-class Assignment(Struct):
-    topic_partitions: list[TopicPartitions] = field(default_factory=list)
 
 
 class Member(Struct):

@@ -49,7 +49,6 @@ _INT64 = Struct(">q")
 _UINT32 = Struct(">I")
 _ATTRIBUTES = Struct(">h")
 
-_LENGTH_AT = 8
 _EPOCH_AT = 12
 MAGIC_AT = 16
 _CRC_AT = 17
