@@ -7,7 +7,6 @@ Kafka: ``ZkConfigManager``, ``DynamicConfigManager``.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -16,7 +15,7 @@ from ottla_broker.controller.cluster.persistence import ClusterStore
 from ottla_broker.controller.topic_store import usable
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.scram_credentials import USERS, ScramCredentials
-from ottla_broker.store.api import NodeExistsError, NoNodeError, Watch
+from ottla_broker.store.api import NodeExistsError, NoNodeError
 from ottla_broker.store.keys import BadNodeError, ConfigChangeNode, ConfigNode
 from ottla_broker.store.notifications import Notifications
 from ottla_broker.store.rereading import Rereading
@@ -61,9 +60,7 @@ class ClusterConfigs:
             Notifications(store, parent, ConfigChangeNode.NAME, self._read_change)
             for parent in ConfigChangeNode.PARENTS
         ]
-        self._watches: list[Watch] = []
-        self._rereading = Rereading(clock, self._read_changes, "changes of configs can't be read")
-        self._task: asyncio.Task[None] | None = None
+        self._rereading = Rereading(store, clock, self._read_changes, "changes of configs can't be read")
 
     async def load_topics(self) -> None:
         """Read the settings of all topics. Raises StoreError."""
@@ -139,17 +136,10 @@ class ClusterConfigs:
         )
 
     def start(self) -> None:
-        self._watches = [self._store.watch(each.parent, self._rereading.wake) for each in self._notifications]
-        self._task = asyncio.get_running_loop().create_task(self._rereading.run())
-        self._rereading.wake()
+        self._rereading.start(*(each.parent for each in self._notifications))
 
     async def close(self) -> None:
-        for watch in self._watches:
-            watch.cancel()
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        await self._rereading.close()
 
     async def _read_changes(self) -> None:
         for each in self._notifications:

@@ -44,18 +44,19 @@ class _Names:
         self._store = store
         self._path = path
         self._appeared = appeared
-        self._rereading = Rereading(clock, self.read, "names of groups can't be read now", path=path)
+        self._rereading = Rereading(store, clock, self._read, "names of groups can't be read now", path=path)
 
-    async def read(self) -> None:
-        """Raises StoreError."""
+    async def start(self) -> None:
+        """Read the names, and follow them. Raises StoreError."""
+        await self._read()
+        self._rereading.start(self._path)
+
+    async def close(self) -> None:
+        await self._rereading.close()
+
+    async def _read(self) -> None:
         before, self.now = self.now, frozenset(await children_of(self._store, self._path))
         self._appeared(set(self.now - before))
-
-    def watch(self) -> Watch:
-        return self._store.watch(self._path, self._rereading.wake)
-
-    async def follow(self) -> None:
-        await self._rereading.run()
 
 
 @dataclass(eq=False, slots=True)
@@ -83,23 +84,20 @@ class OldConsumers:
         self._in_zookeeper = _Names(store, clock, ConsumerIdsNode.PARENT, self._appeared_in_zookeeper)
         self._coordinated = _Names(store, clock, CoordinatedGroupNode.PARENT, self._appeared_at_coordinator)
         self._ids: dict[str, _Ids] = {}
-        self._watches: list[Watch] = []
         self._tasks = Tasks()
         self._closed = False
 
     async def start(self) -> None:
         """Read the names, and follow them. Raises StoreError."""
         for names in (self._in_zookeeper, self._coordinated):
-            self._watches.append(names.watch())
-            await names.read()
-            self._tasks.start(names.follow())
+            await names.start()
 
     async def close(self) -> None:
         """Answer those who wait."""
         self._closed = True
+        for names in (self._in_zookeeper, self._coordinated):
+            await names.close()
         await self._tasks.close()
-        for watch in self._watches:
-            watch.cancel()
         ids, self._ids = self._ids, {}
         for each in ids.values():
             each.watch.cancel()

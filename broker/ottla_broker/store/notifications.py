@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ottla_broker.store.api import EventKind, NoNodeError, StoreEvent, Watch
+from ottla_broker.store.api import EventKind, NoNodeError, StoreEvent
 from ottla_broker.store.rereading import Rereading
 
 if TYPE_CHECKING:
@@ -76,31 +76,21 @@ class Follower:
         failed: str,
     ) -> None:
         """``load`` reads everything; ``lock`` is held meanwhile. ``failed`` is logged when the store can't be read."""
-        self._store = store
         self._sources = sources
         self._load = load
         self._lock = lock
         self._all_again = False
-        self._rereading = Rereading(clock, self._read, failed)
-        self._watches: list[Watch] = []
-        self._task: asyncio.Task[None] | None = None
+        self._rereading = Rereading(store, clock, self._read, failed)
 
     @property
     def is_running(self) -> bool:
-        return self._task is not None
+        return self._rereading.is_running
 
     def start(self) -> None:
-        self._watches = [self._store.watch(each.parent, self._on_event) for each in self._sources]
-        self._task = asyncio.get_running_loop().create_task(self._rereading.run())
-        self._rereading.wake()
+        self._rereading.start(*(each.parent for each in self._sources), changed=self._on_event)
 
     async def close(self) -> None:
-        for watch in self._watches:
-            watch.cancel()
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        await self._rereading.close()
 
     def _on_event(self, event: StoreEvent) -> None:
         # Nothing changes the data of these nodes: a new session says so, because anything may have changed meanwhile.

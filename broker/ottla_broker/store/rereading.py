@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.events import get_logger
-from ottla_broker.store.api import StoreError
+from ottla_broker.store.api import Store, StoreError, StoreEvent, Watch
+from ottla_broker.tasks import Tasks
 
 if TYPE_CHECKING:
     from ottla_broker.clock import Clock
@@ -18,27 +19,48 @@ _AGAIN_SECONDS: Final = 1.0
 
 
 class Rereading:
-    """Reads after each :meth:`wake`, once for all that come while it reads. Owned by the loop thread.
+    """Reads after each change of the nodes that it watches, once for all that come while it reads.
+
+    Owned by the loop thread. It may be started again after it was closed.
 
     A read that fails with a StoreError is logged, and repeated after a second.
     """
 
     def __init__(
-        self, clock: Clock, read: Callable[[], Awaitable[None]], failed: str, **about: object
+        self, store: Store, clock: Clock, read: Callable[[], Awaitable[None]], failed: str, **about: object
     ) -> None:
         """``failed`` is the event that is logged, with ``about`` and the reason."""
+        self._store = store
         self._clock = clock
         self._read = read
         self._failed = failed
         self._about = about
         self._news = asyncio.Event()
+        self._watches: list[Watch] = []
+        self._tasks = Tasks()
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self._watches)
+
+    def start(self, *paths: str, changed: Callable[[StoreEvent], None] | None = None) -> None:
+        """Watch these nodes, and read now and after each change. ``changed`` is called instead, to wake it."""
+        self._watches = [self._store.watch(path, changed or self.wake) for path in paths]
+        self.wake()
+        self._tasks.start(self._run())
+
+    async def close(self) -> None:
+        """Stop reading, also a read that is under way."""
+        await self._tasks.close()
+        for watch in self._watches:
+            watch.cancel()
+        self._watches.clear()
 
     def wake(self, _: object = None) -> None:
-        """Read again; also the callback of a watch."""
+        """Read again."""
         self._news.set()
 
-    async def run(self) -> None:
-        """Read until cancelled."""
+    async def _run(self) -> None:
         while True:
             await self._news.wait()
             self._news.clear()

@@ -10,10 +10,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla_broker.events import get_logger
-from ottla_broker.store.api import NodeExistsError, NoNodeError, StoreError, Watch
+from ottla_broker.store.api import NodeExistsError, NoNodeError, StoreError
 from ottla_broker.store.keys import BadNodeError, CoordinatorListenerNode
 from ottla_broker.store.rereading import Rereading
-from ottla_broker.tasks import Tasks
 from ottla_protocol.push import Broker
 
 if TYPE_CHECKING:
@@ -34,20 +33,15 @@ class Directory:
         self.brokers: tuple[Broker, ...] = (own,)
         self._store = store
         self._own = own
-        self._rereading = Rereading(clock, self._refresh, "addresses of coordinators can't be read now")
-        self._watches: list[Watch] = []
-        self._tasks = Tasks()
+        self._rereading = Rereading(
+            store, clock, self._refresh, "addresses of coordinators can't be read now"
+        )
 
     def start(self) -> None:
-        for path in (CoordinatorListenerNode.PARENT, CoordinatorListenerNode.path(self._own.id)):
-            self._watches.append(self._store.watch(path, self._rereading.wake))
-        self._rereading.wake()
-        self._tasks.start(self._rereading.run())
+        self._rereading.start(CoordinatorListenerNode.PARENT, CoordinatorListenerNode.path(self._own.id))
 
     async def close(self) -> None:
-        await self._tasks.close()
-        for watch in self._watches:
-            watch.cancel()
+        await self._rereading.close()
         try:
             await self._store.delete(CoordinatorListenerNode.path(self._own.id))
         except StoreError as error:

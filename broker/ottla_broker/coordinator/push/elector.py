@@ -14,7 +14,6 @@ from ottla_broker.events import get_logger
 from ottla_broker.store.api import NodeExistsError, NoNodeError, SessionState, StoreError, Watch
 from ottla_broker.store.keys import BadNodeError, CoordinatorNode
 from ottla_broker.store.rereading import Rereading
-from ottla_broker.tasks import Tasks
 
 if TYPE_CHECKING:
     from ottla_broker.clock import Clock, TimerHandle
@@ -49,23 +48,17 @@ class Elector:
         self._doubt_seconds = doubt_seconds
         self._elected = elected
         self._resigned = resigned
-        self._rereading = Rereading(clock, self._try, "the consumer coordinator can't be elected now")
-        self._tasks = Tasks()
-        self._watch: Watch | None = None
+        self._rereading = Rereading(store, clock, self._try, "the consumer coordinator can't be elected now")
         self._session: Watch | None = None
         self._doubt: TimerHandle | None = None
 
     def start(self) -> None:
         """Try to become the coordinator, now and whenever there is none."""
-        self._watch = self._store.watch(CoordinatorNode.PATH, self._rereading.wake)
-        self._rereading.wake()
-        self._tasks.start(self._rereading.run())
+        self._rereading.start(CoordinatorNode.PATH)
 
     async def close(self) -> None:
         """Resign."""
-        await self._tasks.close()
-        if self._watch is not None:
-            self._watch.cancel()
+        await self._rereading.close()
         was_leading = self.leading
         self._resign("the broker stops")
         self._forget_session()

@@ -40,23 +40,18 @@ class TopicListeners:
         self._readers: dict[str, int] = {}
         self._watches: dict[str, Watch] = {}
         self._known: frozenset[str] = frozenset()
-        self._top: Watch | None = None
-        self._rereading = Rereading(clock, self._find_new, "topics can't be listed now")
+        self._rereading = Rereading(store, clock, self._find_new, "topics can't be listed now")
         self._pending: dict[str, bool] = {}
         self._some_pending = asyncio.Event()
         self._tasks = Tasks()
 
     def start(self) -> None:
-        self._top = self._store.watch(TopicNode.PARENT, self._topics_changed)
-        self._rereading.wake()
-        self._tasks.start(self._rereading.run())
+        self._rereading.start(TopicNode.PARENT, changed=self._topics_changed)
         self._tasks.start(self._report())
 
     async def close(self) -> None:
+        await self._rereading.close()
         await self._tasks.close()
-        if self._top is not None:
-            self._top.cancel()
-            self._top = None
         for watch in self._watches.values():
             watch.cancel()
         self._watches.clear()
