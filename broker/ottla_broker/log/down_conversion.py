@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from ottla_broker.log.files import FileSlice
@@ -52,16 +52,7 @@ class DownConversion:
             if not batches:
                 return (NO_RECORDS if found else 0), b""
             found = True
-            converted = b"".join(
-                down_convert(
-                    data,
-                    batches,
-                    self._magic,
-                    self._first_offset,
-                    max_bytes=self._max_bytes,
-                    pause=pause,
-                )
-            )
+            converted = b"".join(self._convert(data, batches, pause))
             if converted:
                 return max(len(self._slice), len(converted)), converted
 
@@ -73,14 +64,7 @@ class DownConversion:
                 data, batches = self._read(CHUNK_BYTES)
                 if not batches:
                     break
-                for piece in down_convert(
-                    data,
-                    batches,
-                    self._magic,
-                    self._first_offset,
-                    max_bytes=self._max_bytes,
-                    pause=pause,
-                ):
+                for piece in self._convert(data, batches, pause):
                     pieces.append(piece)  # noqa: PERF402  (what precedes an error is sent)
         except (UnconvertibleError, CorruptRecordError):
             # The consumer's next fetch begins with this batch, and gets the error.
@@ -90,6 +74,13 @@ class DownConversion:
     def rewind(self) -> None:
         """Begin again with the first batch."""
         self._position = 0
+
+    def _convert(
+        self, data: memoryview, batches: list[tuple[int, BatchHeader]], pause: Callable[[], object]
+    ) -> Iterable[bytes]:
+        return down_convert(
+            data, batches, self._magic, self._first_offset, max_bytes=self._max_bytes, pause=pause
+        )
 
     def _read(self, size: int, *, only_one: bool = False) -> tuple[memoryview, list[tuple[int, BatchHeader]]]:
         """The next whole batches in about ``size`` bytes, with their positions; at least one, unless the slice ends.

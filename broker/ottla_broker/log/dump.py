@@ -95,19 +95,17 @@ def is_zero_from(segment: LogSegment, position: int) -> bool:
 
 def _batch_entry(position: int, header: BatchHeader, valid: bool) -> Entry:
     codec = header.codec
-    compression = CODECS[codec] if codec < len(CODECS) else f"unknown({codec})"
+    common = {
+        "position": position,
+        _time_key(header): header.max_timestamp,
+        "size": header.size,
+        "magic": header.magic,
+        "compresscodec": CODECS[codec] if codec < len(CODECS) else f"unknown({codec})",
+        "crc": header.crc,
+        "isvalid": valid,
+    }
     if header.magic != MAGIC:
-        return {
-            "kind": "batch",
-            "offset": header.last_offset,
-            "position": position,
-            _time_key(header): header.max_timestamp,
-            "size": header.size,
-            "magic": header.magic,
-            "compresscodec": compression,
-            "crc": header.crc,
-            "isvalid": valid,
-        }
+        return {"kind": "batch", "offset": header.last_offset, **common}
     return {
         "kind": "batch",
         "baseOffset": header.base_offset,
@@ -121,13 +119,7 @@ def _batch_entry(position: int, header: BatchHeader, valid: bool) -> Entry:
         "isTransactional": header.is_transactional,
         "isControl": header.is_control,
         "deleteHorizonMs": header.delete_horizon_ms,
-        "position": position,
-        _time_key(header): header.max_timestamp,
-        "size": header.size,
-        "magic": header.magic,
-        "compresscodec": compression,
-        "crc": header.crc,
-        "isvalid": valid,
+        **common,
     }
 
 

@@ -323,7 +323,6 @@ class NodeFetcher:
             return True
         state.calm()
         state.fetch_offset = max(offset, chunk.end_offset)
-        state.fetch_epoch = chunk.epoch
         fetcher.buffer.add(chunk)
         fetcher.positions.to_the_back(state)
         return True

@@ -80,7 +80,6 @@ class PartitionState:
         "committed",
         "epoch",
         "error",
-        "fetch_epoch",
         "fetch_offset",
         "high_watermark",
         "last_stable_offset",
@@ -116,7 +115,6 @@ class PartitionState:
         self.epoch: int | None = None
         """The leader epoch of the record before the position, if known."""
         self.fetch_offset = 0
-        self.fetch_epoch: int | None = None
         self.leader_epoch: int | None = None
         """The current leader's epoch, as far as this consumer knows."""
         self.topic_id: bytes | None = None
@@ -211,7 +209,6 @@ class PartitionState:
         self.buffered = 0
         if self.position is not None:
             self.fetch_offset = self.position
-            self.fetch_epoch = self.epoch
 
     def _move(self, offset: int, epoch: int | None) -> None:
         self.position = self.processed_offset = offset

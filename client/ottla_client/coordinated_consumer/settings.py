@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Required, get_args
 
 from ..consumer.settings import ConsumerSettings, ReadingOptions, ReadingSettings
-from ..errors import ConfigurationError
 from ..group.settings import check_choices, check_numbers
 from ..types import ISOLATION_LEVELS, IsolationLevel
-from ..zookeeper_consumer.settings import SmallestOrLargest, reading_settings
+from ..zookeeper_consumer.settings import SmallestOrLargest, check_node_names, reading_settings
 
 _NAME = re.compile("[a-zA-Z0-9._-]{1,200}")
 
@@ -54,14 +53,7 @@ class CoordinatedConsumerSettings(ReadingSettings):
             auto_offset_reset=get_args(SmallestOrLargest),
             isolation_level=ISOLATION_LEVELS,
         )
-        for name in ("group_id", "consumer_id"):
-            value = getattr(self, name)
-            if value is None and name == "consumer_id":
-                continue
-            if not isinstance(value, str) or not _NAME.fullmatch(value) or value in (".", ".."):
-                raise ConfigurationError(
-                    f"{name} is {value!r}; it names a node in the store: up to 200 letters, digits, '.', '_' and '-'"
-                )
+        check_node_names(self.group_id, self.consumer_id, _NAME, "a node in the store: up to 200 letters")
         self.of_reading()
 
     def of_reading(self) -> ConsumerSettings:

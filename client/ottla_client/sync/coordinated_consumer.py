@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Unpack
 
 from ..coordinated_consumer import CoordinatedConsumer as AsyncCoordinatedConsumer
 from ..coordinated_consumer.consumer import DEFAULT_COORDINATOR
 from ..coordinated_consumer.settings import CoordinatedConsumerOptions, CoordinatedConsumerSettings
 from ..settings import accepts
-from ..types import ConsumerRecord
 from .streams_consumer import StreamsConsumer
 from .sync_client import blocking, in_loop
-
-_Record = ConsumerRecord[Any, Any]
 
 
 class CoordinatedConsumer(StreamsConsumer[AsyncCoordinatedConsumer]):

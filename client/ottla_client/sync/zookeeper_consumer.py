@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Unpack
 
 from ..settings import accepts
-from ..types import ConsumerRecord
 from ..zookeeper_consumer import ZookeeperConsumer as AsyncZookeeperConsumer
 from ..zookeeper_consumer.settings import ZookeeperConsumerOptions, ZookeeperConsumerSettings
 from .streams_consumer import StreamsConsumer
 from .sync_client import blocking, in_loop
-
-_Record = ConsumerRecord[Any, Any]
 
 
 class ZookeeperConsumer(StreamsConsumer[AsyncZookeeperConsumer]):

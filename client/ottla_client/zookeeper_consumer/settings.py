@@ -87,19 +87,22 @@ class ZookeeperConsumerSettings(ReadingSettings):
             partition_assignment_strategy=get_args(Strategy),
             isolation_level=ISOLATION_LEVELS,
         )
-        for name in ("group_id", "consumer_id"):
-            value = getattr(self, name)
-            if value is None and name == "consumer_id":
-                continue
-            if not isinstance(value, str) or not _NAME.fullmatch(value) or value in (".", ".."):
-                raise ConfigurationError(
-                    f"{name} is {value!r}; it names a node in ZooKeeper: letters, digits, '.', '_' and '-'"
-                )
+        check_node_names(self.group_id, self.consumer_id, _NAME, "a node in ZooKeeper: letters")
         self.of_reading()
 
     def of_reading(self) -> ConsumerSettings:
         """The settings of a stream's own reader. Raises ConfigurationError."""
         return reading_settings(self, self.auto_offset_reset)
+
+
+def check_node_names(group_id: object, consumer_id: str | None, allowed: re.Pattern[str], what: str) -> None:
+    """Raises ConfigurationError if one of them can't name ``what``."""
+    for option, value in (
+        ("group_id", group_id),
+        ("consumer_id", "_" if consumer_id is None else consumer_id),
+    ):
+        if not isinstance(value, str) or not allowed.fullmatch(value) or value in (".", ".."):
+            raise ConfigurationError(f"{option} is {value!r}; it names {what}, digits, '.', '_' and '-'")
 
 
 def reading_settings(settings: ReadingSettings, reset: SmallestOrLargest) -> ConsumerSettings:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
 from ottla_broker.clock import Clock
-from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState, StateChange
+from ottla_broker.coordinator.share.state_batches import ShareKey, StateChange
 from ottla_broker.coordinator.share.state_coordinator import Read, Settled
 from ottla_broker.events import get_logger
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -145,10 +145,3 @@ class _Attempts(Generic[T]):
             self._pause = min(2 * self._pause, _PAUSE_SECONDS[1])
         else:
             self._reply(answer)
-
-
-def shown(answer: ShareState | KafkaError) -> ShareState:
-    """The state. Raises KafkaError."""
-    if isinstance(answer, KafkaError):
-        raise answer
-    return answer

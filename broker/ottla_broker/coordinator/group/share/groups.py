@@ -19,7 +19,7 @@ from ottla_broker.coordinator.deadlines import Deadline, Deadlines
 from ottla_broker.coordinator.group.errors import store_error
 from ottla_broker.coordinator.group.metadata_limit import MetadataLimit
 from ottla_broker.coordinator.group.modern.settings import GroupTimes, TimesOf
-from ottla_broker.coordinator.group.modern.topics import TopicsView
+from ottla_broker.coordinator.group.modern.topics import SubscribedTopic, TopicsView
 from ottla_broker.coordinator.group.share import records
 from ottla_broker.coordinator.group.share.assignor import Topic, assign
 from ottla_broker.coordinator.group.share.group import (
@@ -302,12 +302,7 @@ class ShareGroups:
 
     def _assignable(self, group: ShareGroup) -> list[Topic]:
         found = []
-        for name in group.subscribed():
-            topic = self._topics.find(name)
-            if topic is None:
-                continue
-            known = group.initialized.get(topic.topic_id)
-            ready = known.partitions if known is not None else frozenset()
+        for name, topic, ready in self._subscribed(group):
             partitions = tuple(index for index in range(topic.partitions) if index in ready)
             subscribers = tuple(
                 member.member_id for member in group.members.values() if name in member.topics
@@ -315,16 +310,19 @@ class ShareGroups:
             found.append(Topic(topic.topic_id, partitions, subscribers))
         return found
 
+    def _subscribed(self, group: ShareGroup) -> Iterator[tuple[str, SubscribedTopic, frozenset[int]]]:
+        """The topics that exist, with the partitions that have state."""
+        for name in group.subscribed():
+            topic = self._topics.find(name)
+            if topic is not None:
+                known = group.initialized.get(topic.topic_id)
+                yield name, topic, frozenset() if known is None else known.partitions
+
     # State of partitions
 
     def _without_state(self, group: ShareGroup) -> list[tuple[bytes, str, int]]:
         missing = []
-        for name in group.subscribed():
-            topic = self._topics.find(name)
-            if topic is None:
-                continue
-            known = group.initialized.get(topic.topic_id)
-            ready = known.partitions if known is not None else frozenset()
+        for name, topic, ready in self._subscribed(group):
             if len(ready) < topic.partitions:
                 missing += [
                     (topic.topic_id, name, index) for index in range(topic.partitions) if index not in ready
