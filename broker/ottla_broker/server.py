@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from ottla_broker.coordinator.group.coordinator import GroupCoordinator
     from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla_broker.coordinator.transaction.markers import DeliverMarkers
+    from ottla_broker.counters import Timings
     from ottla_broker.group_coordinators import Groups
     from ottla_broker.handlers.client_telemetry import ClientTelemetry
     from ottla_broker.handlers.push_coordination import PushCoordination
@@ -90,6 +91,7 @@ class Broker:
         self.lag_history: LagHistory | None = None
         self.telemetry: ClientTelemetry | None = None
         self._store: Store
+        self._store_timings: Timings | None = None
         self._old_consumers: OldConsumers | None = None
         self._cleaner: LogCleaner | None = None
         self.replicas: ReplicaManager
@@ -156,7 +158,8 @@ class Broker:
         cluster_id, broker_id = self.logs.identity()
         if broker_id is not None and not config.broker_id_given:
             config.use_broker_id(broker_id)
-        store = self._store = EmbeddedStore.open(config.data_dirs, self.background)
+        store = self._store = EmbeddedStore.open(config.data_dirs, self.background, self.clock.monotonic)
+        self._store_timings = store.timings
         self._stopping.append(store.close)
         self.zookeeper_offsets = ZooKeeperOffsets(store)
         self.replicas = ReplicaManager(ReplicaEnvironment(config.broker_id, self.logs, self.clock))
@@ -252,6 +255,7 @@ class Broker:
                 fetch_sessions=self.fetch_sessions,
                 cleaner=self._cleaner,
                 member=self.member,
+                store_timings=self._store_timings,
                 lag_history=lambda: self.lag_history,
                 telemetry=self.telemetry,
                 logins=self.listeners.logins,

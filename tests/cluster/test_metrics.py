@@ -69,6 +69,9 @@ def test_metrics_of_a_cluster(new_cluster: Callable[..., Cluster]) -> None:
         lambda: (scrape(remaining)("kafka_server_replicamanager_underreplicatedpartitions") or 0) > 0,
         "partitions that lack a replica",
     )
+    after = scrape(remaining)
+    assert (after("kafka_controller_controllerstats_leaderelectionrateandtimems_count") or 0) > 0
+    assert after("kafka_server_replicafetchermanager_maxlag", clientId="Replica") is not None
     # The next coordinator goes on in the same history.
     wait_for(
         lambda: any(each["time_ms"] > killed_ms for each in history()),

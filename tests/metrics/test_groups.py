@@ -39,3 +39,5 @@ def test_groups_of_both_protocols() -> None:
     protocols = "kafka_coordinator_group_group_coordinator_metrics_group_count"
     assert [found(protocols, protocol=each) for each in ("classic", "consumer", "share")] == [1, 2, 0]
     assert found("ottla_coordinated_consumers") == 7
+    purgatory = "kafka_server_delayedoperationpurgatory_purgatorysize"
+    assert [found(purgatory, delayedOperation=each) for each in ("Rebalance", "Heartbeat")] == [0, 0]

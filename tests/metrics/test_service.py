@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -96,6 +97,13 @@ def test_a_broker_is_scraped(own_broker: Callable[..., BrokerProcess]) -> None:
     sent = sum(found.samples["kafka_server_socket_server_metrics_outgoing_byte_total"].values())
     assert sent > sum(found.samples["ottla_sendfile_bytes_total"].values()) == len(data)
     assert (found("process_resident_memory_bytes") or 0) > 10_000_000
+    assert abs((found("process_start_time_seconds") or 0) - time.time()) < 600
+    assert (found("ottla_store_write_seconds_count") or 0) > 0
+    assert found("kafka_server_replicafetchermanager_maxlag", clientId="Replica") == 0
+    assert found("kafka_controller_controllerstats_leaderelectionrateandtimems_count") == 0
+    purgatory = "kafka_server_delayedoperationpurgatory_purgatorysize"
+    waiting = {each: found(purgatory, delayedOperation=each) for each in ("Fetch", "Produce", "Heartbeat")}
+    assert waiting == {"Fetch": 0, "Produce": 0, "Heartbeat": 1}
     assert found("ottla_metrics_dropped_series") == 0
     assert health(broker) == (200, {"status": "ready", "problems": []})
     wanted = {name for expression in expressions() for name in metrics_in(expression)}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ottla_broker.coordinator.group.coordinator import GroupCoordinator
     from ottla_broker.coordinator.share.share_partitions import SharePartitions
     from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
+    from ottla_broker.counters import Timings
     from ottla_broker.handlers.client_telemetry import ClientTelemetry
     from ottla_broker.handlers.dispatch import Dispatcher
     from ottla_broker.handlers.push_coordination import PushCoordination
@@ -50,6 +51,7 @@ class Sources:
         cpu_seconds: the processor time that the loop's thread has used.
         memories: the bounds on requests' buffers, by listener.
         member: None for a broker that stands alone.
+        store_timings: how long writes to the embedded store take; None in a cluster.
         cleaner: None if it is switched off.
         lag_history: None while groups' lag is not sampled.
         telemetry: the metrics that clients push; None: that isn't served.
@@ -74,6 +76,7 @@ class Sources:
     fetch_sessions: FetchSessions
     cleaner: LogCleaner | None
     member: ClusterMember | None
+    store_timings: Timings | None = None
     lag_history: Callable[[], LagHistory | None] = lambda: None
     telemetry: ClientTelemetry | None = None
     logins: Mapping[str, Logins] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from ottla_broker.coordinator.group.modern.states import ModernState
 from ottla_broker.coordinator.group.share.group import SHARE_TYPE
 from ottla_broker.coordinator.group.states import GroupState
 from ottla_broker.coordinator.transaction.states import ONGOING, TransactionState
+from ottla_broker.counters import Timings
 from ottla_broker.log import names
 from ottla_broker.metrics.exposition import Exposition
 from ottla_broker.replica.partition import Role
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from ottla_broker.replica.partition import Partition
 
 _A_STEP: Final = 25
+_PURGATORY: Final = "kafka_server_delayedoperationpurgatory_purgatorysize"
+_WAITING: Final = "What waits, by operation, for each partition, group or member."
 _RUNNING: Final = 3
 """``BrokerState.RUNNING``."""
 
@@ -58,6 +61,7 @@ class StateCollector:
     def __init__(self, sources: Sources, windows: Windows) -> None:
         self._sources = sources
         self._windows = windows
+        self._no_elections = Timings()
         # The sizes of closed logs, which don't change.
         self._closed_sizes: dict[tuple[str, int], int] = {}
 
@@ -129,6 +133,7 @@ class StateCollector:
         add_size, add_start, add_end, add_segments = (f.lines.append for f in of_log)
         size_name, start_name, end_name, segments_name = (f.name for f in of_log)
         lags: Counter[int] = Counter()
+        waiting_writes = waiting_fetches = 0
         led = under_count = under_min_count = at_min_count = offline = opened = total = 0
         for partition in list(sources.replicas.partitions()):
             total += 1
@@ -136,6 +141,9 @@ class StateCollector:
                 yield
                 for family in (*detail, *of_log):
                     family.flush()
+            writes, fetches = partition.waiting
+            waiting_writes += writes
+            waiting_fetches += fetches
             role = partition.role
             is_open = partition.is_open
             opened += is_open
@@ -191,6 +199,14 @@ class StateCollector:
         )
         for broker, behind in sorted(lags.items()):
             lag.add(behind, f'{{follower="{broker}"}}')
+        purgatory = out.gauge(_PURGATORY, _WAITING)
+        purgatory.add(waiting_fetches, '{delayedOperation="Fetch"}')
+        purgatory.add(waiting_writes, '{delayedOperation="Produce"}')
+        fetchers = sources.replicas.fetchers
+        out.gauge(
+            "kafka_server_replicafetchermanager_maxlag",
+            "By how many records a replica here is behind its leader at most.",
+        ).add(0 if fetchers is None else fetchers.behind, '{clientId="Replica"}')
         out.gauge("ottla_logs_open", "Logs that have been used since the start.").add(opened)
         yield
 
@@ -289,6 +305,20 @@ class StateCollector:
             "kafka_controller_controllerstats_uncleanleaderelections_total",
             "Leaders elected that may lack committed records, since this broker became controller.",
         ).add(unclean)
+        elections = out.summary(
+            "kafka_controller_controllerstats_leaderelectionrateandtimems",
+            "How long it took the controller to elect leaders, in ms, over the last one to two minutes.",
+        )
+        timings = self._no_elections if active is None else active.context.elections
+        self._windows.add(elections, "", [timings], self._sources.clock.monotonic())
+        stored = self._sources.store_timings
+        if stored is not None:
+            writes = out.summary(
+                "ottla_store_write_seconds",
+                "Time until a change of topics, configs or ACLs was durable in the embedded store, over the last one to"
+                " two minutes.",
+            )
+            self._windows.add(writes, "", [stored], self._sources.clock.monotonic(), 1.0)
         if member is not None:
             requests = out.summary(
                 "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms",
@@ -323,6 +353,9 @@ class StateCollector:
                 group_members.add(len(group.members), at)
             if done % _A_STEP == 0:
                 yield
+        waiting = out.gauge(_PURGATORY, _WAITING)
+        waiting.add(states[GroupState.PREPARING.value], '{delayedOperation="Rebalance"}')
+        waiting.add(members, '{delayedOperation="Heartbeat"}')
         prefix = "kafka_coordinator_group_groupmetadatamanager_"
         out.gauge(f"{prefix}numgroups", "Groups that this broker coordinates.").add(len(groups))
         out.gauge(f"{prefix}numoffsets", "Committed offsets of these groups.").add(offsets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -54,19 +55,46 @@ def api_label(api_key: int) -> str:
 
 
 class ProcessFacts(NamedTuple):
-    """What the system says of this process: resident memory in bytes, and open descriptors."""
+    """What the system says of this process: memory, open descriptors, when it started, and what went to disks.
+
+    None: the system doesn't say it.
+    """
 
     resident_bytes: int
     descriptors: int
+    started: float | None
+    disk: tuple[int, int] | None
 
 
 def process_facts(files: Files) -> ProcessFacts | None:
     """Ask Linux; None on other systems. On a thread: listing ten thousand descriptors takes 10 ms."""
     try:
         pages = int(files.read_all("/proc/self/statm").split()[1])
-        return ProcessFacts(pages * resource.getpagesize(), len(files.names("/proc/self/fd")))
+        descriptors = len(files.names("/proc/self/fd"))
     except OSError:
         return None
+    return ProcessFacts(pages * resource.getpagesize(), descriptors, _started(files), _disk_bytes(files))
+
+
+def _started(files: Files) -> float | None:
+    """When the process started, in seconds since 1970."""
+    try:
+        # Its name may have spaces and parentheses.
+        ticks = int(files.read_all("/proc/self/stat").rpartition(b")")[2].split()[19])
+        boot = next(line for line in files.read_all("/proc/stat").splitlines() if line.startswith(b"btime "))
+    except (OSError, StopIteration):
+        return None
+    return int(boot.split()[1]) + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _disk_bytes(files: Files) -> tuple[int, int] | None:
+    """The bytes that the process has caused to be read from disks and written to them."""
+    try:
+        lines = files.read_all("/proc/self/io").splitlines()
+    except OSError:
+        return None
+    found = dict(line.split(b": ") for line in lines)
+    return int(found[b"read_bytes"]), int(found[b"write_bytes"])
 
 
 class TrafficCollector:
@@ -153,6 +181,7 @@ class TrafficCollector:
         prefix = "kafka_server_socket_server_metrics_"
         count = out.gauge(f"{prefix}connection_count", "Open connections.")
         created = out.counter(f"{prefix}connection_creation_total", "Connections accepted.")
+        closed = out.counter(f"{prefix}connection_close_total", "Connections closed.")
         received = out.counter(f"{prefix}incoming_byte_total", "Bytes received.")
         sent = out.counter(f"{prefix}outgoing_byte_total", "Bytes sent.")
         by_file = out.counter("ottla_sendfile_bytes_total", "Bytes sent straight from segments, by sendfile.")
@@ -177,6 +206,7 @@ class TrafficCollector:
                 at = f'{{listener="{escape(acceptor.name)}",networkProcessor="{processor.number}"}}'
                 count.add(len(processor.connections), at)
                 created.add(processor.accepted, at)
+                closed.add(processor.accepted - len(processor.connections), at)
                 received.add(processor.received_bytes, at)
                 sent.add(processor.sent_bytes, at)
                 by_file.add(processor.sendfile_bytes, at)
@@ -225,6 +255,14 @@ class TrafficCollector:
         if facts is not None:
             out.gauge("process_resident_memory_bytes", "Resident memory.").add(facts.resident_bytes)
             out.gauge("process_open_fds", "Open file descriptors.").add(facts.descriptors)
+            if facts.started is not None:
+                out.gauge("process_start_time_seconds", "When the process started, since 1970.").add(
+                    facts.started
+                )
+            if facts.disk is not None:
+                prefix = "kafka_server_kafkaserver_linux_disk_"
+                for name, count in zip(("read", "write"), facts.disk, strict=True):
+                    out.gauge(f"{prefix}{name}_bytes", f"Bytes of this process's disk {name}s.").add(count)
         out.gauge("process_max_fds", "The limit on open file descriptors.").add(
             resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         )

@@ -125,13 +125,15 @@ class _Followed:
     """A partition that is fetched.
 
     Attributes:
-        in_sync: whether it had everything committed when it was last fetched.
+        behind: by how many committed records it was behind its leader when it was last fetched.
+        in_sync: whether it had everything committed then.
         position: what was last fetched for it.
         paused_until: when it may be fetched again, in seconds on the monotonic clock.
         next_pause: how long it pauses when the leader doesn't know of it yet, in seconds.
     """
 
     partition: Partition
+    behind: int = 0
     in_sync: bool = False
     position: _Position | None = None
     paused_until: float = 0.0
@@ -173,6 +175,11 @@ class Fetcher:
         # Why the leader can't be fetched from, logged once; empty while it can.
         self._failure = ""
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def behind(self) -> int:
+        """By how many committed records a partition here is behind its leader, at most."""
+        return max((each.behind for each in self._followed.values()), default=0)
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -425,7 +432,8 @@ class Fetcher:
                 if len(records) and quota is not None and quota.is_throttled(*key):
                     quota.record(len(records))
                 flushed = partition.append_from_leader(records, data.high_watermark, data.log_start_offset)
-                followed.in_sync = partition.log.log_end_offset >= data.high_watermark
+                followed.behind = max(0, data.high_watermark - partition.log.log_end_offset)
+                followed.in_sync = not followed.behind
                 return flushed
             if code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 await self._find_range(connection, followed)

@@ -45,6 +45,11 @@ class FetcherManager:
         for key in [key for key, fetcher in self._fetchers.items() if not len(fetcher)]:
             await self._fetchers.pop(key).close()
 
+    @property
+    def behind(self) -> int:
+        """By how many committed records a partition here is behind its leader, at most."""
+        return max((fetcher.behind for fetcher in self._fetchers.values()), default=0)
+
     def stop_adding(self) -> None:
         """Fetch no further partitions: the broker hands its leaderships over in order to stop.
 

@@ -72,6 +72,12 @@ class HighWatermark:
         return self._committed_fetches
 
     @property
+    def waiting(self) -> tuple[int, int]:
+        """How many offsets are waited for by others than fetches, and how many fetches wait."""
+        fetches = len(self._fetches or ()) + len(self._committed_fetches or ())
+        return (len(self._waiters) if self._waiters else 0), fetches
+
+    @property
     def is_awaited(self) -> bool:
         """Whether anything but fetches waits."""
         return bool(self._waiters)

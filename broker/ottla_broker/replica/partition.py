@@ -659,6 +659,12 @@ class Partition:
         self._watermark.restarted_at(offset)
 
     @property
+    def waiting(self) -> tuple[int, int]:
+        """How many offsets are waited for by others than fetches, and how many fetches wait."""
+        writers, fetches = self._watermark.waiting
+        return writers, fetches + len(self._follower_fetches or ())
+
+    @property
     def fetches(self) -> set[DelayedFetch]:
         """Fetches of consumers that wait for the high watermark."""
         return self._watermark.fetches

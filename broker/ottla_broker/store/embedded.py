@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ottla_broker.background import Background
+from ottla_broker.counters import Timings
 from ottla_broker.events import get_logger
 from ottla_broker.store import journal
 from ottla_broker.store.api import (
@@ -183,9 +184,15 @@ class _Draft:
 
 
 class EmbeddedStore:
-    """A :class:`ottla_broker.store.api.Store`. Owned by the loop thread; created by :meth:`open`."""
+    """A :class:`ottla_broker.store.api.Store`. Owned by the loop thread; created by :meth:`open`.
 
-    def __init__(self, path: Path, background: Background) -> None:
+    Attributes:
+        timings: how long it took to make changes durable.
+    """
+
+    def __init__(self, path: Path, background: Background, monotonic: Callable[[], float]) -> None:
+        self.timings = Timings()
+        self._monotonic = monotonic
         self.state = SessionState.CONNECTED
         self._path = path
         self._background = background
@@ -203,7 +210,12 @@ class EmbeddedStore:
         self._session_watches: list[Callable[[SessionState], None]] = []
 
     @classmethod
-    def open(cls, folders: Path | Sequence[Path], background: Background) -> EmbeddedStore:
+    def open(
+        cls,
+        folders: Path | Sequence[Path],
+        background: Background,
+        monotonic: Callable[[], float] = lambda: 0.0,
+    ) -> EmbeddedStore:
         """Open the store in the data folder that has it, or create it in the first one.
 
         The caller holds the folders' locks. Blocks while reading.
@@ -212,7 +224,7 @@ class EmbeddedStore:
             StoreError: the journal is damaged or can't be read, or several exist; the message names the file and what
                 to do.
         """
-        store = cls(_find(folders), background)
+        store = cls(_find(folders), background, monotonic)
         try:
             store._load()
         except OSError as error:
@@ -363,6 +375,7 @@ class EmbeddedStore:
         """Make a frame durable. Returns the error if it isn't in the file."""
         if self._failed is not None:
             return StoreFailedError(self._failed)
+        since = self._monotonic()
         try:
             await self._background.run(journal.append, self._fd, self._end, frame)
         except OSError as error:
@@ -373,6 +386,7 @@ class EmbeddedStore:
                     f"{self._path}: cannot be written ({second.strerror}); free the disk, then restart"
                 )
             return StoreFailedError(f"{self._path}: cannot be written ({error.strerror}); check the disk")
+        self.timings.add(self._monotonic() - since)
         self._end += len(frame)
         self._number += 1
         return None

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla_broker.controller.api import Partition
+from ottla_broker.counters import Timings
 from ottla_broker.store.keys import Assignment, BrokerRegistration, PartitionState
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -62,6 +63,7 @@ class Context:
         leaving: brokers in a controlled shutdown.
         deleting: topics that are being deleted.
         replicas_on_offline_dirs: replicas whose log folder has failed, as (broker, partition).
+        elections: how long it took to choose leaders and write them to the store, each time.
         unclean_elections: leaders elected that may lack committed records.
     """
 
@@ -75,6 +77,7 @@ class Context:
         self._by_id: dict[bytes, Topic] = {}
         self.deleting: set[str] = set()
         self.replicas_on_offline_dirs: set[tuple[int, Partition]] = set()
+        self.elections = Timings()
         self.unclean_elections = 0
 
     def live(self) -> set[int]:

@@ -101,7 +101,7 @@ class ActiveController:
             ),
         )
         batch = self.new_batch
-        states = PartitionStateMachine(context, persistence, unclean_allowed)
+        states = PartitionStateMachine(context, persistence, unclean_allowed, clock.monotonic)
         self.members = Members(
             context, persistence, events, batch, states, self._channels, on_brokers, self._resume
         )

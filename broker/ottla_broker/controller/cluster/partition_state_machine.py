@@ -35,9 +35,14 @@ class PartitionStateMachine:
     """Owned by the controller's task."""
 
     def __init__(
-        self, context: Context, persistence: Persistence, unclean_allowed: Callable[[str], bool]
+        self,
+        context: Context,
+        persistence: Persistence,
+        unclean_allowed: Callable[[str], bool],
+        monotonic: Callable[[], float],
     ) -> None:
         """``unclean_allowed`` says whether a topic may get a leader that lacks committed records."""
+        self._monotonic = monotonic
         self._context = context
         self._persistence = persistence
         self._unclean_allowed = unclean_allowed
@@ -67,6 +72,13 @@ class PartitionStateMachine:
 
     async def elect(self, partitions: Iterable[Partition], choose: Choose, batch: Batch) -> set[Partition]:
         """Change partitions as ``choose`` says. Returns the changed ones."""
+        since = self._monotonic()
+        changed = await self._elect(partitions, choose, batch)
+        if changed:
+            self._context.elections.add(self._monotonic() - since)
+        return changed
+
+    async def _elect(self, partitions: Iterable[Partition], choose: Choose, batch: Batch) -> set[Partition]:
         context = self._context
         left = set(partitions)
         changed: set[Partition] = set()
