@@ -1,8 +1,8 @@
 """A consumer of one generation, as a process of its own that may be killed and frozen.
 
-``python reader.py GENERATION NAME GROUP TOPIC PARTITIONS BOOTSTRAP ZOOKEEPER COORDINATORS FILE`` appends each value
-that it reads to FILE, a line each, before the consumer counts the record as processed. It goes on after errors.
-Members of share groups append the value, the key, the offset, and when they got it, in ns of the machine's clock.
+``python reader.py GENERATION NAME GROUP TOPIC PARTITIONS BOOTSTRAP ZOOKEEPER COORDINATORS`` writes each value that it
+reads to its standard output, a line each, before the consumer counts the record as processed. It goes on after errors.
+Members of share groups write the value, the key, the offset, and when they got it, in ns of the machine's clock.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ class Reader:
     def __init__(self, arguments: list[str]) -> None:
         self.generation, self.name, self.group, self.topic = arguments[:4]
         self.partitions = int(arguments[4])
-        self.bootstrap, self.zookeeper, coordinators, path = arguments[5:]
+        self.bootstrap, self.zookeeper, coordinators = arguments[5:]
         self.coordinators = coordinators.split(",")
-        # Each write is one call to the system, which keeps it when this process is killed.
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def note(self, values: list[Any]) -> None:
         if values:
-            os.write(self._file, b"".join(value + b"\n" for value in values))
+            # One call to the system, which keeps it when this process is killed.
+            os.write(sys.stdout.fileno(), b"".join(value + b"\n" for value in values))
 
     async def run(self) -> None:
         while True:
@@ -84,7 +83,7 @@ class Reader:
         return Consumer(
             self.topic,
             bootstrap_servers=self.bootstrap,
-            group_protocol=self.generation,
+            group_protocol="consumer" if self.generation == "consumer" else "classic",
             auto_offset_reset="earliest",
             auto_commit_interval_ms=500,
             **reading,
@@ -107,7 +106,12 @@ class Reader:
             while True:
                 got = await consumer.poll(500)
                 now = time.monotonic_ns()
-                self.note([b"%b %b %d %d" % (each.value, each.key, each.offset, now) for each in got])
+                self.note(
+                    [
+                        b"%b %b %d %d" % (each.value or b"-", each.key or b"-", each.offset, now)
+                        for each in got
+                    ]
+                )
 
     async def _fetch(self) -> None:
         """By hand, with offsets under a group's name."""
