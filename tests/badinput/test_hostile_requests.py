@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from struct import pack
 
 import pytest
 from tests.badinput.hostile import Attack, attacks
 from tests.badinput.hostile_check import SHARE, check, measure, name_of
 from tests.badinput.requests import crowded_batch, now_ms, produce, records
+from tests.badinput.test_groups import join_request, ready
 from tests.support.topics import create_topic
 from tests.support.watched import WatchedBroker
 from tests.support.wire import Wire, request_bytes
@@ -26,6 +28,7 @@ from ottla_protocol.messages.delete_records import (
 from ottla_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla_protocol.messages.join_group import JoinGroupRequestProtocol
 from ottla_protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -47,7 +50,7 @@ ATTACKS = [each for key, served in SERVED.items() for each in attacks(key, serve
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedBroker]:
     folder: Path = tmp_path_factory.mktemp("hostile")
-    broker = WatchedBroker(folder / "data").start()
+    broker = WatchedBroker(folder / "data", {"group.initial.rebalance.delay.ms": 0}).start()
     yield broker
     broker.stop()
 
@@ -86,6 +89,18 @@ def test_looking_into_a_batch_of_very_many_records_does_not_hold_the_loop(
     assert measure(watched, f"offset in a crowded batch, {by_time=}", request_bytes(request, 8)[4:])
     with Wire(watched.port) as wire:
         assert wire.call(request, 8).topics[0].partitions[0].offset == 299_999
+
+
+def test_a_subscription_of_very_many_topics_does_not_hold_the_loop(watched: WatchedBroker) -> None:
+    """What consumers of a classic group state is theirs, but the broker looks there for the topics that they read."""
+    many = 1_000_000
+    protocol = JoinGroupRequestProtocol(
+        name="range", metadata=pack(">hi", 1, many) + bytes(2 * many) + pack(">i", -1)
+    )
+    with Wire(watched.port) as wire:
+        ready(wire, "wide")
+    request = join_request("wide", group_instance_id="one", protocols=[protocol])
+    assert measure(watched, f"join with {many} topics", request_bytes(request, 5)[4:], made=2 * many)
 
 
 def test_many_partitions_do_not_hold_the_loop(watched: WatchedBroker) -> None:

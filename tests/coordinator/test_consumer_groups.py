@@ -6,6 +6,7 @@ import pytest
 from tests.coordinator.consumer_world import SESSION_MS, Client, ConsumerWorld, FakeTopics, settle
 
 from ottla_broker.coordinator.group.modern.heartbeats import Heartbeat
+from ottla_broker.coordinator.group.modern.membership import MOST_NAMES
 from ottla_broker.coordinator.group.modern.settings import GroupTimes
 from ottla_broker.coordinator.group.modern.states import MemberState
 from ottla_protocol.errors import ErrorCode
@@ -203,6 +204,16 @@ def test_a_group_is_full() -> None:
     Client(world, "a").heartbeat()
     Client(world, "b").heartbeat(expect=ErrorCode.GROUP_MAX_SIZE_REACHED)
     Client(world, "a").heartbeat()
+
+
+def test_the_members_of_a_group_name_a_bounded_number_of_topics(world: ConsumerWorld) -> None:
+    """Whatever they name is looked up at each change."""
+    half = tuple(f"a{number}" for number in range(MOST_NAMES // 2))
+    Client(world, "a", half).heartbeat()
+    Client(world, "b", (*half, "t")).heartbeat()
+    more = tuple(f"b{number}" for number in range(MOST_NAMES // 2))
+    Client(world, "c", more).heartbeat(expect=ErrorCode.GROUP_MAX_SIZE_REACHED)
+    Client(world, "c", more[1:]).heartbeat()
 
 
 # Static members

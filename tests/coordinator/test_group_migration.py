@@ -10,6 +10,7 @@ from tests.coordinator.harness import Waiting
 
 from ottla_broker.coordinator.group.modern.conversion import named_partitions
 from ottla_broker.coordinator.group.modern.heartbeats import Heartbeat
+from ottla_broker.coordinator.group.modern.membership import MOST_NAMES
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.consumer_protocol import (
@@ -232,6 +233,27 @@ def test_a_policy_can_keep_a_group_classic(policy: str) -> None:
     assert "1 members of the classic protocol hold it" in (answer.error.message or "")
     assert policy in (answer.error.message or "")
     assert world.kind() == "classic"
+
+
+def test_a_group_of_too_many_topics_stays_classic(world: ConsumerWorld) -> None:
+    names = [f"a{number}" for number in range(MOST_NAMES + 1)]
+    data = encode_subscription(ConsumerProtocolSubscription(topics=names), 1)
+    world.stable(protocols=(("range", data),))
+    answer = Client(world, "new").heartbeat(expect=ErrorCode.GROUP_ID_NOT_FOUND)
+    assert answer.error is not None
+    assert f"more than {MOST_NAMES} topics" in (answer.error.message or "")
+
+
+@pytest.mark.parametrize(("topics", "owned"), [(MOST_NAMES + 1, 0), (1, 100_000)])
+def test_a_classic_member_with_a_huge_subscription_is_refused(
+    world: ConsumerWorld, topics: int, owned: int
+) -> None:
+    Client(world, "first").heartbeat()
+    subscription = ConsumerProtocolSubscription(
+        topics=["t"] * topics, owned_partitions=[TopicPartition(topic="t")] * owned
+    )
+    joining = world.join("", instance="one", protocols=(("range", encode_subscription(subscription, 1)),))
+    assert joining.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_a_policy_can_keep_a_group_upgraded() -> None:

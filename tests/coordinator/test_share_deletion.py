@@ -51,7 +51,7 @@ def test_members_of_a_group_that_was_not_deleted_need_new_state(joins: bool) -> 
     (_, first), (_, second) = keeper.deleted
     first(None)
     if joins:
-        group.members["m"] = ShareMember("m")
+        group.put(ShareMember("m"))
     second(None if joins else KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     assert answers == [ErrorCode.NON_EMPTY_GROUP if joins else ErrorCode.COORDINATOR_NOT_AVAILABLE]
     left = {} if joins else {TOPIC: InitializedTopic("t", frozenset({1}))}

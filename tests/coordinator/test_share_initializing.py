@@ -8,6 +8,7 @@ from typing import Any, cast
 from tests.support.clock import FakeClock
 
 from ottla_broker.coordinator.group.metadata_limit import MetadataLimit
+from ottla_broker.coordinator.group.modern.membership import MOST_NAMES
 from ottla_broker.coordinator.group.modern.settings import GroupTimes
 from ottla_broker.coordinator.group.share.groups import ShareGroups, ShareHeartbeat, ShareHeartbeatAnswer
 from ottla_broker.coordinator.refusals import Refusals
@@ -60,8 +61,8 @@ class Groups:
         )
         self.answers: list[ShareHeartbeatAnswer] = []
 
-    def join(self, member: str) -> None:
-        request = ShareHeartbeat(member, 0, topics=["t"])
+    def join(self, member: str, topics: tuple[str, ...] = ("t",)) -> None:
+        request = ShareHeartbeat(member, 0, topics=list(topics))
         self.groups.heartbeat("g", cast(Any, self.log), request, self.answers.append)
 
 
@@ -103,6 +104,18 @@ def test_a_heartbeat_that_the_log_refuses_changes_nothing() -> None:
     assert world.answers[1].error is None
     assert world.answers[1].assignment == {TOPIC: frozenset({0, 1})}
     assert group.assignment_epoch == group.epoch
+
+
+def test_the_members_of_a_group_name_a_bounded_number_of_topics() -> None:
+    world = Groups(0)
+    half = tuple(f"a{number}" for number in range(MOST_NAMES // 2))
+    world.join("m1", half)
+    world.join("m2", half)
+    world.join("m3", tuple(f"b{number}" for number in range(MOST_NAMES // 2 + 1)))
+    world.join("m3", half)
+    errors = [None if each.error is None else each.error.code for each in world.answers]
+    assert errors == [None, None, ErrorCode.GROUP_MAX_SIZE_REACHED, None]
+    assert list(world.groups.groups["g"].subscribers["a0"]) == ["m1", "m2", "m3"]
 
 
 def test_a_group_that_was_made_first_counts_what_its_members_state() -> None:

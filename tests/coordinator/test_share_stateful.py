@@ -76,7 +76,8 @@ class Broker:
             self.partition.batches = list(before.partition.batches)
             self.partition.end_offset = before.partition.end_offset
         times = GroupTimes(SESSION_MS, 5_000)
-        self.shares = ShareGroups(keeper, lambda _: times, topics, lambda: 10, self.clock)
+        # Members that have crashed stay for their session.
+        self.shares = ShareGroups(keeper, lambda _: times, topics, lambda: 100, self.clock)
         self.coordinator = GroupCoordinator(
             GroupSettings(), self.clock, random.Random(0), lambda: 1, topics, shares=self.shares
         )

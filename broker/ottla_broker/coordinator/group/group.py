@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from ottla_broker.clock import TimerHandle
 from ottla_broker.coordinator import codes
@@ -27,6 +28,8 @@ _log = get_logger()
 
 PROTOCOL_TYPE = "consumer"
 """The protocol type of consumers, whose metadata names the topics they read. Connect and others have their own."""
+MOST_SUBSCRIBED: Final = 200_000
+"""Names of topics in the different subscriptions of a group; of more, the group's subscription counts as unknown."""
 
 
 class Group(GroupStateMachine):
@@ -253,6 +256,9 @@ class Group(GroupStateMachine):
             return None
         distinct = {member.metadata(self.protocol_name) for member in self.members.values()}
         try:
+            named = sum(map(count_topics, distinct))
+            if named > MOST_SUBSCRIBED:
+                raise ProtocolError(f"they name {named} topics, and {MOST_SUBSCRIBED} are read")
             return frozenset().union(*map(subscribed_topics, distinct))
         except ProtocolError as error:
             _log.warning("group subscriptions can't be read", group=self.group_id, reason=str(error))
@@ -451,6 +457,13 @@ class Group(GroupStateMachine):
             protocol_name=self.protocol_name,
             assignment=member.assignment,
         )
+
+
+def count_topics(metadata: bytes) -> int:
+    """How many topics a consumer's metadata says that it names. Raises ProtocolError."""
+    if len(metadata) < 6:
+        raise ProtocolError(f"a subscription has at least six bytes, and there are {len(metadata)}")
+    return int.from_bytes(metadata[2:6], "big", signed=True)
 
 
 def subscribed_topics(metadata: bytes) -> Sequence[str]:

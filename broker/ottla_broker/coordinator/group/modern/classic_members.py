@@ -88,7 +88,7 @@ class ClassicMembers:
             client_host=request.client_host,
             classic=ClassicSide(request.session_timeout_ms, request.protocols),
         )
-        parts.check_room(group, change.before.members.get(member_id), updated)
+        parts.check_room(group, change, change.before.members.get(member_id), updated)
         bump = change.put_member(updated)
         if bump or group.metadata_version != parts.topics.version:
             bump = rebalance.refresh_topics(change, parts.topics, parts.now_ms()) or bump

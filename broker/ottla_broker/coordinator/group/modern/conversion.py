@@ -7,8 +7,9 @@ partitions and its committed offsets. The generation becomes the epoch, and the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
-from ottla_broker.coordinator.group.group import PROTOCOL_TYPE, Group
+from ottla_broker.coordinator.group.group import PROTOCOL_TYPE, Group, count_topics
 from ottla_broker.coordinator.group.modern import records
 from ottla_broker.coordinator.group.modern.member import (
     ClassicSide,
@@ -16,7 +17,7 @@ from ottla_broker.coordinator.group.modern.member import (
     Partitions,
     partitions_of,
 )
-from ottla_broker.coordinator.group.modern.membership import Membership
+from ottla_broker.coordinator.group.modern.membership import MOST_NAMES, Membership
 from ottla_broker.coordinator.group.modern.records import Record
 from ottla_broker.coordinator.group.modern.topics import TopicsView
 from ottla_broker.coordinator.group.offsets import OffsetTable
@@ -32,6 +33,8 @@ from ottla_protocol.messages.consumer_protocol import (
 from ottla_protocol.messages.group_records import GroupMetadataValue, MemberMetadata
 from ottla_protocol.versioned import peek_version
 
+MOST_BYTES: Final = 512 * 1024
+"""What one classic member's metadata may have to be read, and all of those in a group that changes its protocol."""
 _NEWEST_ASSIGNMENT = ConsumerProtocolAssignment.VERSIONS[1]
 
 
@@ -44,6 +47,10 @@ def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
 
     Some clients state a later version than they write: then what every version begins with is read.
     """
+    if len(data) > MOST_BYTES:
+        raise ProtocolError(f"a subscription has {len(data)} bytes, and {MOST_BYTES} are allowed")
+    if count_topics(data) > MOST_NAMES:
+        raise ProtocolError(f"a subscription names more than {MOST_NAMES} topics")
     version = peek_version(data)
     if version < 0:
         raise ProtocolError("a subscription has a negative version")
@@ -82,7 +89,13 @@ def upgraded(group: Group, topics: TopicsView) -> list[Record]:
         raise CannotConvert(
             f"its members use the protocol type {group.protocol_type!r}, not {PROTOCOL_TYPE!r}"
         )
+    stated = sum(len(each.metadata(protocol)) + len(each.assignment) for each in group.members.values())
+    if stated > MOST_BYTES:
+        raise CannotConvert(
+            f"its members' subscriptions and assignments have {stated} bytes, and {MOST_BYTES} can be converted"
+        )
     members = []
+    names: set[str] = set()
     owners: dict[tuple[bytes, int], str] = {}
     for classic in group.members.values():
         try:
@@ -96,6 +109,9 @@ def upgraded(group: Group, topics: TopicsView) -> list[Record]:
             raise CannotConvert(
                 f"the metadata of member {classic.member_id} is malformed: {error}"
             ) from error
+        names.update(subscription.topics)
+        if len(names) > MOST_NAMES:
+            raise CannotConvert(f"its members subscribe to more than {MOST_NAMES} topics")
         for topic_id, indexes in assigned.items():
             for index in indexes:
                 other = owners.setdefault((topic_id, index), classic.member_id)

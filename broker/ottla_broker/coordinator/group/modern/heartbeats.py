@@ -137,7 +137,7 @@ class Heartbeats:
             member = self._static(group, change, request, member_id, request.instance_id)
         updated = self._updated(member, request)
         if updated is not before:
-            parts.check_room(group, before, updated)
+            parts.check_room(group, change, before, updated)
             _check_regexes(change, updated)
         if self._is_settled(group, change, before, updated):
             interval = self._touch(group, member_id)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, KeysView
 from copy import copy
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from ottla_broker.coordinator.group.modern import records
 from ottla_broker.coordinator.group.modern.member import ConsumerMember, Partitions
@@ -33,6 +33,9 @@ from ottla_protocol.messages.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataValue,
 )
 from ottla_protocol.schema import Message
+
+MOST_NAMES: Final = 20_000
+"""Topics that the members of a group may name: they are all looked up whenever the group changes."""
 
 
 class ResolvedRegex(NamedTuple):
@@ -110,6 +113,10 @@ class Membership:
             if text in self.regexes:
                 found.update(self.regexes[text].topics)
         return found
+
+    def may_name(self, topics: Iterable[str]) -> bool:
+        """Whether members may name these topics beside those that members name already."""
+        return len(self._names) + sum(name not in self._names for name in topics) <= MOST_NAMES
 
     def names_of(self, member: ConsumerMember) -> Iterable[str]:
         """The topics that a member subscribes to."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla_broker.coordinator.deadlines import Deadline
 from ottla_broker.coordinator.group.metadata_limit import MEMBER, StatedBytes, names_bytes, topics_bytes
+from ottla_broker.coordinator.group.modern.membership import MOST_NAMES
 from ottla_broker.coordinator.shard import Shard
 
 SHARE_TYPE = "share"
@@ -58,7 +59,8 @@ class ShareGroup:
     """Owned by the loop thread.
 
     Attributes:
-        members: by id, in the order of their joining.
+        members: by id, in the order of their joining; they change by :meth:`put` and :meth:`remove` alone.
+        subscribers: the ids of the members that read each topic, by its name.
         target: who should have which partitions; ``assignment_epoch`` is the group's epoch when it was computed.
         topics_hash: of the subscribed topics when the target was computed.
         stated: what the members have stated, in bytes.
@@ -74,6 +76,7 @@ class ShareGroup:
         self.topics_hash = 0
         self.assignment_epoch = 0
         self.members: dict[str, ShareMember] = {}
+        self.subscribers: dict[str, dict[str, None]] = {}
         self.stated = StatedBytes(group_id)
         self.target: dict[str, Partitions] = {}
         self.initialized: dict[bytes, InitializedTopic] = {}
@@ -92,5 +95,31 @@ class ShareGroup:
     def is_empty(self) -> bool:
         return not self.members
 
-    def subscribed(self) -> list[str]:
-        return sorted({name for member in self.members.values() for name in member.topics})
+    def put(self, member: ShareMember) -> None:
+        """Add a member, or replace the one of its id."""
+        before = self.members.get(member.member_id)
+        self.members[member.member_id] = member
+        self._count(before, member)
+
+    def remove(self, member_id: str) -> None:
+        self._count(self.members.pop(member_id, None), None)
+
+    def _count(self, before: ShareMember | None, after: ShareMember | None) -> None:
+        if before is not None:
+            self.stated.add(-before.stated_bytes)
+        if after is not None:
+            self.stated.add(after.stated_bytes)
+        old, new = () if before is None else before.topics, () if after is None else after.topics
+        if before is not None and old != new:
+            for name in set(old):
+                readers = self.subscribers[name]
+                readers.pop(before.member_id, None)
+                if not readers:
+                    del self.subscribers[name]
+        if after is not None and old != new:
+            for name in new:
+                self.subscribers.setdefault(name, {})[after.member_id] = None
+
+    def may_name(self, topics: Iterable[str]) -> bool:
+        """Whether members may name these topics beside those that members name already."""
+        return len(self.subscribers) + sum(name not in self.subscribers for name in topics) <= MOST_NAMES

@@ -18,6 +18,7 @@ from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.deadlines import Deadline, Deadlines
 from ottla_broker.coordinator.group.errors import store_error
 from ottla_broker.coordinator.group.metadata_limit import MetadataLimit
+from ottla_broker.coordinator.group.modern.membership import MOST_NAMES
 from ottla_broker.coordinator.group.modern.settings import GroupTimes, TimesOf
 from ottla_broker.coordinator.group.modern.topics import SubscribedTopic, TopicsView
 from ottla_broker.coordinator.group.share import records
@@ -139,7 +140,6 @@ class ShareGroups:
     # Loading
 
     def resume(self, group: ShareGroup) -> None:
-        group.stated.add(sum(member.stated_bytes for member in group.members.values()))
         self._list(group)
         for member_id in group.members:
             self._touch(group, member_id)
@@ -238,6 +238,11 @@ class ShareGroups:
         stated = known.stated_bytes if request.member_id in group.members else 0
         if self.metadata_limit is not None:
             self.metadata_limit.check(group.stated.bytes, stated, updated.stated_bytes)
+        if not group.may_name(updated.topics):
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The members of the group name more than {MOST_NAMES} topics, the most that are allowed.",
+            )
         changes_topics = request.member_id not in group.members or updated.topics != known.topics
         epoch = group.epoch + 1 if changes_topics else group.epoch
         # Written now: another heartbeat may be served before state is initialized.
@@ -249,8 +254,7 @@ class ShareGroups:
             ],
         )
         group.epoch = epoch
-        group.members[request.member_id] = updated
-        group.stated.add(updated.stated_bytes - stated)
+        group.put(updated)
         if group.group_id not in self.groups:
             self._list(group)
         self._touch(group, request.member_id)
@@ -275,7 +279,7 @@ class ShareGroups:
             self._write(group, rows)
             group.epoch, group.topics_hash = plan.epoch, plan.topics_hash
             group.target, group.assignment_epoch = dict(plan.target), plan.assignment_epoch
-            group.members[member.member_id] = member
+            group.put(member)
         interval = self._touch(group, member.member_id)
         shows = changed or request.epoch == JOIN_EPOCH or request.epoch != member.epoch
         return ShareHeartbeatAnswer(
@@ -304,15 +308,12 @@ class ShareGroups:
         found = []
         for name, topic, ready in self._subscribed(group):
             partitions = tuple(index for index in range(topic.partitions) if index in ready)
-            subscribers = tuple(
-                member.member_id for member in group.members.values() if name in member.topics
-            )
-            found.append(Topic(topic.topic_id, partitions, subscribers))
+            found.append(Topic(topic.topic_id, partitions, tuple(group.subscribers[name])))
         return found
 
     def _subscribed(self, group: ShareGroup) -> Iterator[tuple[str, SubscribedTopic, frozenset[int]]]:
         """The topics that exist, with the partitions that have state."""
-        for name in group.subscribed():
+        for name in sorted(group.subscribers):
             topic = self._topics.find(name)
             if topic is not None:
                 known = group.initialized.get(topic.topic_id)
@@ -442,7 +443,7 @@ class ShareGroups:
         rows.append(records.epoch(group.group_id, group.epoch + 1, group.topics_hash))
         self._write(group, rows)
         group.epoch += 1
-        group.stated.add(-group.members.pop(member_id).stated_bytes)
+        group.remove(member_id)
         group.target.pop(member_id, None)
         timer = group.timers.pop(member_id, None)
         if timer is not None:

@@ -105,7 +105,7 @@ def _apply_to_member(group: ShareGroup, key: Key, value: Message | None) -> None
         return
     if value is None:
         if isinstance(key, ShareGroupMemberMetadataKey):
-            group.members.pop(member_id, None)
+            group.remove(member_id)
         return
     known = group.members.get(member_id) or ShareMember(member_id)
     if isinstance(value, ShareGroupMemberMetadataValue):
@@ -124,7 +124,7 @@ def _apply_to_member(group: ShareGroup, key: Key, value: Message | None) -> None
             previous_epoch=value.previous_member_epoch,
             assigned=_partitions(value.assigned_partitions),
         )
-    group.members[member_id] = known
+    group.put(known)
 
 
 def member(group_id: str, one: ShareMember) -> Row:
