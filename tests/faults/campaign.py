@@ -14,7 +14,7 @@ from tests.faults.cluster import FaultCluster
 from tests.faults.conftest import Plan
 from tests.faults.history import History
 from tests.faults.load import GROUP, Clock, GroupMember, Inquirer, Reader, read_log
-from tests.faults.nemesis import OFFSETS, TRANSACTIONS, Nemesis
+from tests.faults.nemesis import OFFSETS, TRANSACTIONS, TRANSACTIONS_PARTITIONS, Nemesis
 from tests.faults.transformers import TARGET, TARGET_PARTITIONS, Transformers
 from tests.faults.writers import OttlaWriter, RdkafkaWriter, Writer, attempt
 from tests.support.waiting import wait_for
@@ -25,7 +25,6 @@ from ottla_protocol.records.batch import iter_headers
 TOPIC = "acknowledged"
 PARTITIONS = 4
 _OFFSETS_PARTITIONS = 5
-_TRANSACTIONS_PARTITIONS = 3
 _PROGRESS_SECONDS = 60.0
 
 
@@ -147,7 +146,7 @@ def create(cluster: FaultCluster, *, exactly_once: bool) -> None:
     if exactly_once:
         new.append(NewTopic(TARGET, TARGET_PARTITIONS, 3, config=configs))
         kept = {**compacted, "min.insync.replicas": "2"}
-        new.append(NewTopic(TRANSACTIONS, _TRANSACTIONS_PARTITIONS, 3, config=kept))
+        new.append(NewTopic(TRANSACTIONS, TRANSACTIONS_PARTITIONS, 3, config=kept))
     for future in admin.create_topics(new, operation_timeout=30).values():
         future.result(30)
 

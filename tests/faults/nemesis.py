@@ -11,9 +11,15 @@ from pathlib import Path
 from tests.crash.damage import append_damage
 from tests.faults.cluster import MOST_LAG_SECONDS, SESSION_SECONDS, FaultCluster, Member
 from tests.faults.network import ZOOKEEPER
+from tests.faults.transformers import TARGET, TARGET_PARTITIONS
+from tests.support.waiting import wait_for
+
+from ottla_client import TopicPartition
+from ottla_client.sync import Admin
 
 OFFSETS = "__consumer_offsets"
 TRANSACTIONS = "__transaction_state"
+TRANSACTIONS_PARTITIONS = 3
 _ROLES = ("leader", "follower", "controller", "coordinator")
 
 
@@ -69,6 +75,7 @@ class Nemesis:
             role = "transaction coordinator"
             self.faults[f"kill the {role}"] = lambda: self._kill(role)
             self.faults[f"freeze the {role}"] = lambda: self._freeze(role)
+            self.faults["move what transactions write to"] = self._move
         self._roles: dict[str, list[str]] = {}
 
     def order(self) -> Iterator[str]:
@@ -96,7 +103,7 @@ class Nemesis:
         elif role == "coordinator":
             number = cluster.leader(OFFSETS, self.coordinating)
         elif role == "transaction coordinator":
-            number = cluster.leader(TRANSACTIONS, int(other * 3))
+            number = cluster.leader(TRANSACTIONS, int(other * TRANSACTIONS_PARTITIONS))
         else:
             number = cluster.leader(self.topic, partition)
             if role == "follower":
@@ -116,6 +123,29 @@ class Nemesis:
         self._pause(0.2, 3)
         victim.start()
         return f"broker {victim.number}, the {role}"
+
+    def _move(self) -> str:
+        """Leaders of records, offsets and the state of transactions lose their replicas, and copy them again."""
+        cluster, chance = self.cluster, self.chance
+        cluster.wait_whole()
+        partitions = [
+            TopicPartition(TARGET, chance.randrange(TARGET_PARTITIONS)),
+            TopicPartition(OFFSETS, self.coordinating),
+            TopicPartition(TRANSACTIONS, chance.randrange(TRANSACTIONS_PARTITIONS)),
+        ]
+        leaders = {each: cluster.leader(each.topic, each.partition) for each in partitions}
+        rest = {
+            each: chance.sample([number for number in cluster.members if number != leader], 2)
+            for each, leader in leaders.items()
+        }
+        with Admin(cluster.bootstrap) as admin:
+            admin.alter_partition_reassignments(rest, timeout=60)
+            wait_for(lambda: not admin.list_partition_reassignments(), "the moves to end", 60, 0.05)
+            self._pause(0, 2)
+            admin.alter_partition_reassignments(
+                {each: [*rest[each], leader] for each, leader in leaders.items()}, timeout=60
+            )
+        return ", ".join(f"{each.topic}-{each.partition} from {leader}" for each, leader in leaders.items())
 
     def _kill_everybody(self) -> str:
         order = self.chance.sample(sorted(self.cluster.members), 3)

@@ -239,6 +239,17 @@ class MixedCluster(Cluster):
         folder = self.brokers[number].folder / f"{topic}-{partition}"
         return b"".join(file.read_bytes() for file in sorted(folder.glob("*.log")))
 
+    def wait_folders(self, topic: str, brokers: set[int], partition: int = 0) -> None:
+        """Wait until these brokers alone have the partition's folder."""
+        wait_for(
+            lambda: (
+                {n for n, each in self.brokers.items() if (each.folder / f"{topic}-{partition}").exists()}
+                == brokers
+            ),
+            f"{topic}-{partition} to be on {brokers} alone",
+            60,
+        )
+
     def wait_identical(self, topic: str, partition: int = 0, *, among: Iterable[int] | None = None) -> bytes:
         """Wait until all replicas have the same bytes; returns them."""
         numbers = list(self.brokers if among is None else among)

@@ -146,6 +146,31 @@ def test_leadership_moves_by_preferred_election(cluster: MixedCluster, topic: st
     assert {cluster.reported(n, topic).leader_epoch for n in cluster.brokers} == {state["leader_epoch"]}
 
 
+@pytest.mark.parametrize("controller", ["ottla", "kafka"])
+def test_replicas_move_to_the_other_kind(cluster: MixedCluster, topic: str, controller: str) -> None:
+    cluster.move_controller(lambda broker: cluster.kinds[broker] == controller)
+    create(cluster, topic, configs={"segment.bytes": "400000"})
+    cluster.wait_isr(topic, ALL)
+    cluster.reassign(topic, [KAFKA])
+    stream = Stream(cluster, topic)
+    for number, replicas in enumerate(([OTTLA], [2], [OTTLA, KAFKA], [KAFKA], [2, OTTLA])):
+        # Several segments in one copy, while records go on.
+        produce(cluster, topic, [f"{number}-{'x' * 1000}-{each}" for each in range(300)])
+        stream.wait_for_more()
+        cluster.reassign(topic, replicas)
+        cluster.wait_isr(topic, set(replicas))
+        stream.wait_for_more()
+        cluster.wait_folders(topic, set(replicas))
+    cluster.reassign(topic, sorted(ALL))
+    cluster.wait_isr(topic, ALL)
+    acked = stream.stop()
+    found = consume(cluster, topic, len(acked) + 1500, topic)
+    assert [value for value in found if value.isdigit()] == acked
+    assert len(found) == len(set(found)) == len(acked) + 1500
+    cluster.wait_identical(topic)
+    agree_on_epochs(cluster, topic)
+
+
 def test_controllership_moves_while_records_flow(cluster: MixedCluster, topic: str) -> None:
     create(cluster, topic, partitions=3, configs={"min.insync.replicas": "2"})
     stream = Stream(cluster, topic)

@@ -125,6 +125,44 @@ def test_a_coordinator_and_a_leader_hand_a_transaction_over(
     producer.close()
 
 
+def test_a_transaction_moves_to_replicas_of_the_other_kind(cluster: MixedCluster) -> None:
+    """All that it has written is copied while it is open: records, its state, and a group's offsets."""
+    number = next(_numbers)
+    topic, tx, group = f"t-{number}", f"tx-{number}", f"group-{number}"
+    create(cluster, topic, partitions=1)
+    moving = [
+        (topic, 0),
+        (STATE_TOPIC, partition_for(tx, PARTITIONS)),
+        ("__consumer_offsets", partition_for(group, 2)),
+    ]
+    for name, partition in moving:
+        cluster.reassign(name, [KAFKA], partition)
+    producer = Confluent(cluster.bootstrap, tx)
+    expected = []
+    for turn, (replica, commit) in enumerate([(OTTLA, True), (2, False), (OTTLA, False), (KAFKA, True)]):
+        values = [b"%d-before" % turn, b"%d-after" % turn]
+        producer.begin()
+        producer.send(topic, values[0])
+        producer.send_offsets({(topic, 0): 2 * turn}, group)
+        producer.flush()
+        for name, partition in moving:
+            cluster.reassign(name, [replica], partition)
+        producer.send(topic, values[1])
+        producer.send_offsets({(topic, 0): 2 * turn + 1}, group)
+        producer.flush()
+        if commit:
+            producer.commit()
+            expected += values
+        else:
+            producer.abort()
+    wait_for(lambda: state(cluster, tx) == "CompleteCommit", "the markers")
+    assert read_confluent(cluster.bootstrap, topic) == expected
+    wait_for(lambda: committed_offset(cluster.bootstrap, group, topic) == 7, "the offset")
+    producer.close()
+    for name, partition in moving:
+        cluster.reassign(name, [KAFKA, 2, OTTLA], partition)
+
+
 @pytest.mark.parametrize("after", [KAFKA, OTTLA], ids=["by kafka", "by ottla"])
 def test_a_late_transaction_is_aborted_by_the_other(cluster: MixedCluster, after: int) -> None:
     number = next(_numbers)
