@@ -106,7 +106,7 @@ class Commits:
 
     def _fitting(self, items: Sequence[CommitItem]) -> list[CommitItem]:
         limit = self._settings.offset_metadata_max_bytes
-        return [item for item in items if java_length(item[2].metadata) <= limit]
+        return [item for item in items if not item[2].metadata or java_length(item[2].metadata) <= limit]
 
     def _answers(self, items: Sequence[CommitItem], fitting: Sequence[CommitItem], error: int) -> list[int]:
         """The codes of all items: that of the log for those that were written."""
@@ -127,13 +127,12 @@ class Commits:
         reply: Callable[[Sequence[int]], None],
     ) -> None:
         offsets = group.offsets
-        for topic, partition, _ in fitting:
-            offsets.begin(topic, partition)
+        offsets.begin(fitting)
 
         def written(error: int, end_offset: int) -> None:
-            for topic, partition, committed in fitting:
-                offsets.end(topic, partition)
-                if error == codes.NONE:
+            offsets.end(fitting)
+            if error == codes.NONE:
+                for topic, partition, committed in fitting:
                     committed.position = end_offset
                     offsets.put(topic, partition, committed)
             reply(self._answers(items, fitting, error))
@@ -303,10 +302,14 @@ def _group_tombstones(group: AnyGroup) -> list[tuple[bytes, bytes | None]]:
 
 
 def _rows(group_id: str, items: Sequence[CommitItem]) -> list[tuple[bytes, bytes | None]]:
-    return [
-        (records.offset_key(group_id, topic, partition), records.offset_value(committed))
-        for topic, partition, committed in items
-    ]
+    keys: dict[str, bytes] = {}
+    rows: list[tuple[bytes, bytes | None]] = []
+    for topic, partition, committed in items:
+        start = keys.get(topic)
+        if start is None:
+            start = keys[topic] = records.offset_key_start(group_id, topic)
+        rows.append((start + records.pack_partition(partition), records.offset_value(committed)))
+    return rows
 
 
 def java_length(text: str) -> int:

@@ -7,7 +7,6 @@ asks for stable offsets (KIP-447) gets an error that it retries.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -64,7 +63,7 @@ class OffsetTable:
     def __init__(self) -> None:
         self._topics: dict[str, dict[int, Committed]] = {}
         self._size = 0
-        self._pending: Counter[TopicPartition] = Counter()
+        self._pending: dict[TopicPartition, int] = {}
         self._transactions: dict[int, _Staged] = {}
         self.staged_bytes = 0
 
@@ -119,16 +118,21 @@ class OffsetTable:
             return
         partitions[partition] = committed
 
-    def begin(self, topic: str, partition: int) -> None:
+    def begin(self, items: Iterable[tuple[str, int, Committed]]) -> None:
         """Note a write that has been appended and is not committed yet."""
-        self._pending[(topic, partition)] += 1
+        pending = self._pending
+        for topic, partition, _ in items:
+            key = (topic, partition)
+            pending[key] = pending.get(key, 0) + 1
 
-    def end(self, topic: str, partition: int) -> None:
+    def end(self, items: Iterable[tuple[str, int, Committed]]) -> None:
         """Note that the write is committed, or has failed."""
-        key = (topic, partition)
-        self._pending[key] -= 1
-        if self._pending[key] <= 0:
-            del self._pending[key]
+        pending = self._pending
+        for topic, partition, _ in items:
+            key = (topic, partition)
+            left = pending.pop(key) - 1
+            if left:
+                pending[key] = left
 
     def remove(self, topic: str, partition: int) -> bool:
         """Remove a committed offset and pending transactional ones; True if there was a committed one."""

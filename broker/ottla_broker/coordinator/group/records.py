@@ -21,7 +21,7 @@ Offsets and members, of which there are many, are written without the message cl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from struct import pack
+from struct import Struct, pack
 
 from ottla_broker.coordinator.group.group import Group
 from ottla_broker.coordinator.group.offsets import NO_EXPIRY, Committed
@@ -38,14 +38,23 @@ from ottla_protocol.versioned import decode_versioned, encode_versioned, peek_ve
 _GROUP_KEY_VERSION = 2
 _GROUP_VALUE_VERSION = 3
 _NULL = b"\xff\xff"
+_pack_bare_value = Struct(">hqihq").pack
+pack_partition = Struct(">i").pack
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    return offset_key_start(group_id, topic) + pack_partition(partition)
+
+
+def offset_key_start(group_id: str, topic: str) -> bytes:
+    """An offset's key without its last field, which ``pack_partition`` makes."""
     group, name = group_id.encode(), topic.encode()
-    return pack(f">hh{len(group)}sh{len(name)}si", 1, len(group), group, len(name), name, partition)
+    return pack(f">hh{len(group)}sh{len(name)}s", 1, len(group), group, len(name), name)
 
 
 def offset_value(committed: Committed) -> bytes:
+    if not committed.metadata and committed.expire_ms == NO_EXPIRY:
+        return _pack_bare_value(3, committed.offset, committed.leader_epoch, 0, committed.commit_ms)
     metadata = committed.metadata.encode()
     size = len(metadata)
     if committed.expire_ms != NO_EXPIRY:
