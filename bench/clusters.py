@@ -104,15 +104,17 @@ class Cluster:
         admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
         admin.delete_topics([topic], operation_timeout=30)[topic].result(60)
 
-    def wait_in_sync(self, topic: str, partitions: int, timeout: float = 120.0) -> None:
-        """Wait until all partitions have a leader and all replicas in sync."""
+    def wait_in_sync(
+        self, topic: str, partitions: int, timeout: float = 120.0, replicas: int = BROKERS
+    ) -> None:
+        """Wait until all partitions have a leader, and as many replicas in sync."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             found = self.metadata().topics.get(topic)
             if (
                 found is not None
                 and len(found.partitions) == partitions
-                and all(len(each.isrs) == BROKERS and each.leader >= 0 for each in found.partitions.values())
+                and all(len(each.isrs) == replicas and each.leader >= 0 for each in found.partitions.values())
             ):
                 return
             time.sleep(0.1)

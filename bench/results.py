@@ -266,6 +266,13 @@ BARS: list[Bar | PeerBar] = [
     Bar("fsync for each acknowledgement, one partition: ahead", "flush", "one partition: rate", 1.0, at_least=True),
     Bar("the same, 32 partitions", "flush", "32 partitions: rate", 1.0, at_least=True),
     Bar("1 GB not flushed, SIGKILL: serving no later than Kafka", "recovery", "1 GB not flushed: serving", 1.0),
+    PeerBar(
+        "p99 of produce while another broker recovers: at most twice the quiet one",
+        "recovery",
+        "produce p99, another broker recovers",
+        ("produce p99, quiet",),
+        2.0,
+    ),
     Bar("fetch, of a bare sendfile loop: at least 0.8", "fetch", "of bare sendfile", 0.8, True, True),
     Bar(
         "console, first page, 1,000 topics and groups: under 1 s",

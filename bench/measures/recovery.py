@@ -3,19 +3,29 @@
 One partition holds 10 million records of 100 B in its first segment, so the recovery point is 0. The broker serves when
 its metadata has the partition's leader and a produce to it is acknowledged, at the offset that shows that all records
 are there. Neither broker serves other partitions before. The same start with an empty topic is measured too.
+
+So a recovery can only disturb a cluster: three brokers, one of which is killed and recovers 1 GB. Meanwhile a client
+produces a record every 2 ms to a partition that another one leads, and that all three replicate: the delays are those
+of its acknowledgements, while nothing happens, and from the start of the killed broker until it is in sync again.
 """
 
 from __future__ import annotations
 
 import time
 
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from harness import wire
 from harness.brokers import HOST, Broker
 
 from bench import load, procstat
+from bench.clusters import BROKERS, Cluster, running
 from bench.context import Bench
+from bench.measures.cleaning import Probe
+from bench.measures.latency import percentile
 
 _PATIENCE = 600.0
+_ONE_SEGMENT = {"segment.bytes": str(2**31 - 1)}
 
 
 def _serving(broker: Broker, topic: str, records: int) -> float:
@@ -49,7 +59,7 @@ def measure(bench: Bench) -> None:
                 broker = bench.broker(kind)
                 try:
                     broker.start()
-                    topic = bench.topic(broker, 1, {"segment.bytes": str(2**31 - 1)})
+                    topic = bench.topic(broker, 1, _ONE_SEGMENT)
                     if records:
                         load.run(load.Job("produce", broker.address, topic, records, 100, partitions=1))
                     broker.kill()
@@ -63,3 +73,41 @@ def measure(bench: Bench) -> None:
                         bench.add("recovery", f"{label}: memory", "MB", "lower", broker, memory)
                 finally:
                     broker.remove()
+    for kind in bench.kinds:
+        with running(kind, bench.folder / f"recovery-{kind.name}") as cluster:
+            cluster.start()
+            for number in range(bench.repeats):
+                _disturbed(bench, cluster, full, number)
+
+
+def _disturbed(bench: Bench, cluster: Cluster, records: int, number: int) -> None:
+    probed, large = f"probed-{number}", f"large-{number}"
+    cluster.create(probed, 1)
+    leader = cluster.leaders(probed)[0]
+    victim = next(each for each in cluster.brokers if each not in (leader, cluster.controller()))
+    broker = cluster.brokers[victim]
+    admin = AdminClient({"bootstrap.servers": cluster.address, "log_level": 0})
+    new = NewTopic(large, 1, replica_assignment=[[victim]], config=_ONE_SEGMENT)
+    admin.create_topics([new], operation_timeout=30)[large].result(60)
+    load.run(load.Job("produce", cluster.address, large, records, 100, partitions=1))
+    probe = Probe(cluster.brokers[leader], probed)
+    try:
+        time.sleep(2)
+        probe.take()
+        time.sleep(5)
+        quiet = probe.take()
+        broker.kill()
+        cluster.wait_in_sync(probed, 1, replicas=BROKERS - 1)
+        time.sleep(1)
+        probe.take()
+        broker.start(_PATIENCE)
+        cluster.wait_in_sync(probed, 1, _PATIENCE)
+        busy = probe.take()
+    finally:
+        probe.close()
+    for what, taken in (("quiet", quiet), ("another broker recovers", busy)):
+        for percent in (50, 99):
+            name = f"produce p{percent}, {what}"
+            bench.add("recovery", name, "ms", "lower", broker, percentile(taken, percent))
+    cluster.drop(large)
+    cluster.drop(probed)
