@@ -174,7 +174,7 @@ class Broker:
         await self.logs.load(self.metadata.log_config)
         self._loaded = True
         self._start_groups(controller.on_topic_deleted, controller.on_broker_configs)
-        await self._watch_other_generations(store)
+        await self._watch_old_consumers(store)
         self._start_transactions(controller.on_broker_configs)
         await controller.start()
         self._start_maintenance(controller.on_broker_configs)
@@ -203,7 +203,7 @@ class Broker:
         self._stopping.append(self.replicas.checkpoint_high_watermarks)
         self.controller = member.controller
         self._start_groups(member.controller_requests.on_topic_deleted, member.on_broker_configs)
-        await self._watch_other_generations(member.store)
+        await self._watch_old_consumers(member.store)
         self._start_transactions(member.on_broker_configs)
         self._start_maintenance(member.on_broker_configs)
         self._listen()
@@ -283,8 +283,15 @@ class Broker:
         store = self._store if member is None else member.store
         elsewhere = None if member is None else member.group_holders(self._group_coordinator)
         self.push = PushCoordination(
-            *(self.config, self.clock, store, self.metadata, self.groups, self.access.authorizer(), sock),
-            *(self.listeners.quotas, elsewhere),
+            self.config,
+            self.clock,
+            store,
+            self.metadata,
+            self.groups,
+            self.access.authorizer(),
+            sock,
+            self.listeners.quotas,
+            elsewhere,
         )
         self._stopping.append(self.push.close)
         await self.push.start()
@@ -353,17 +360,17 @@ class Broker:
             await self._groups.load()
         await self._transactions.load()
 
-    async def _watch_other_generations(self, store: Store) -> None:
+    async def _watch_old_consumers(self, store: Store) -> None:
         """Have groups refused whose consumers coordinate elsewhere. Raises StoreError."""
 
         def holder(group_id: str) -> str | None:
             made = self._groups.made
-            return None if made is None else made.coordinator.holder(group_id)
+            return None if made is None else made.coordinator.admission.holder(group_id)
 
         self._old_consumers = OldConsumers(store, self.clock, holder)
         self._stopping.append(self._old_consumers.close)
         if self._groups.made is not None:
-            self._groups.made.coordinator.old_consumers = self._old_consumers
+            self._groups.made.coordinator.admission.old_consumers = self._old_consumers
         await self._old_consumers.start()
 
     def _group_coordinator(self, group_id: str) -> int | None:
@@ -413,11 +420,8 @@ class Broker:
         from ottla_broker.coordinator.transaction.producer_id_source import ProducerIdSource
         from ottla_broker.coordinator.transaction.settings import TransactionSettings
 
-        settings, member, demand = (
-            TransactionSettings.from_config(self.config),
-            self.member,
-            self._transactions,
-        )
+        settings = TransactionSettings.from_config(self.config)
+        member, demand = self.member, self._transactions
         producer_ids = ProducerIdSource(self.controller.next_producer_id)
         here = LocalDelivery(self.clock, self.txn_markers.write)
         deliver: DeliverMarkers = here if member is None else member.marker_transport(self.txn_markers)
@@ -629,7 +633,7 @@ class Broker:
 
     async def _checkpoint_high_watermarks(self) -> None:
         while True:
-            await asyncio.sleep(self.config.replica_high_watermark_checkpoint_interval_ms / 1000)
+            await self.clock.sleep(self.config.replica_high_watermark_checkpoint_interval_ms / 1000)
             try:
                 await self.replicas.checkpoint_high_watermarks()
             except KafkaError as error:

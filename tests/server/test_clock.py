@@ -26,7 +26,6 @@ REAL = {
     "store/zookeeper_link.py",
     # Connecting to other brokers.
     "network/peer.py",
-    "handlers/dispatch.py",
 }
 
 

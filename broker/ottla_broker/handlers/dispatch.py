@@ -157,12 +157,17 @@ class Dispatcher:
         context = RequestContext(
             self._services, route.rules, version, header.client_id, connection, header.correlation_id
         )
+        return self._answer(route, context, request, len(frame))
+
+    def _answer(self, route: Route, context: RequestContext, request: Any, size: int) -> Reply:
+        """Have a request handled, and answered at once where its handler is done; ``size``: its bytes."""
+        connection, responder, monotonic = context.connection, self._responder, self._services.clock.monotonic
         measured = self._quotas.enabled
         since, timings = 0.0, None
         if self.times_requests:
             timings = route.timings_of(request)
         if measured or timings is not None:
-            since = self._services.clock.monotonic()
+            since = monotonic()
         try:
             if route.gate is None:
                 answer = route.handle(context, request)
@@ -172,38 +177,38 @@ class Dispatcher:
                 steps = answer
                 finished, answer = at_once(steps)
                 if measured:
-                    context.busy_seconds = self._services.clock.monotonic() - since
+                    context.busy_seconds = monotonic() - since
                 if not finished:
-                    long = LongRequest(self._responder, route, context, len(frame), since, timings)
-                    reserved = answer_memory(api_key)
+                    long = LongRequest(responder, route, context, size, since, timings)
+                    reserved = answer_memory(route.api_key)
                     return long.start(long.handled(steps), reserved.memory, reserved.room)
                 if hasattr(answer, "__await__"):
                     # It may be answered with very many elements.
-                    long = LongRequest(self._responder, route, context, len(frame), since, timings)
-                    return long.start(long.answered(self._responder.run(answer)))
+                    long = LongRequest(responder, route, context, size, since, timings)
+                    return long.start(long.answered(responder.run(answer)))
             if measured:
-                context.busy_seconds = self._services.clock.monotonic() - since
+                context.busy_seconds = monotonic() - since
             if not isinstance(answer, PendingResponse):
                 if not hasattr(answer, "__await__"):
-                    parts = self._responder.encode(route, context, len(frame), answer)
+                    parts = responder.encode(route, context, size, answer)
                     if timings is not None:
-                        now = self._services.clock.monotonic()
+                        now = monotonic()
                         if connection.waiting_since:
                             timings.add(connection.waiting_since, since, now, now)
                         else:
                             timings.direct.add(now - since)
                     return parts
-                answer = self._responder.run(answer)
+                answer = responder.run(answer)
             ended = None
             if timings is not None:
-                handled = self._services.clock.monotonic()
+                handled = monotonic()
                 ended = partial(timings.add, connection.waiting_since, since, handled)
-            answer.encode = partial(self._responder.encode_pending, route, context, len(frame), ended)
+            answer.encode = partial(responder.encode_pending, route, context, size, ended)
             return answer
         except CloseConnection:
             raise  # the handler closes the connection: produce with acks=0 has no response for an error
         except Exception as error:
-            raise self._responder.failed(route, context, error) from error
+            raise responder.failed(route, context, error) from error
 
     def _is_brokers(self, route: Route, connection: ClientConnection) -> bool:
         """Whether a request comes from another broker, as large as its share of the cluster."""
@@ -298,7 +303,7 @@ class Dispatcher:
     ) -> Any:
         """Delay a request until this broker knows the cluster."""
         try:
-            async with asyncio.timeout(_JOIN_SECONDS):
+            async with self._services.clock.timeout(_JOIN_SECONDS):
                 await joined.wait()
         except TimeoutError:
             raise CloseConnection("the controller has not described the cluster to this broker yet") from None

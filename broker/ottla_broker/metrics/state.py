@@ -151,11 +151,11 @@ class StateCollector:
             if role is Role.LEADER:
                 led += 1
                 count, most = len(partition.isr), len(partition.replicas)
-                log_config = self._min_isr(partition)
-                is_under, is_below = count < most, count < log_config
+                minimum = self._min_isr(partition)
+                is_under, is_below = count < most, count < minimum
                 under_count += is_under
                 under_min_count += is_below
-                at_min_count += count == log_config
+                at_min_count += count == minimum
                 if is_open and partition.followers:
                     log_end = partition.log.log_end_offset
                     for broker, follower in partition.followers.items():

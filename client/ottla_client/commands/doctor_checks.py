@@ -433,11 +433,21 @@ def _members(group: GroupDescription) -> set[str]:
     return {member.member_id for member in group.members}
 
 
-def _group_lags(seen: Gathered, name: str, group: GroupDescription) -> Iterator[Finding]:
+class _Lags(NamedTuple):
+    """A group's partitions that need attention, as they are shown, and the records that it has still to read."""
+
+    lost: list[str]
+    beyond: list[str]
+    near: list[str]
+    stuck: list[str]
+    behind: int
+
+
+def _lags_of(seen: Gathered, name: str, group: GroupDescription) -> _Lags:
     lost: list[str] = []
-    stuck: list[str] = []
-    near: list[str] = []
     beyond: list[str] = []
+    near: list[str] = []
+    stuck: list[str] = []
     behind = 0
     for partition, lag in seen.lags.get(name, {}).items():
         if lag.committed is None or lag.end is None:
@@ -462,6 +472,11 @@ def _group_lags(seen: Gathered, name: str, group: GroupDescription) -> Iterator[
         deletes = "delete" in seen.topic_configs.get(partition.topic, {}).get("cleanup.policy", "")
         if deletes and keep and keep > 0 and (lag.seconds or 0) * 1000 > _NEAR_RETENTION * keep:
             near.append(str(partition))
+    return _Lags(lost, beyond, near, stuck, behind)
+
+
+def _group_lags(seen: Gathered, name: str, group: GroupDescription) -> Iterator[Finding]:
+    lost, beyond, near, stuck, behind = _lags_of(seen, name, group)
     if lost:
         yield Finding(
             CRITICAL,
@@ -486,8 +501,7 @@ def _group_lags(seen: Gathered, name: str, group: GroupDescription) -> Iterator[
             f"Its next record is about to be removed by retention: {some_of(near)}.",
             "Start more consumers, or lengthen retention.ms until it has caught up.",
         )
-    is_shared = group.type == "share"
-    if stuck and is_shared:
+    if stuck and group.type == "share":
         yield Finding(
             WARNING,
             "share-group-stuck",

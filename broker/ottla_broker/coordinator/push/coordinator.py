@@ -131,7 +131,7 @@ class PushCoordinator:
         return len(self._consumers)
 
     def start(self) -> None:
-        """ "coordinatorStartup": listeners of topics, the committer, the scheduler, the rebalancing handlers."""
+        """What the design calls "coordinatorStartup"."""
         self._running = True
         self._topics.start()
         self._tasks.start(self._commit_regularly())
@@ -239,9 +239,8 @@ class PushCoordinator:
         group.members[consumer.consumer_id] = consumer
         group.joined_at = self._clock.monotonic()
         self._consumers[channel] = consumer
-        # 1. Add the ping request task for this consumer to the scheduler.
+        # Its topics are read, and watched, by the rebalance that follows the answer.
         self._plan_ping(consumer)
-        # 3. Read the subscribed topic/count of this consumer: the rebalance does, and watches the topics that exist.
 
     async def _take_on(self, group_id: str) -> None:
         """Make sure that a group that isn't here has no consumers elsewhere. Raises KafkaError.
@@ -283,7 +282,7 @@ class PushCoordinator:
         return _not_coordinator() if holder is None else _held(group_id, holder)
 
     def registered(self, channel: Channel) -> None:
-        """The consumer has its answer. "4. Try to rebalance the group"."""
+        """The consumer has its answer: its group rebalances."""
         consumer = self._consumers.get(channel)
         if consumer is not None:
             self.rebalancer.add(self.groups[consumer.group_id])
