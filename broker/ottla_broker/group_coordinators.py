@@ -101,7 +101,7 @@ def make_groups(
         times_of,
         share_groups,
     )
-    made.old_consumers = old_consumers
+    made.admission.old_consumers = old_consumers
     demand.listeners.append(made)
     if not demand.is_closed:
         made.start()

@@ -126,7 +126,7 @@ def test_the_sum_of_what_is_stated_follows_groups_that_change_their_protocol() -
     assert _counted(world.coordinator) == classic
     world.leave(member)
     world.coordinator.delete(["g"], lambda _: None)
-    assert world.coordinator._metadata_limit.used == 0
+    assert world.coordinator.admission.metadata_limit.used == 0
 
 
 def test_offsets_of_open_transactions_have_the_room_of_members() -> None:
@@ -229,7 +229,7 @@ def test_few_compiled_expressions_are_kept() -> None:
 def _counted(coordinator: GroupCoordinator) -> int:
     """What all groups have stated: what the sum says is what they say."""
     stated = sum(each.stated.bytes for each in coordinator._groups.values())
-    assert coordinator._metadata_limit.used == stated
+    assert coordinator.admission.metadata_limit.used == stated
     return stated
 
 

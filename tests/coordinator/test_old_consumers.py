@@ -27,8 +27,8 @@ class World(ConsumerWorld):
     def __init__(self) -> None:
         super().__init__(FakeTopics(t=2))
         self.store = MemoryStore()
-        self.old_consumers = OldConsumers(self.store, self.clock, self.coordinator.holder)
-        self.coordinator.old_consumers = self.old_consumers
+        self.old_consumers = OldConsumers(self.store, self.clock, self.coordinator.admission.holder)
+        self.coordinator.admission.old_consumers = self.old_consumers
 
     async def consumer(self, name: str = "c_1", group: str = "g") -> None:
         """A ZooKeeper consumer comes."""
@@ -93,7 +93,7 @@ async def test_a_group_with_consumers_at_the_coordinator_of_2012_is_theirs() -> 
         )
         await world.gone("/ottla/coordinated/g")
         assert world.enter().error is None
-        assert world.coordinator.holder("g") == (
+        assert world.coordinator.admission.holder("g") == (
             "1 members of the consumer protocol, which coordinate through the brokers"
         )
 

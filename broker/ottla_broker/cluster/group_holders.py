@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ottla_broker.coordinator.group.coordinator import CLASSIC_TYPE
+from ottla_broker.coordinator.group.group import CLASSIC_TYPE
 from ottla_broker.coordinator.group.modern.consumer_group import CONSUMER_TYPE
 from ottla_broker.coordinator.group.share.group import SHARE_TYPE
 from ottla_broker.coordinator.old_consumers import members_of

@@ -81,7 +81,7 @@ class PushCoordination:
             store,
             PushEnvironment(
                 self._brokers,
-                groups.holder,
+                groups.admission.holder,
                 held_elsewhere or _nowhere,
                 self._may_join,
                 self._may_read,

@@ -9,17 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.coordinator import codes
+from ottla_broker.coordinator.group.admission import Admission
 from ottla_broker.coordinator.group.commits import CommitItem, Commits, Fetched
-from ottla_broker.coordinator.group.group import PROTOCOL_TYPE, Group, join_error, metadata_bytes, sync_error
+from ottla_broker.coordinator.group.group import (
+    CLASSIC_TYPE,
+    PROTOCOL_TYPE,
+    Group,
+    join_error,
+    sync_error,
+)
 from ottla_broker.coordinator.group.group_shard import AnyGroup, GroupLife, GroupShard
 from ottla_broker.coordinator.group.member import DescribedMember, JoinReply, SyncReply
 from ottla_broker.coordinator.group.member_ids import random_uuid
 from ottla_broker.coordinator.group.membership import JoinRequest, LeaveRequest, Membership
-from ottla_broker.coordinator.group.metadata_limit import MEMBER, MetadataLimit, names_bytes
 from ottla_broker.coordinator.group.modern.consumer_group import CONSUMER_TYPE, ConsumerGroup
 from ottla_broker.coordinator.group.modern.consumer_groups import ConsumerGroups
 from ottla_broker.coordinator.group.modern.describe import ConsumerGroupDescription, describe_group
@@ -41,8 +47,6 @@ from ottla_broker.coordinator.group.share.groups import (
     check,
 )
 from ottla_broker.coordinator.group.states import GroupState
-from ottla_broker.coordinator.old_consumers import OldConsumers, members_of
-from ottla_broker.coordinator.refusals import Refusals
 from ottla_broker.coordinator.shard import Shard, ShardHost
 from ottla_broker.coordinator.time_sliced_task import Sweeps
 from ottla_broker.events import get_logger
@@ -54,10 +58,6 @@ if TYPE_CHECKING:
     from random import Random
 
 _log = get_logger()
-
-
-CLASSIC_TYPE: Final = "classic"
-"""The type of classic groups in ListGroups (KIP-848)."""
 
 
 class GroupDescription(NamedTuple):
@@ -86,10 +86,10 @@ class GroupCoordinator:
     A listener of the replica manager (``on_leader``, ``on_stop``). ``partitions()`` is the number of partitions
     of ``__consumer_offsets``: the topic's, or the configured one if there is no topic. ``topics`` are those that groups
     of the consumer protocol can read, ``times_of(group_id)`` the timeouts of such a group. ``shares`` has the share
-    groups; None: they aren't served. ``old_consumers`` knows the consumers of other generations, if there can be any.
-    Before :meth:`start` and after :meth:`stop` requests get COORDINATOR_NOT_AVAILABLE.
+    groups; None: they aren't served. ``admission`` says who may enter a group.
 
-    Each reply is called exactly once, before the method returns or later.
+    Before :meth:`start` and after :meth:`stop` requests get COORDINATOR_NOT_AVAILABLE. Each reply is called exactly
+    once, before the method returns or later.
     """
 
     def __init__(
@@ -103,16 +103,15 @@ class GroupCoordinator:
         shares: ShareGroups | None = None,
     ) -> None:
         self.shares = shares
-        self.old_consumers: OldConsumers | None = None
         self._settings = settings
         self._clock = clock
         self._random = random
         self._groups: dict[str, AnyGroup] = {}
         self._shards: dict[int, GroupShard] = {}
-        self._refusals = Refusals(clock)
-        self._metadata_limit = MetadataLimit(settings.max_metadata_bytes, self._refusals)
+        self.admission = Admission(settings, clock, self._groups, {} if shares is None else shares.groups)
+        limit = self.admission.metadata_limit
         if shares is not None:
-            shares.metadata_limit = self._metadata_limit
+            shares.metadata_limit = limit
         self._rebalancer = Rebalancer(settings, clock, self._groups)
         self._membership = Membership(settings, self._rebalancer, random)
         consumer = settings.consumer
@@ -127,10 +126,10 @@ class GroupCoordinator:
             self._rebalancer,
             self._groups,
             self._adopt,
-            self._metadata_limit,
+            limit,
         )
         self._life = GroupLife(self._resume, self._retire)
-        self._commits = Commits(settings, self._rebalancer, self._forget, self._metadata_limit)
+        self._commits = Commits(settings, self._rebalancer, self._forget, limit)
         self._host = ShardHost(
             OFFSETS_TOPIC, partitions, self._make_shard, clock, settings.codec, settings.commit_timeout_ms
         )
@@ -182,7 +181,7 @@ class GroupCoordinator:
     def _make_shard(self, shard: Shard) -> GroupShard:
         shares = None if self.shares is None else ShareGroupLoader(shard, self.shares)
         made = self._shards[shard.index] = GroupShard(
-            shard, self._groups, self._clock.now_ms, self._life, self._metadata_limit, shares
+            shard, self._groups, self._clock.now_ms, self._life, self.admission.metadata_limit, shares
         )
         return made
 
@@ -248,41 +247,16 @@ class GroupCoordinator:
             if holder is None or self._find(group_id)[2] is None:
                 self._join(group_id, request, reply)
             else:
-                _refused(group_id, holder, request.client_id, request.client_host, CLASSIC_TYPE)
+                self.admission.held(group_id, holder, request, CLASSIC_TYPE)
                 # The response has no text. Clients give up, and say that protocols don't match.
                 reply(join_error(request.member_id, codes.INCONSISTENT_GROUP_PROTOCOL))
 
-        self._check_old_consumers(group_id, proceed)
-
-    def _other_type(self, group_id: str, client_id: str, client_host: str, protocol: str) -> KafkaError:
-        """Log that a member is refused because its group is of another type; the error says what the group is."""
-        holder = self.holder(group_id)
-        if holder is None:
-            kind = _listing(self.share_group(group_id) or self._groups[group_id]).group_type
-            holder = f"the {kind} protocol, though it has no members: delete it, or use another group"
-        else:
-            holder += "; close them, or use another group"
-        _log_refusal(group_id, holder, client_id, client_host, protocol)
-        return KafkaError(
-            ErrorCode.GROUP_ID_NOT_FOUND,
-            f"Group {group_id} is not a {protocol} group: it is held by {holder}.",
-        )
-
-    def _check_old_consumers(self, group_id: str, proceed: Callable[[str | None], None]) -> None:
-        """Call ``proceed`` with what holds a group without members here: consumers that this coordinator doesn't know.
-
-        A group with members here is theirs: those who come later are refused.
-        """
-        group = self._groups.get(group_id)
-        if self.old_consumers is None or (group is not None and group.members):
-            proceed(None)
-        else:
-            self.old_consumers.ask(group_id, proceed)
+        self.admission.check_old_consumers(group_id, proceed)
 
     def _join(self, group_id: str, request: JoinRequest, reply: JoinReply) -> None:
         error, group, shard = self._find(group_id)
         if self.share_group(group_id) is not None:
-            self._other_type(group_id, request.client_id, request.client_host, CLASSIC_TYPE)
+            self.admission.other_type(group_id, request, CLASSIC_TYPE)
             reply(join_error(request.member_id, codes.INCONSISTENT_GROUP_PROTOCOL))
         elif shard is None:
             reply(join_error(request.member_id, error))
@@ -292,53 +266,12 @@ class GroupCoordinator:
             <= self._settings.max_session_timeout_ms
         ):
             reply(join_error(request.member_id, codes.INVALID_SESSION_TIMEOUT))
-        elif self._refuses_member(group, request):
+        elif self.admission.refuses_member(group, request):
             reply(join_error(request.member_id, codes.GROUP_MAX_SIZE_REACHED))
         elif isinstance(group, ConsumerGroup):
             self._join_consumer_group(group, shard, request, reply)
         else:
             self._membership.join(group_id, group, shard, request, reply)
-
-    def _refuses_group(self, group: AnyGroup | None) -> bool:
-        """Whether a group that isn't there yet would be one too many; that is logged."""
-        if group is not None:
-            return False
-        most = self._settings.max_groups
-        count = len(self._groups) + (0 if self.shares is None else len(self.shares.groups))
-        if count >= most:
-            self._refusals.log("group refused: there are as many as max.groups allows", most)
-            return True
-        return self._metadata_limit.is_full()
-
-    def _check_room(self, group: AnyGroup | None) -> None:
-        """Raise KafkaError if a group that isn't there yet would be one too many."""
-        if self._refuses_group(group):
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"This broker has {self._settings.max_groups} groups, the most that max.groups allows, or as much of"
-                " their members' metadata as max.group.metadata.bytes allows.",
-            )
-
-    def _refuses_member(self, group: AnyGroup | None, request: JoinRequest) -> bool:
-        """Whether a classic member would make its group, or all groups, exceed a limit; that is logged."""
-        in_group = before = 0
-        if group is None:
-            if request.member_id:
-                return False  # it is in no group
-            if self._refuses_group(group):
-                return True
-        elif isinstance(group, Group):
-            known = group.members.get(request.member_id)
-            in_group = group.stated.bytes
-            before = 0 if known is None else known.counted - len(known.assignment)
-        elif not group.is_empty:
-            return False  # looked at when it is known what the member becomes
-        names = names_bytes(request.member_id, request.instance_id, request.client_id, request.client_host)
-        try:
-            self._metadata_limit.check(in_group, before, MEMBER + names + metadata_bytes(request.protocols))
-        except KafkaError:
-            return True
-        return False
 
     def _join_consumer_group(
         self, group: ConsumerGroup, shard: GroupShard, request: JoinRequest, reply: JoinReply
@@ -417,14 +350,14 @@ class GroupCoordinator:
         def proceed(holder: str | None = None) -> None:
             error, group, shard = self._find(group_id)
             if self.share_group(group_id) is not None and request.epoch == JOIN_EPOCH:
-                refuse(self._other_type(group_id, request.client_id, request.client_host, CONSUMER_TYPE))
+                refuse(self.admission.other_type(group_id, request, CONSUMER_TYPE))
             elif shard is None:
                 refuse(KafkaError(ErrorCode(error)))
             elif holder is not None:
-                refuse(_refused(group_id, holder, request.client_id, request.client_host, CONSUMER_TYPE))
+                refuse(self.admission.held(group_id, holder, request, CONSUMER_TYPE))
             else:
                 try:
-                    self._check_room(group)
+                    self.admission.check_group(group)
                 except KafkaError as refused:
                     refuse(refused)
                 else:
@@ -434,7 +367,7 @@ class GroupCoordinator:
         if wrong is not None:
             refuse(wrong)
         elif request.epoch == JOIN_EPOCH:
-            self._check_old_consumers(group_id, proceed)
+            self.admission.check_old_consumers(group_id, proceed)
         else:
             proceed()
 
@@ -448,7 +381,9 @@ class GroupCoordinator:
         """ShareGroupHeartbeat: answered when what it changes is in the log."""
         found = self.share_group(group_id)
         if request.epoch == JOIN_EPOCH and (found is None or not found.members):
-            self._check_old_consumers(group_id, partial(self._share_heartbeat, group_id, request, reply))
+            self.admission.check_old_consumers(
+                group_id, partial(self._share_heartbeat, group_id, request, reply)
+            )
         else:
             self._share_heartbeat(group_id, request, reply, None)
 
@@ -460,10 +395,10 @@ class GroupCoordinator:
             check(group_id, request)
             found = self.share_group(group_id)
             if found is None and group_id in self._groups and request.epoch == JOIN_EPOCH:
-                raise self._other_type(group_id, request.client_id, request.client_host, SHARE_TYPE)
+                raise self.admission.other_type(group_id, request, SHARE_TYPE)
             shard = self._shard_for_share_group(group_id) if found is None else found.shard
             if holder is not None:
-                raise _refused(group_id, holder, request.client_id, request.client_host, SHARE_TYPE)
+                raise self.admission.held(group_id, holder, request, SHARE_TYPE)
         except KafkaError as refused:
             reply(ShareHeartbeatAnswer(request.member_id, request.epoch, error=refused))
         else:
@@ -476,7 +411,7 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode(error))
         if group is not None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
-        self._check_room(None)
+        self.admission.check_group(None)
         return group_shard.shard
 
     def share_group_or_new(self, group_id: str) -> ShareGroup:
@@ -514,7 +449,7 @@ class GroupCoordinator:
         error, group, shard = self._find(group_id, may_be_unnamed=True)
         if shard is None:
             reply([error] * len(items))
-        elif self._refuses_group(group):
+        elif self.admission.refuses_group(group):
             reply([codes.GROUP_MAX_SIZE_REACHED] * len(items))
         else:
             self._commits.commit(
@@ -559,7 +494,7 @@ class GroupCoordinator:
         error, group, shard = self._find(group_id)
         if shard is None:
             reply([error] * len(items))
-        elif self._refuses_group(group):
+        elif self.admission.refuses_group(group):
             reply([codes.GROUP_MAX_SIZE_REACHED] * len(items))
         else:
             self._commits.commit_transactional(
@@ -644,15 +579,6 @@ class GroupCoordinator:
                 for member in group.members.values()
             ],
         )
-
-    def holder(self, group_id: str) -> str | None:
-        """What holds a group on this broker: its members and their protocol. None: it has no members here."""
-        share = self.share_group(group_id)
-        group: AnyGroup | ShareGroup | None = share or self._groups.get(group_id)
-        if group is None or not group.members:
-            return None
-        kind = CLASSIC_TYPE if isinstance(group, Group) else CONSUMER_TYPE if share is None else SHARE_TYPE
-        return members_of(len(group.members), kind)
 
     def list(self, states: Sequence[str], types: Sequence[str]) -> tuple[int, Iterator[GroupListing | None]]:
         """ListGroups: the groups here, of the named states and types if any; case doesn't matter.
@@ -741,28 +667,9 @@ class GroupCoordinator:
         self._plan_expiry()
 
 
-def _refused(group_id: str, holder: str, client_id: str, client_host: str, protocol: str) -> KafkaError:
-    """Log that a member is refused, and return the error: one after which clients give up, and show its text."""
-    _log_refusal(group_id, holder, client_id, client_host, protocol)
-    return KafkaError(
-        ErrorCode.INVALID_REQUEST, f"Group {group_id} is held by {holder}; close them, or use another group."
-    )
-
-
 def _listing(group: AnyGroup | ShareGroup) -> GroupListing:
     if isinstance(group, ShareGroup):
         return GroupListing(group.group_id, SHARE_TYPE, group.state, SHARE_TYPE)
     if isinstance(group, ConsumerGroup):
         return GroupListing(group.group_id, PROTOCOL_TYPE, group.state.value, CONSUMER_TYPE)
     return GroupListing(group.group_id, group.protocol_type or "", group.state.value, CLASSIC_TYPE)
-
-
-def _log_refusal(group_id: str, holder: str, client_id: str, client_host: str, protocol: str) -> None:
-    _log.warning(
-        "a member was refused: its group is held by consumers of another generation",
-        group=group_id,
-        held_by=holder,
-        client_id=client_id,
-        client_host=client_host,
-        protocol=protocol,
-    )

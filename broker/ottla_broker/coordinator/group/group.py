@@ -26,6 +26,8 @@ from ottla_protocol.versioned import peek_version
 
 _log = get_logger()
 
+CLASSIC_TYPE = "classic"
+"""The type of classic groups in ListGroups (KIP-848)."""
 PROTOCOL_TYPE = "consumer"
 """The protocol type of consumers, whose metadata names the topics they read. Connect and others have their own."""
 MOST_SUBSCRIBED: Final = 200_000

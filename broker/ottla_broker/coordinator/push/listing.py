@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ottla_broker.coordinator import codes
-from ottla_broker.coordinator.group.coordinator import CLASSIC_TYPE, GroupDescription, GroupListing
+from ottla_broker.coordinator.group.coordinator import GroupDescription, GroupListing
+from ottla_broker.coordinator.group.group import CLASSIC_TYPE
 from ottla_broker.coordinator.group.states import GroupState as ShownState
 from ottla_broker.coordinator.push.coordinator import PushCoordinator
 from ottla_broker.coordinator.push.registry import ConsumerRegistry, GroupRegistry

@@ -108,7 +108,7 @@ def _invalid(message: str) -> KafkaError:
 
 
 class ShareGroups:
-    """Owned by the loop thread. ``find_shard`` finds the active shard of a group id, or an error code."""
+    """All share groups that this broker coordinates. Owned by the loop thread."""
 
     def __init__(
         self,
