@@ -25,6 +25,7 @@ from ottla_broker.coordinator.on_demand import OnDemand
 from ottla_broker.coordinator.share.persister import Coordinators, Persister
 from ottla_broker.coordinator.share.sessions import ShareSessions
 from ottla_broker.coordinator.share.settings import Configs, KeptSettings, ShareSettings
+from ottla_broker.coordinator.share.share_partition import InTurns
 from ottla_broker.coordinator.share.share_partitions import SharePartitions
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator, StateSettings
 from ottla_broker.coordinator.share.state_logs import StateLogs
@@ -45,6 +46,7 @@ class GroupEnvironment(NamedTuple):
     Attributes:
         member: None for a broker that stands alone.
         run: runs a function on a thread.
+        in_turns: runs a generator in turns with requests; it yields its work.
         partitions_of: the number of partitions that an internal topic has, or will have by its configuration.
         leader_of: the broker that leads a partition; -1 while there is none, None: there is no such partition.
         knows_cluster: whether the controller has sent this broker all there is.
@@ -58,6 +60,7 @@ class GroupEnvironment(NamedTuple):
     controller: Controller
     member: ClusterMember | None
     run: Callable[..., Any]
+    in_turns: InTurns
     partitions_of: Callable[[str, int], int]
     leader_of: Callable[[str, int], int | None]
     knows_cluster: Callable[[], bool]
@@ -146,7 +149,11 @@ def _make_shares(
         coordinators, partial(environment.controller.ensure_topic, SHARE_STATE_TOPIC), clock
     )
     partitions = SharePartitions(
-        persister, KeptSettings(metadata.group_configs, settings_for), clock, environment.run
+        persister,
+        KeptSettings(metadata.group_configs, settings_for),
+        clock,
+        environment.run,
+        environment.in_turns,
     )
     groups = ShareGroups(
         persister, times_of, CachedTopics(metadata), lambda: config.group_share_max_size, clock

@@ -28,6 +28,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.handlers import served_apis
 from ottla_broker.handlers.dispatch import Dispatcher
 from ottla_broker.handlers.services import Services
+from ottla_broker.handlers.turns import Turns
 from ottla_broker.listeners import Listeners
 from ottla_broker.log.folder import LogDirError
 from ottla_broker.log.maintenance import Intervals
@@ -82,6 +83,7 @@ class Broker:
         self.clock = clock
         self.random = random
         self.background = Background(config.background_threads)
+        self._turns = Turns()
         self.metadata = MetadataCache()
         self.controller: Controller
         self.member: ClusterMember | None = None
@@ -334,6 +336,7 @@ class Broker:
             controller=self.controller,
             member=self.member,
             run=self.background.run,
+            in_turns=self._turns.start,
             partitions_of=self._partitions_of,
             leader_of=self._leader_of,
             knows_cluster=self._knows_cluster,
@@ -522,6 +525,7 @@ class Broker:
             controller=self.controller,
             replicas=self.replicas,
             find_groups=lambda: self.groups,
+            turns=self._turns,
             logs=self.logs,
             fetch_sessions=self.fetch_sessions,
             find_transactions=lambda: self.transactions,

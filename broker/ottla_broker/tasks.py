@@ -67,6 +67,17 @@ def run_whole(steps: Generator[object, None, R]) -> R:
         return answer
 
 
+def in_slices(work: Generator[object, None, R], cost: int) -> Generator[int, None, R]:
+    """A sliced reader, writer or search that yields what a slice costs."""
+    try:
+        while True:
+            next(work)
+            yield cost
+    except StopIteration as end:
+        result: R = end.value
+        return result
+
+
 async def in_pauses(steps: Generator[object, None, R]) -> tuple[R, int]:
     """Run a generator, with a turn of the event loop after each thing that it yields.
 

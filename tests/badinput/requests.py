@@ -67,17 +67,17 @@ def fetch(wire: Wire, topic: str, offset: int, partition: int = 0, **options: An
     return found.error_code, bytes(found.records or b"")
 
 
-def crowded_batch(count: int, timestamp: int) -> bytes:
-    """A batch of very many empty records, the last a millisecond later than the others; it compresses well."""
+def crowded_batch(count: int, timestamp: int, later: int = 1) -> bytes:
+    """A batch of very many empty records, the last so many ms later than the others; it compresses well."""
     body = bytearray()
     for delta in range(count):
-        record = b"\0" + encode_varint(delta == count - 1) + encode_varint(delta) + b"\1\1\0"
+        record = b"\0" + encode_varint(later * (delta == count - 1)) + encode_varint(delta) + b"\1\1\0"
         body += encode_varint(len(record)) + record
     batch = records(b"v", timestamp=timestamp)[:HEADER_SIZE]
     batch += compress(ZSTD, bytes(body))
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     struct.pack_into(">hi", batch, 21, ZSTD, count - 1)
-    struct.pack_into(">qq", batch, 27, timestamp, timestamp + 1)
+    struct.pack_into(">qq", batch, 27, timestamp, timestamp + later)
     struct.pack_into(">i", batch, 57, count)
     write_crc(batch, 0, len(batch))
     return bytes(batch)

@@ -5,7 +5,7 @@ Those that brokers send are in tests/cluster/test_hostile_brokers.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import pack
 
@@ -15,10 +15,17 @@ from tests.badinput.hostile_check import SHARE, check, measure, name_of
 from tests.badinput.requests import crowded_batch, now_ms, produce, records
 from tests.badinput.test_groups import join_request, ready
 from tests.support.topics import create_topic
+from tests.support.waiting import wait_for
 from tests.support.watched import WatchedBroker
 from tests.support.wire import Wire, request_bytes
 
 from ottla_broker.handlers import SERVED
+from ottla_protocol.messages import share_fetch
+from ottla_protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from ottla_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla_protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -27,24 +34,39 @@ from ottla_protocol.messages.delete_records import (
 )
 from ottla_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla_protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
 from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from ottla_protocol.messages.join_group import JoinGroupRequestProtocol
 from ottla_protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from ottla_protocol.messages.offset_fetch import OffsetFetchRequest
 from ottla_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla_protocol.schema import Message
 
 pytestmark = pytest.mark.ottla_only
 
 ATTACKS = [each for key, served in SERVED.items() for each in attacks(key, served.max_version)]
+
+
+_MEMBER = "AAAAAAAAAAAAAAAAAAAAAg"
 
 
 @pytest.fixture(scope="module")
@@ -167,3 +189,79 @@ def test_opening_the_logs_of_many_partitions_does_not_hold_the_loop(watched: Wat
     for count in (2, 200):
         request, version = _first_requests(wanted.name, count)[api]
         assert measure(watched, f"first {api} of {count} partitions", request_bytes(request, version)[4:])
+
+
+@pytest.fixture
+def share(watched: WatchedBroker) -> Iterator[Callable[[str, int], bytes]]:
+    """Makes topics that a share group has; returns their ids. Nothing has opened their logs."""
+    with Wire(watched.port) as wire:
+
+        def make(name: str, count: int) -> bytes:
+            topic = CreatableTopic(name=name, num_partitions=count, replication_factor=1)
+            made = wire.call(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7).topics[0]
+            reset = AlterableConfig(name="share.auto.offset.reset", value="by_duration:PT1H")
+            group = AlterConfigsResource(resource_type=32, resource_name=name, configs=[reset])
+            wire.call(IncrementalAlterConfigsRequest(resources=[group]), 1)
+            find = FindCoordinatorRequest(key=name, key_type=0)
+            beat = ShareGroupHeartbeatRequest(group_id=name, member_id=_MEMBER, subscribed_topic_names=[name])
+            wait_for(lambda: wire.call(find, 3).error_code == 0, "a coordinator")
+            wait_for(lambda: wire.call(beat, 1).error_code == 0, "the group's coordinator to have loaded")
+            return bytes(made.topic_id)
+
+        yield make
+
+
+def _wait_for_group(watched: WatchedBroker, name: str) -> None:
+    request = OffsetFetchRequest(group_id=name, topics=[])
+    with Wire(watched.port) as wire:
+        wait_for(lambda: wire.call(request, 7).error_code == 0, "the group's coordinator to have loaded")
+
+
+def test_describing_share_groups_of_closed_logs_does_not_hold_the_loop(
+    watched: WatchedBroker, share: Callable[[str, int], bytes]
+) -> None:
+    counts = (2, 500)
+    for count in counts:
+        name = f"described-{count}"
+        share(name, count)
+        begun = [
+            AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=0)
+            for index in range(count)
+        ]
+        topic = AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=begun)
+        with Wire(watched.port) as wire:
+            leave = ShareGroupHeartbeatRequest(group_id=name, member_id=_MEMBER, member_epoch=-1)
+            assert wire.call(leave, 1).error_code == 0
+            answer = wire.call(AlterShareGroupOffsetsRequest(group_id=name, topics=[topic]), 0)
+            assert {each.error_code for each in answer.responses[0].partitions} == {0}
+    watched.stop()
+    watched.start()
+    for count in counts:
+        name = f"described-{count}"
+        _wait_for_group(watched, name)
+        group = DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
+        asked = DescribeShareGroupOffsetsRequest(groups=[group])
+        assert measure(watched, f"share offsets of {count} partitions", request_bytes(asked, 1)[4:])
+
+
+def test_beginning_share_groups_by_time_does_not_hold_the_loop(
+    watched: WatchedBroker, share: Callable[[str, int], bytes]
+) -> None:
+    hours = 2 * 3_600_000
+    batch = crowded_batch(300_000, now_ms() - hours, hours)
+    for count in (1, 8):
+        name = f"begun-{count}"
+        topic_id = share(name, count)
+        with Wire(watched.port) as wire:
+            for partition in range(count):
+                assert produce(wire, name, batch, partition=partition) == (0, 0)
+        places = [share_fetch.FetchPartition(partition_index=index) for index in range(count)]
+        request = share_fetch.ShareFetchRequest(
+            group_id=name,
+            member_id=_MEMBER,
+            max_wait_ms=60_000,
+            max_bytes=1,
+            max_records=1,
+            topics=[share_fetch.FetchTopic(topic_id=topic_id, partitions=places)],
+        )
+        assert measure(watched, f"begin in {count} crowded batches", request_bytes(request, 1)[4:])

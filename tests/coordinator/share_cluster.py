@@ -24,6 +24,7 @@ from ottla_broker.coordinator.share.state_coordinator import (
 )
 from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.metadata.internal_topics import SHARE_STATE_TOPIC
+from ottla_broker.tasks import run_whole
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import read_header
 
@@ -78,7 +79,7 @@ class DataPartition:
     def __init__(self, epoch: int, log: MemoryLog) -> None:
         self.leader_epoch = epoch
         self.log = log
-        self.is_led_here = True
+        self.is_led_here = self.is_open = True
 
     @property
     def high_watermark(self) -> int:
@@ -179,7 +180,7 @@ class Broker:
         self.coordinator.start()
         self.network = Network(brokers, len(brokers), clock)
         self.persister = Persister(self.network, _nothing, clock)
-        self.shares = SharePartitions(self.persister, lambda _: settings, clock, cast(Any, None))
+        self.shares = SharePartitions(self.persister, lambda _: settings, clock, cast(Any, None), run_whole)
 
 
 _USERS = AnyUser(), AnyUser()

@@ -22,6 +22,7 @@ from ottla_broker.coordinator.share.state_batches import (
     trim,
 )
 from ottla_broker.coordinator.share.tally import Tally
+from ottla_broker.tasks import run_whole
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.record import encode_batch
 
@@ -134,6 +135,7 @@ class ShareWorld:
             partition=0,
             leader_epoch=0,
             log=log,
+            is_open=True,
             is_led_here=True,
             check_leader=lambda: None,
         )
@@ -150,6 +152,7 @@ class ShareWorld:
             Deadlines(self.clock, self._timed_out),
             lambda _: None,
             cast(Any, self._run),
+            run_whole,
             self.tally,
         )
         share.users.add(self._user)

@@ -22,6 +22,7 @@ from ottla_broker.coordinator.share.share_partition import Life
 from ottla_broker.coordinator.share.share_partitions import SharePartitions
 from ottla_broker.coordinator.share.state_batches import ShareKey
 from ottla_broker.coordinator.share.states import Acknowledge
+from ottla_broker.tasks import run_whole
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 
@@ -84,7 +85,7 @@ async def test_a_share_partition_that_failed_is_not_loaded_again_at_once() -> No
     async def exists() -> None: ...
 
     persister = Persister(cast(Any, Failing()), exists, world.clock)
-    partitions = SharePartitions(persister, lambda _: world.settings, world.clock, cast(Any, None))
+    partitions = SharePartitions(persister, lambda _: world.settings, world.clock, cast(Any, None), run_whole)
     partition = world.share.partition
     partitions.get(KEY, partition)
     await asyncio.sleep(0)

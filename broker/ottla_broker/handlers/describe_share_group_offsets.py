@@ -15,6 +15,7 @@ from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareSta
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_requests import services
+from ottla_broker.handlers.turns import OPENED, Steps
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.describe_share_group_offsets import (
@@ -36,7 +37,7 @@ _HAS_LAG = 1
 async def handle(
     ctx: RequestContext, request: DescribeShareGroupOffsetsRequest
 ) -> DescribeShareGroupOffsetsResponse:
-    groups = list({group.group_id: group for group in request.groups}.values())
+    groups = {group.group_id: group for group in request.groups}.values()
     answers: list[DescribeShareGroupOffsetsResponseGroup] = []
     elsewhere: list[_Elsewhere] = []
     described: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -46,10 +47,13 @@ async def handle(
         if len(answers) == len(groups) and not described.done():
             described.set_result(None)
 
-    for group in groups:
-        _Group(ctx, group, elsewhere).describe(answered)
-    if groups:
+    asked = [_Group(ctx, group, elsewhere) for group in groups]
+    for group in asked:
+        group.describe(answered)
+    if asked:
         await described
+    for group in asked:
+        await ctx.services.turns.run(group.steps(), ctx.connection.has_left)
     if elsewhere and ctx.version >= _HAS_LAG:
         await _add_lags(ctx, elsewhere)
     return DescribeShareGroupOffsetsResponse(groups=answers)
@@ -101,8 +105,10 @@ class _Group:
         self._wanted = wanted
         self._elsewhere = elsewhere
         self._topics: list[DescribeShareGroupOffsetsResponseTopic] = []
+        self._states: Mapping[Place, ShareState | KafkaError | None] = {}
 
     def describe(self, answered: _Answered) -> None:
+        """Find the group's states; :meth:`steps` adds them to the answer."""
         group_id = self._wanted.group_id
         ctx = self._ctx
         try:
@@ -122,14 +128,19 @@ class _Group:
             return
 
         def found(states: Mapping[Place, ShareState | KafkaError | None]) -> None:
-            for (topic_id, index), state in sorted(states.items(), key=lambda each: each[0]):
-                topic = known[topic_id]
-                topic.partitions.append(self._partition(topic.topic_name, index, state))
+            self._states = states
             answered(DescribeShareGroupOffsetsResponseGroup(group_id=group_id, topics=self._topics))
 
-        places = self._places(group)
+        services(ctx).offsets.describe(group, self._places(group), found)
+
+    def steps(self) -> Steps[None]:
+        """Add the partitions to the answer: for its lag, a log may have to be opened."""
         known = {bytes(topic.topic_id): topic for topic in self._topics}
-        services(ctx).offsets.describe(group, places, found)
+        for (topic_id, index), state in sorted(self._states.items(), key=lambda each: each[0]):
+            topic = known[topic_id]
+            partition = self._ctx.services.replicas.partition(topic.topic_name, index)
+            yield 1 if partition is None or partition.is_open else OPENED
+            topic.partitions.append(self._partition(topic.topic_name, index, state))
 
     def _places(self, group: ShareGroup) -> list[Place]:
         """The partitions to describe, in the topics of the answer."""

@@ -20,6 +20,7 @@ from enum import Enum
 from functools import wraps
 from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
+from ottla_broker import tasks
 from ottla_broker.network.pending_response import CloseConnection
 from ottla_broker.tasks import run_whole
 
@@ -231,10 +232,4 @@ def whole(steps: Callable[P, Generator[int, None, R]]) -> Callable[P, R]:
 
 def in_slices(work: Generator[None, None, R]) -> Steps[R]:
     """A sliced reader, writer or search as steps."""
-    try:
-        while True:
-            next(work)
-            yield CODED
-    except StopIteration as end:
-        result: R = end.value
-        return result
+    return tasks.in_slices(work, CODED)

@@ -15,7 +15,7 @@ key are keys read, ahead of the fetches (:mod:`.key_reader`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -33,6 +33,7 @@ from ottla_broker.coordinator.share.states import Acknowledge
 from ottla_broker.coordinator.share.tally import Tally
 from ottla_broker.events import get_logger
 from ottla_broker.replica.partition import Partition
+from ottla_broker.tasks import in_slices
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ _OFFSETS_A_BATCH: Final = 32
 """Choosing among so many offsets by their keys takes about as long as looking at a batch."""
 _COPIED_A_BATCH: Final = 8 * 1024
 """Copying so many bytes takes less time than looking at a batch."""
+_OPENED: Final = 50
+_SLICE: Final = 100
+"""The work of opening a log, and of one slice of a search in it."""
 _SHOWN: Final = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -63,6 +67,11 @@ _SHOWN: Final = frozenset(
 """Errors of the state that a fetch answers as they are. Java's share consumer fails for good with other codes."""
 _FENCED: Final = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH})
 _NO_COORDINATOR: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+
+
+Work = Generator[int, None, None]
+"""Yields how much it has done: one takes some microseconds."""
+InTurns = Callable[[Work], None]
 
 
 class Life(Enum):
@@ -137,9 +146,10 @@ class SharePartition:
         locks: Deadlines,
         closed: Callable[[SharePartition], None],
         run: Run,
+        in_turns: InTurns,
         tally: Tally,
     ) -> None:
-        """``run`` runs a function on a thread; ``tally`` counts for the whole group."""
+        """``run`` runs a function on a thread, ``in_turns`` work on the loop; ``tally`` counts for the whole group."""
         self.key = key
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
@@ -154,6 +164,7 @@ class SharePartition:
         self._locks = locks
         self._closed = closed
         self._run = run
+        self._in_turns = in_turns
         self._tally = tally
         self._keys: KeyReader | None = None
         self._state_epoch = 0
@@ -173,15 +184,30 @@ class SharePartition:
             self.close(answer)
             return
         self._state_epoch = answer.epoch
+        if answer.start >= 0:
+            self.in_flight = InFlight(answer.start, answer.batches)
+            self._begin()
+        else:
+            # The states of thousands of partitions may come at once, and their logs may be closed.
+            self._in_turns(self._start(answer))
+
+    def _start(self, answer: ShareState) -> Work:
+        """Begin where a new group does."""
         try:
-            start = self._first_offset() if answer.start < 0 else answer.start
+            start = yield from self._first_offset()
         except KafkaError as error:
             self.close(error)
             return
-        self.in_flight = InFlight(start, answer.batches)
-        if answer.start >= 0:
-            self._begin()
+        except Exception as error:
+            # A defect, which must not hold up others that begin.
+            _log.exception(
+                "a share partition can't begin", group=self.key.group_id, topic=self.partition.topic
+            )
+            self.close(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
             return
+        if self.life is not Life.LOADING:
+            return
+        self.in_flight = InFlight(start, answer.batches)
 
         def written(error: KafkaError | None) -> None:
             if self.life is not Life.LOADING:
@@ -200,15 +226,18 @@ class SharePartition:
         self.life = Life.ACTIVE
         self.wake()
 
-    def _first_offset(self) -> int:
+    def _first_offset(self) -> Generator[int, None, int]:
         """Where a new group starts (``share.auto.offset.reset``). Raises KafkaError."""
         reset = self._settings_of(self.key.group_id).offset_reset
         partition = self.partition
+        if not partition.is_open:
+            yield _OPENED
         if reset == EARLIEST:
             return partition.log.log_start_offset
         if reset != LATEST:
             assert isinstance(reset, int)
-            found = partition.log.reader.offset_for_timestamp(self._clock.now_ms() - reset)
+            search = partition.log.reader.find_timestamp(self._clock.now_ms() - reset)
+            found = yield from in_slices(search, _SLICE)
             if found is not None:
                 return min(found[0], partition.high_watermark)
         return partition.high_watermark

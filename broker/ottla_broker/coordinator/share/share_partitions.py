@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -10,7 +11,13 @@ from ottla_broker.coordinator.deadlines import Deadline, Deadlines
 from ottla_broker.coordinator.share.key_reader import Run
 from ottla_broker.coordinator.share.persister import Persister
 from ottla_broker.coordinator.share.settings import SettingsOf
-from ottla_broker.coordinator.share.share_partition import AcquisitionLock, SharePartition, copy_of
+from ottla_broker.coordinator.share.share_partition import (
+    AcquisitionLock,
+    InTurns,
+    SharePartition,
+    Work,
+    copy_of,
+)
 from ottla_broker.coordinator.share.state_batches import ShareKey
 from ottla_broker.coordinator.share.tally import Tally
 from ottla_broker.replica.partition import Partition
@@ -30,13 +37,17 @@ class SharePartitions:
         tallies: what became of groups' records since the broker's start, by group.
     """
 
-    def __init__(self, persister: Persister, settings_of: SettingsOf, clock: Clock, run: Run) -> None:
-        """``run`` runs a function on a thread."""
+    def __init__(
+        self, persister: Persister, settings_of: SettingsOf, clock: Clock, run: Run, in_turns: InTurns
+    ) -> None:
+        """``run`` runs a function on a thread, ``in_turns`` a generator on the loop."""
         self.settings_of = settings_of
         self.tallies: dict[str, Tally] = {}
         self._persister = persister
         self._clock = clock
         self._run = run
+        self._in_turns = in_turns
+        self._beginning: deque[Work] = deque()
         self._locks = Deadlines(clock, _timed_out)
         self._found: dict[ShareKey, SharePartition] = {}
         # Those that failed last: until when, and why.
@@ -70,6 +81,7 @@ class SharePartitions:
             self._locks,
             self._forget,
             self._run,
+            self._begin,
             self._tally_of(key.group_id),
         )
         found.load()
@@ -87,6 +99,17 @@ class SharePartitions:
                 del self.tallies[next(iter(self.tallies))]
             tally = self.tallies[group_id] = Tally()
         return tally
+
+    def _begin(self, work: Work) -> None:
+        """Begin one share partition after the other: each may decompress a batch."""
+        self._beginning.append(work)
+        if len(self._beginning) == 1:
+            self._in_turns(self._begin_all())
+
+    def _begin_all(self) -> Work:
+        while self._beginning:
+            yield from self._beginning[0]
+            self._beginning.popleft()
 
     def _forget(self, share: SharePartition) -> None:
         if self._found.get(share.key) is share:
