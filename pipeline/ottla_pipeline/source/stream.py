@@ -33,6 +33,7 @@ from .offsets import Offsets
 from .options import SourceOptions
 from .planner import BatchPlanner
 from .tasks import RangePartition, batches
+from .workers import acknowledge_now
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,6 +65,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"options": self.options, "columns": self.columns}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        acknowledge_now()
         self.__dict__.update(state)
         self._disconnected()
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import pickle
+import socket
 import sys
 
 import pytest
 from pyspark import TaskContext
 
 from ottla_pipeline.source import workers
+from ottla_pipeline.source.options import resolve
+from ottla_pipeline.source.stream import OttlaStreamReader
 
 
 @pytest.fixture
@@ -38,3 +42,18 @@ def test_outside_of_tasks_nothing_is_settled(frozen: list[int]) -> None:
     with workers.in_worker():
         pass
     assert not frozen
+
+
+def test_a_task_acknowledges_its_first_piece_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TaskContext, "get", lambda: object())
+    monkeypatch.setattr(workers, "_sockets", None)
+    options = resolve({"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "flights"}, stream=True)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as one,
+    ):
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+        assert pickle.loads(pickle.dumps(OttlaStreamReader(options, ("value",)))).columns == ("value",)
+        assert one.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK)
+        for each in workers._sockets or ():
+            each.close()
