@@ -2,13 +2,15 @@
 
 * Two brokers, one with ``metrics.listener`` and a scrape every five seconds, one without, take turns at the load of
   ``cpu``: the broker's CPU for a million records. A scrape counts in the CPU of the one that has it.
-* 10,000 partitions and 1,000 groups: until a scrape is whole, and the longest round trip of a client that sends
-  heartbeats over and over meanwhile, which shows for how long the event loop is held at a time.
+* 10,000 partitions that have records, and 1,000 groups with ten offsets each: until a scrape is whole, the processor
+  time that it takes, and for how long it holds the event loop at a time: by the broker's own measure of processor time,
+  and by the longest round trip of a client that sends heartbeats over and over meanwhile, beside one without a scrape.
 """
 
 from __future__ import annotations
 
 import http.client
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -19,27 +21,30 @@ from harness import wire
 from harness.brokers import HOST, Ottla, running
 from harness.ports import free_port
 
-from bench import load
+from bench import load, procstat
 from bench.context import Bench
 from bench.measures.cpu import loaded, warm_up
 from ottla_client import TopicPartition
-from ottla_client.sync import Admin
+from ottla_client.sync import Admin, Producer
 
 _SCRAPE_SECONDS = 5.0
 _TOPICS = 10
+_OFFSETS = 10
+_REST_SECONDS = 2.5
+"""A broker makes the page at most every two seconds."""
 
 
-def _scrape(port: int) -> tuple[float, int]:
-    """The seconds until the whole page is there, and its bytes."""
+def _scrape(port: int) -> tuple[float, bytes]:
+    """The seconds until the whole page is there, and the page."""
     began = time.perf_counter()
     connection = http.client.HTTPConnection(HOST, port, timeout=60)
     connection.request("GET", "/metrics")
     answer = connection.getresponse()
-    size = len(answer.read())
+    text = answer.read()
     connection.close()
     if answer.status != 200:
         raise RuntimeError(f"/metrics answered {answer.status}")
-    return time.perf_counter() - began, size
+    return time.perf_counter() - began, text
 
 
 @contextmanager
@@ -89,22 +94,43 @@ def _many(bench: Bench) -> None:
         names = [f"many-{number}" for number in range(_TOPICS)]
         for name in names:
             connection.create(name, partitions // _TOPICS)
+        with Producer(broker.address) as producer:
+            for name in names:
+                for partition in range(partitions // _TOPICS):
+                    producer.send(name, b"x", partition=partition)
+                producer.flush()
         with Admin(broker.address) as admin:
             for number in range(groups):
-                admin.alter_group_offsets(f"group-{number}", {TopicPartition(names[number % _TOPICS], 0): 0})
-        _scrape(port)  # The first one looks at the folders of logs that aren't open.
+                topic = names[number % _TOPICS]
+                admin.alter_group_offsets(
+                    f"group-{number}", {TopicPartition(topic, index): 0 for index in range(_OFFSETS)}
+                )
+        _scrape(port)
         for _ in range(bench.repeats):
-            seconds, size = _scrape(port)
+            time.sleep(_REST_SECONDS)
+            spent = procstat.cpu_seconds(broker.pid)
+            seconds, text = _scrape(port)
+            spent = procstat.cpu_seconds(broker.pid) - spent
             quiet = _longest(connection, 2.0)
             with ThreadPoolExecutor(1) as pool:
                 scrape = pool.submit(_scrape, port)
                 disturbed = _longest(connection, 2.0)
                 scrape.result()
             bench.add("metrics", label + "a scrape", "ms", "lower", broker, seconds * 1000)
-            bench.add("metrics", label + "its size", "MB", "lower", broker, size / 1e6)
+            bench.add("metrics", label + "its processor time", "ms", "lower", broker, spent * 1000)
+            bench.add("metrics", label + "the loop is held for", "ms", "lower", broker, _held(text) * 1000)
+            bench.add("metrics", label + "its size", "MB", "lower", broker, len(text) / 1e6)
             bench.add("metrics", label + "longest round trip, quiet", "ms", "lower", broker, quiet)
             bench.add("metrics", label + "longest round trip meanwhile", "ms", "lower", broker, disturbed)
         connection.close()
+
+
+def _held(text: bytes) -> float:
+    """For how many seconds a scrape held the event loop at a time."""
+    found = re.search(rb"^ottla_metrics_held_seconds_max (\S+)$", text, re.MULTILINE)
+    if found is None:
+        raise RuntimeError("the scrape doesn't say how long it held the event loop")
+    return float(found[1])
 
 
 def _longest(connection: wire.Connection, seconds: float) -> float:

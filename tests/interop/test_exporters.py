@@ -6,6 +6,7 @@ which reads the records of ``__consumer_offsets`` itself, and asks the broker fo
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import urllib.request
@@ -17,6 +18,7 @@ from harness import maven
 from harness.children import ending_with_parent
 from harness.ports import free_port
 from tests.interop.support import PROGRAMS, built, needed, run
+from tests.metrics.test_rules import RULES, panels
 from tests.support.metrics import LISTENER, Scraped, address_of, get, scrape
 from tests.support.processes import BrokerProcess
 from tests.support.waiting import wait_for
@@ -36,7 +38,7 @@ LAGS = {"idle": {0: 0, 1: 0}, "behind": {0: 3, 1: 11}, 'odd "name"\\': {0: 20}}
 """How many records of a partition each group hasn't read."""
 ENDS = {0: 20, 1: 30}
 
-KAFKAS_LABELS = {"logDirectory", "networkProcessor"}
+KAFKAS_LABELS = {"ackType", "clientId", "delayedOperation", "logDirectory", "networkProcessor"}
 """Parts of the names of Kafka's MBeans, as the JMX exporter's rules take them over."""
 
 
@@ -78,6 +80,39 @@ def test_promlint(metered: BrokerProcess) -> None:
             assert "_count" in problem or "_sum" in problem, line
     broken = text.replace("# TYPE", "# TIPE", 1) + "1 x\n"
     assert subprocess.run([folder / "lint"], input=broken.encode(), capture_output=True).returncode == 1
+
+
+EMPTY = {
+    "Failed logins": "no listener has a login",
+    "Followers behind": "one broker has no followers",
+    "Lag in time of share groups and groups in ZooKeeper": "there are none",
+    "Rebalances": "no group has members",
+    "Records that share groups dropped": "there are no share groups",
+}
+"""Panels of the dashboard that have no data here, and why."""
+VARIABLES = {"$job": "ottla-test", "$instance": ".*", "$__rate_interval": "1m"}
+
+
+def filled(expression: str) -> str:
+    """An expression of the dashboard as Grafana sends it."""
+    for name, value in VARIABLES.items():
+        expression = expression.replace(name, value)
+    return expression
+
+
+def test_prometheus_evaluates_the_dashboard_and_the_rules(metered: BrokerProcess) -> None:
+    go = needed("go")
+    folder = built("promql", PROGRAMS / "promql", "evaluate", [go, "build", "-o", "evaluate", "."])
+    address = address_of(metered)
+    scrapes = [{address: get(address, "/metrics")[1]} for _ in range(3)]
+    queries = [filled(expression) for _, expression in panels()]
+    alerts = [rule["expr"] for rule in RULES.values()]
+    given = json.dumps({"scrapes": scrapes, "queries": [*queries, *alerts]})
+    answers = run([str(folder / "evaluate")], stdin=given).splitlines()
+    assert [each for each in zip([*queries, *alerts], answers, strict=True) if "\t" in each[1]] == []
+    shown = {title for (title, _), answer in zip(panels(), answers, strict=False) if answer != "0"}
+    assert {title for title, _ in panels()} - shown == EMPTY.keys()
+    assert set(answers[len(queries) :]) == {"0"}
 
 
 def test_a_third_party_exporter_has_the_same_numbers(metered: BrokerProcess, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 from tests.metrics.promql import fires, metrics_in, parse_series
 
 FOLDER = Path(__file__).parents[2] / "docs" / "monitoring"
@@ -18,11 +18,19 @@ RULES: dict[str, dict[str, Any]] = {rule["alert"]: rule for rule in GROUP["rules
 CASES = yaml.safe_load((FOLDER / "ottla-rules-test.yml").read_text())["tests"]
 
 
+def panels() -> list[tuple[str, str]]:
+    """Titles of the dashboard's panels, and their expressions."""
+    dashboard = json.loads((FOLDER / "ottla-dashboard.json").read_text())
+    return [
+        (panel["title"], target["expr"])
+        for panel in dashboard["panels"]
+        for target in panel.get("targets", ())
+    ]
+
+
 def expressions() -> list[str]:
     """All expressions of the rules and of the dashboard."""
-    dashboard = json.loads((FOLDER / "ottla-dashboard.json").read_text())
-    panels = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
-    return [*panels, *(rule["expr"] for rule in RULES.values())]
+    return [*(expression for _, expression in panels()), *(rule["expr"] for rule in RULES.values())]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])

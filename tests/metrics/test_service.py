@@ -28,18 +28,20 @@ from ottla_protocol.messages.api_versions import ApiVersionsRequest
 
 pytestmark = pytest.mark.ottla_only
 
-ONLY_IN_CLUSTERS = {
+ELSEWHERE = {
     "kafka_server_sessionexpirelistener_zookeeperexpires_total",
     "kafka_server_socket_server_metrics_failed_authentication_total",
     "ottla_follower_lag_records_max",
     "ottla_group_catch_up_seconds",
     "ottla_group_lag_seconds_max",
     "ottla_lag_history_failures_total",
+    "ottla_share_group_dropped_records_total",
     "ottla_zookeeper_connected",
     "up",
 }
 """``up`` is Prometheus's own; time to catch up needs two scrapes (test_lag.py), the history of lag a minute
-(test_lag_history.py), authentications need a login (tests/security); tests/cluster sees the others."""
+(test_lag_history.py), authentications a login (tests/security), dropped records a share group (test_doctor.py);
+tests/cluster sees the others."""
 
 
 def test_a_broker_is_scraped(own_broker: Callable[..., BrokerProcess]) -> None:
@@ -107,7 +109,7 @@ def test_a_broker_is_scraped(own_broker: Callable[..., BrokerProcess]) -> None:
     assert found("ottla_metrics_dropped_series") == 0
     assert health(broker) == (200, {"status": "ready", "problems": []})
     wanted = {name for expression in expressions() for name in metrics_in(expression)}
-    assert wanted - found.samples.keys() == ONLY_IN_CLUSTERS
+    assert wanted - found.samples.keys() == ELSEWHERE
     # A broker whose port is taken starts all the same.
     second = own_broker(settings={"metrics.listener": address_of(broker)})
     assert any(each["event"] == "no metrics are served; the broker tries again" for each in second.events())

@@ -59,6 +59,7 @@ class MetricsService:
         self._max_series = max_series
         self._clock = clock
         self._started = clock.monotonic()
+        self._computing = clock.monotonic
         self._sources: Sources | None = None
         self._prepare: Sequence[Callable[[], Awaitable[None]]] = ()
         self._collectors: Sequence[Collector] = ()
@@ -112,6 +113,7 @@ class MetricsService:
 
     def serve(self, sources: Sources) -> None:
         """Show the metrics of a broker that has started."""
+        self._computing = sources.cpu_seconds
         windows = Windows()
         monitor = self._monitor = LoopMonitor(self._clock, sources.cpu_seconds)
         monitor.start()
@@ -224,18 +226,25 @@ class MetricsService:
         out = Exposition(self._max_series)
         for prepare in self._prepare:
             await prepare()
-        end = clock.monotonic() + _SLICE_SECONDS
+        computing = self._computing
+        held, since_turn = 0.0, computing()
+        begun = clock.monotonic()
         for collector in self._collectors:
             for _ in self._steps(collector, out):
-                if clock.monotonic() >= end:
+                if clock.monotonic() - begun >= _SLICE_SECONDS:
+                    held = max(held, computing() - since_turn)
                     await asyncio.sleep(0)
-                    end = clock.monotonic() + _SLICE_SECONDS
+                    since_turn, begun = computing(), clock.monotonic()
         out.gauge(
             "ottla_metrics_dropped_series", "Samples left out of this scrape because of metrics.max.series."
         ).add(out.dropped)
         out.gauge("ottla_metrics_scrape_seconds", "How long this scrape took, with pauses for requests.").add(
             round(clock.monotonic() - since, 6)
         )
+        out.gauge(
+            "ottla_metrics_held_seconds_max",
+            "The most processor time that this scrape took at a time, before other requests had their turn.",
+        ).add(round(max(held, computing() - since_turn), 6))
         await asyncio.sleep(0)
         return out.chunks()
 
