@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
@@ -147,10 +147,18 @@ class AdminBase:
         self,
         what: str,
         group_id: str,
-        ask: Ask[str, Mapping[K, V | ClientError]],
-        timeout: float | None,
+        ask: Callable[[Node, Deadline], Awaitable[Mapping[K, V | ClientError]]],
+        deadline: Deadline,
     ) -> dict[K, V]:
-        """One request to a group's coordinator. Raises the group's error, and as ``results_or_raise`` those inside."""
-        route: ToCoordinators = ToCoordinators(self._cluster)
-        found = await self._each(what, [group_id], route, ask, self._deadline(timeout))
+        """One request to a group's coordinator. Raises the group's error, and as ``results_or_raise`` those inside.
+
+        ``ask`` sends it, and raises the group's error.
+        """
+
+        async def ask_of(
+            node: Node, _: list[str], deadline: Deadline
+        ) -> dict[str, Mapping[K, V | ClientError]]:
+            return {group_id: await ask(node, deadline)}
+
+        found = await self._each(what, [group_id], ToCoordinators(self._cluster), ask_of, deadline)
         return results_or_raise(f"{what} of group {group_id}", found[group_id])

@@ -64,14 +64,12 @@ class GroupOffsetCalls(OffsetCalls):
             for partition, offset in offsets.items()
         }
 
-        async def ask(
-            node: Node, groups: list[str], deadline: Deadline
-        ) -> Mapping[str, dict[TopicPartition, ClientError | None] | ClientError]:
+        async def ask(node: Node, deadline: Deadline) -> dict[TopicPartition, ClientError | None]:
             answer = await self._call(node, commit_request(ConsumerGroupMetadata(group_id), wanted), deadline)
-            return {group_id: _outcomes(group_id, commit_codes(answer))}
+            return _outcomes(group_id, commit_codes(answer))
 
         if wanted:
-            await self._of_group("alter offsets", group_id, ask, timeout)
+            await self._of_group("alter offsets", group_id, ask, self._deadline(timeout))
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], *, timeout: float | None = None
@@ -82,9 +80,7 @@ class GroupOffsetCalls(OffsetCalls):
         """
         wanted = list(dict.fromkeys(partitions))
 
-        async def ask(
-            node: Node, groups: list[str], deadline: Deadline
-        ) -> Mapping[str, dict[TopicPartition, ClientError | None] | ClientError]:
+        async def ask(node: Node, deadline: Deadline) -> dict[TopicPartition, ClientError | None]:
             request = OffsetDeleteRequest(
                 group_id=group_id,
                 topics=[
@@ -97,16 +93,16 @@ class GroupOffsetCalls(OffsetCalls):
             )
             answer = await self._call(node, request, deadline)
             if answer.error_code:
-                return {group_id: error_of(answer.error_code, f"group {group_id}")}
+                raise error_of(answer.error_code, f"group {group_id}")
             codes = {
                 TopicPartition(topic.name, result.partition_index): result.error_code
                 for topic in answer.topics
                 for result in topic.partitions
             }
-            return {group_id: _outcomes(group_id, codes)}
+            return _outcomes(group_id, codes)
 
         if wanted:
-            await self._of_group("delete offsets", group_id, ask, timeout)
+            await self._of_group("delete offsets", group_id, ask, self._deadline(timeout))
 
     async def group_lag(
         self,
@@ -172,12 +168,11 @@ class GroupOffsetCalls(OffsetCalls):
 _OF_THE_WHOLE: Final = ToCoordinators.again | {ErrorCode.REBALANCE_IN_PROGRESS}
 
 
-def _outcomes(
-    group_id: str, codes: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, ClientError | None] | ClientError:
+def _outcomes(group_id: str, codes: Mapping[TopicPartition, int]) -> dict[TopicPartition, ClientError | None]:
+    """Raises the group's error."""
     for code in codes.values():
         if code in _OF_THE_WHOLE:
-            return error_of(code, f"group {group_id}")
+            raise error_of(code, f"group {group_id}")
     return {
         partition: outcome_of(
             code,

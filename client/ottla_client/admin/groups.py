@@ -30,7 +30,7 @@ from ..requests.outcomes import error_of, outcome_of
 from ..types import COORDINATED, TopicPartition
 from .arguments import listed
 from .base import AdminBase
-from .results import is_unknown_group, results_or_raise
+from .results import is_unknown_group
 from .values import GroupDescription, GroupListing, MemberDescription
 
 CONSUMER: Final = "consumer"
@@ -217,9 +217,7 @@ class GroupCalls(AdminBase):
         if not wanted:
             return
 
-        async def ask(
-            node: Node, groups: list[str], deadline: Deadline
-        ) -> Mapping[str, dict[MemberToRemove, ClientError | None] | ClientError]:
+        async def ask(node: Node, deadline: Deadline) -> dict[MemberToRemove, ClientError | None]:
             version = await self._version(node, ApiKey.LEAVE_GROUP, deadline)
             if version < _REMOVE_SINCE:
                 raise UnsupportedApiError(f"broker {node} is too old to remove members (before Kafka 2.4)")
@@ -234,23 +232,20 @@ class GroupCalls(AdminBase):
             )
             answer = await self._call(node, request, deadline, version)
             if answer.error_code:
-                return {group_id: error_of(answer.error_code, f"group {group_id}")}
+                raise error_of(answer.error_code, f"group {group_id}")
             codes = {(m.member_id, m.group_instance_id): m.error_code for m in answer.members}
             codes |= {("", m.group_instance_id): m.error_code for m in answer.members if m.group_instance_id}
             missing = int(ErrorCode.UNKNOWN_SERVER_ERROR)
             return {
-                group_id: {
-                    member: outcome_of(
-                        codes.get((member.member_id, member.instance_id), missing),
-                        None,
-                        f"member {member} of group {group_id}",
-                    )
-                    for member in wanted
-                }
+                member: outcome_of(
+                    codes.get((member.member_id, member.instance_id), missing),
+                    None,
+                    f"member {member} of group {group_id}",
+                )
+                for member in wanted
             }
 
-        found = await self._each("remove members", [group_id], ToCoordinators(self._cluster), ask, deadline)
-        results_or_raise(f"remove members of group {group_id}", found[group_id])
+        await self._of_group("remove members", group_id, ask, deadline)
 
 
 def _assigned_group(group: AssignedGroup, node: Node) -> GroupDescription | ClientError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ottla_protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -25,6 +25,8 @@ from ..requests.driver import Node, by_topic
 from ..requests.outcomes import error_of, outcome_of
 from ..types import TopicPartition
 from .base import AdminBase
+
+V = TypeVar("V")
 
 
 class ShareGroupOffset(NamedTuple):
@@ -51,33 +53,21 @@ class ShareGroupCalls(AdminBase):
         partitions; UnsupportedApiError for brokers that don't serve share groups.
         """
 
-        async def ask(
-            node: Node, groups: list[str], deadline: Deadline
-        ) -> Mapping[str, dict[TopicPartition, ShareGroupOffset | ClientError] | ClientError]:
-            wanted = [DescribeShareGroupOffsetsRequestGroup(group_id=each, topics=None) for each in groups]
+        async def ask(node: Node, deadline: Deadline) -> dict[TopicPartition, ShareGroupOffset | ClientError]:
+            wanted = [DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)]
             answer = await self._call(node, DescribeShareGroupOffsetsRequest(groups=wanted), deadline)
-            return {
-                group.group_id: error_of(
-                    group.error_code, f"group {group.group_id}", group.error_message or None
-                )
-                if group.error_code
-                else {
-                    TopicPartition(topic.topic_name, each.partition_index): outcome_of(
-                        each.error_code,
-                        ShareGroupOffset(
-                            each.start_offset if each.start_offset >= 0 else None,
-                            each.lag if each.lag >= 0 else None,
-                        ),
-                        f"group {group.group_id}, partition {topic.topic_name}-{each.partition_index}",
-                        each.error_message or None,
-                    )
-                    for topic in group.topics
-                    for each in topic.partitions
-                }
-                for group in answer.groups
-            }
+            found: dict[TopicPartition, ShareGroupOffset | ClientError] = {}
+            for group in answer.groups:
+                _check(group, group_id)
+                for topic in group.topics:
+                    for each in topic.partitions:
+                        start = each.start_offset if each.start_offset >= 0 else None
+                        offset = ShareGroupOffset(start, each.lag if each.lag >= 0 else None)
+                        partition = TopicPartition(topic.topic_name, each.partition_index)
+                        found[partition] = _outcome(each, offset, group_id, f"partition {partition}")
+            return found
 
-        return await self._of_group("describe share group offsets", group_id, ask, timeout)
+        return await self._of_group("describe share group offsets", group_id, ask, self._deadline(timeout))
 
     async def alter_share_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], *, timeout: float | None = None
@@ -89,9 +79,7 @@ class ShareGroupCalls(AdminBase):
         if not offsets:
             return
 
-        async def ask(
-            node: Node, groups: list[str], deadline: Deadline
-        ) -> Mapping[str, dict[TopicPartition, ClientError | None] | ClientError]:
+        async def ask(node: Node, deadline: Deadline) -> dict[TopicPartition, ClientError | None]:
             request = AlterShareGroupOffsetsRequest(
                 group_id=group_id,
                 topics=[
@@ -108,24 +96,15 @@ class ShareGroupCalls(AdminBase):
                 ],
             )
             answer = await self._call(node, request, deadline)
-            if answer.error_code:
-                return {
-                    group_id: error_of(answer.error_code, f"group {group_id}", answer.error_message or None)
-                }
+            _check(answer, group_id)
             return {
-                group_id: {
-                    TopicPartition(topic.topic_name, each.partition_index): outcome_of(
-                        each.error_code,
-                        None,
-                        f"group {group_id}, partition {topic.topic_name}-{each.partition_index}",
-                        each.error_message or None,
-                    )
-                    for topic in answer.responses
-                    for each in topic.partitions
-                }
+                partition: _outcome(each, None, group_id, f"partition {partition}")
+                for topic in answer.responses
+                for each in topic.partitions
+                for partition in (TopicPartition(topic.topic_name, each.partition_index),)
             }
 
-        await self._of_group("alter share group offsets", group_id, ask, timeout)
+        await self._of_group("alter share group offsets", group_id, ask, self._deadline(timeout))
 
     async def delete_share_group_offsets(
         self, group_id: str, topics: Iterable[str], *, timeout: float | None = None
@@ -139,28 +118,26 @@ class ShareGroupCalls(AdminBase):
         if not wanted:
             return
 
-        async def ask(
-            node: Node, groups: list[str], deadline: Deadline
-        ) -> Mapping[str, dict[str, ClientError | None] | ClientError]:
+        async def ask(node: Node, deadline: Deadline) -> dict[str, ClientError | None]:
             request = DeleteShareGroupOffsetsRequest(
                 group_id=group_id,
                 topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=topic) for topic in wanted],
             )
             answer = await self._call(node, request, deadline)
-            if answer.error_code:
-                return {
-                    group_id: error_of(answer.error_code, f"group {group_id}", answer.error_message or None)
-                }
+            _check(answer, group_id)
             return {
-                group_id: {
-                    topic.topic_name: outcome_of(
-                        topic.error_code,
-                        None,
-                        f"group {group_id}, topic {topic.topic_name}",
-                        topic.error_message or None,
-                    )
-                    for topic in answer.responses
-                }
+                topic.topic_name: _outcome(topic, None, group_id, f"topic {topic.topic_name}")
+                for topic in answer.responses
             }
 
-        await self._of_group("delete share group offsets", group_id, ask, timeout)
+        await self._of_group("delete share group offsets", group_id, ask, self._deadline(timeout))
+
+
+def _check(answer: Any, group_id: str) -> None:
+    """Raises the group's error."""
+    if answer.error_code:
+        raise error_of(answer.error_code, f"group {group_id}", answer.error_message or None)
+
+
+def _outcome(answer: Any, value: V, group_id: str, what: str) -> V | ClientError:
+    return outcome_of(answer.error_code, value, f"group {group_id}, {what}", answer.error_message or None)

@@ -130,7 +130,7 @@ class Heartbeats:
         """
         parts = self._parts
         before = change.after.members.get(member_id)
-        self._check_room(group, change, before)
+        self._check_room(change, before)
         if request.instance_id is None:
             member = self._dynamic(group, change, request, member_id)
         else:
@@ -188,7 +188,7 @@ class Heartbeats:
             and group.metadata_version == self._parts.topics.version
         )
 
-    def _check_room(self, group: ConsumerGroup, change: Change, before: ConsumerMember | None) -> None:
+    def _check_room(self, change: Change, before: ConsumerMember | None) -> None:
         maximum = self._parts.settings.max_size
         if before is None and len(change.after.members) >= maximum:
             raise KafkaError(
