@@ -357,14 +357,19 @@ def watched(
 
 
 async def described(admin: Admin, seen: Gathered, names: Collection[str]) -> dict[str, GroupDescription]:
-    from ..admin import PartialError
+    from ..admin import PartialError, is_unknown_group
 
     if not names:
         return {}
     try:
         return await admin.describe_groups(names)
     except PartialError as error:
-        # Groups that are gone meanwhile, or that this user may not see.
+        # Groups that are gone meanwhile need no check.
+        failed = [why for why in error.errors.values() if not is_unknown_group(why)]
+        if failed:
+            seen.unchecked.append(
+                f"{plural(len(failed), 'group')} couldn't be described: {one_line(failed[0])}"
+            )
         return error.results
     except ClientError as error:
         seen.unchecked.append(f"groups couldn't be described: {one_line(error)}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from harness.ports import free_port
@@ -18,6 +18,7 @@ from tests.support.waiting import wait_for
 from tests.support.wire import Wire
 
 from ottla_client import AcknowledgeType
+from ottla_client.admin import Admin as AsyncAdmin
 from ottla_client.admin import (
     AlterConfig,
     ClusterDescription,
@@ -27,6 +28,7 @@ from ottla_client.admin import (
     LogDir,
     MemberDescription,
     NewTopic,
+    PartialError,
     PartitionLag,
     ProducerState,
     ResourceType,
@@ -35,12 +37,15 @@ from ottla_client.commands import broker_pages
 from ottla_client.commands.certificate_dates import Validity
 from ottla_client.commands.cluster_state import ClusterState
 from ottla_client.commands.descriptors import DESCRIPTORS, Descriptors
+from ottla_client.commands.doctor import described
 from ottla_client.commands.doctor_checks import DEAD_LETTERS, Finding, Gathered, findings_of
 from ottla_client.commands.group_places import as_description
 from ottla_client.commands.share_deliveries import Deliveries, Dropped, LastDeliveries
+from ottla_client.errors import GroupError
 from ottla_client.sync import Admin, Producer, ShareConsumer
 from ottla_client.types import Node, OffsetAndMetadata, PartitionMetadata, TopicMetadata, TopicPartition
 from ottla_client.zookeeper_consumer.groups import GroupInZooKeeper
+from ottla_protocol.errors import ErrorCode
 
 NOW = 1_700_000_000_000
 P = TopicPartition("t", 0)
@@ -437,6 +442,20 @@ async def test_a_brokers_descriptors(status: str, document: object, remark: str)
         assert remark in said
     else:
         assert asked.remarks == []
+
+
+async def test_groups_that_cannot_be_described_are_said() -> None:
+    class Refusing:
+        async def describe_groups(self, names: Collection[str]) -> None:
+            errors = {
+                "gone": GroupError(ErrorCode.GROUP_ID_NOT_FOUND, "gone"),
+                "away": GroupError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "its coordinator is away"),
+            }
+            raise PartialError("describe groups", {}, errors)
+
+    seen = world()
+    assert await described(cast(AsyncAdmin, Refusing()), seen, ["gone", "away"]) == {}
+    assert seen.unchecked == ["1 group couldn't be described: its coordinator is away"]
 
 
 async def test_brokers_without_descriptors() -> None:
