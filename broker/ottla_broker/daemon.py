@@ -92,7 +92,8 @@ async def _serve(
     started = True
     # The objects of the start live as long as the broker, so the collector can skip them.
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    # A collection of the middle generation looks at the survivors of five others: 400,000 objects took 70 ms.
+    gc.set_threshold(20_000, 5, 80)
     gc.enable()
     try:
         if prepare is not None:
@@ -102,21 +103,11 @@ async def _serve(
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stopping.wait(), QUIET_SECONDS)
         if not stopping.is_set():
-            await broker.background.run(_load_events)
+            await broker.background.run(events.load)
             events.release()
         await stopping.wait()
     finally:
         await broker.stop()
-
-
-def _load_events() -> None:
-    """Load structlog without rich, which it imports where it is installed: that takes 6 MB, and nothing uses it."""
-    hidden = sys.modules.setdefault("rich", None) is None  # type: ignore[arg-type]
-    try:
-        events.load()
-    finally:
-        if hidden:
-            del sys.modules["rich"]
 
 
 def _watch(lifeline: int, loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:

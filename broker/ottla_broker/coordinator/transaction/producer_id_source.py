@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from ottla_broker.coordinator import codes
-from ottla_broker.tasks import Tasks
+from ottla_broker.tasks import Pace, Tasks
 from ottla_protocol.errors import KafkaError
+
+_PORTION: Final = 32
+"""How many get their ids in one turn of the event loop: each then appends a record and answers."""
 
 
 class ProducerIdSource:
@@ -15,18 +21,25 @@ class ProducerIdSource:
     def __init__(self, next_id: Callable[[], Awaitable[int]]) -> None:
         self._next_id = next_id
         self._tasks = Tasks()
+        self._waiting: deque[Callable[[int, int], None]] = deque()
+        self._task: asyncio.Task[None] | None = None
 
     def __call__(self, drawn: Callable[[int, int], None]) -> None:
         """Call ``drawn`` once with an error code and the id, in a later turn of the event loop."""
-        self._tasks.start(self._draw(drawn))
+        self._waiting.append(drawn)
+        if self._task is None or self._task.done():
+            self._task = self._tasks.start(self._draw())
 
-    async def _draw(self, drawn: Callable[[int, int], None]) -> None:
-        try:
-            producer_id = await self._next_id()
-        except KafkaError as error:
-            drawn(int(error.code), -1)
-        else:
-            drawn(codes.NONE, producer_id)
+    async def _draw(self) -> None:
+        pace = Pace(_PORTION)
+        while self._waiting:
+            code, producer_id = int(codes.NONE), -1
+            try:
+                producer_id = await self._next_id()
+            except KafkaError as error:
+                code = int(error.code)
+            self._waiting.popleft()(code, producer_id)
+            await pace.worked()
 
     async def close(self) -> None:
         """Draw no further ids. Those who wait get no answer: their requests have been answered otherwise."""
