@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _START_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 30.0
+# From a broker's port to that of its metrics: 9404 for 9092. If it is taken, the broker goes on without.
+_METRICS_FROM_PORT: Final = 312
 # The delay before a dead process restarts.
 _AWAY_SECONDS: Final = 10.0
 
@@ -41,6 +43,7 @@ log.dirs={folder}
 default.replication.factor={copies}
 min.insync.replicas={least}
 offsets.topic.replication.factor={copies}
+metrics.listener={host}:{metrics}
 """
 
 _USAGE: Final = """
@@ -197,6 +200,7 @@ class LocalCluster:
                     host=HOST,
                     listeners=self._listeners(number - 1, each),
                     zookeeper=zookeeper_port,
+                    metrics=each + _METRICS_FROM_PORT,
                     folder=folder / f"broker-{number}",
                     copies=copies,
                     least=max(1, copies - 1),
