@@ -32,7 +32,7 @@ from .share_deliveries import DELIVERIES, Deliveries
 from .timefmt import now_ms
 
 if TYPE_CHECKING:
-    from ..admin import Admin, ConfigResource, GroupDescription, PartitionLag
+    from ..admin import Admin, ConfigResource, GroupDescription, PartitionLag, TransactionDescription
     from ..types import TopicMetadata
     from ..zookeeper_consumer.groups import GroupInZooKeeper
     from ..zookeeper_consumer.registry import Registry
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _AT_ONCE: Final = 8
+_LONG_OPEN_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
 _HANDSHAKE_SECONDS: Final = 5.0
 
@@ -137,6 +138,7 @@ async def gather(
     leaders = led(state.topics)
     seen.latest = await attempt(seen, "timestamps", latest(admin, leaders), {})
     seen.hanging = await attempt(seen, "hanging transactions", admin.find_hanging_transactions(leaders), [])
+    seen.open_transactions = await attempt(seen, "open transactions", long_open(admin), {})
     letters = [partition for partition in leaders if DEAD_LETTERS.search(partition.topic)]
     seen.dead_letters = await attempt(seen, "dead letters", last_hour(admin, letters, seen.now_ms), {})
     seen.certificates = await certificates_of(seen)
@@ -252,6 +254,12 @@ async def certificates_of(seen: Gathered) -> dict[str, Validity]:
     }
 
 
+async def long_open(admin: Admin) -> dict[str, TransactionDescription]:
+    """The transactions that have been open for longer than producers have by default, which is a minute."""
+    listed = await admin.list_transactions(states=["Ongoing"], open_for_ms=_LONG_OPEN_MS)
+    return await admin.describe_transactions(listed) if listed else {}
+
+
 async def latest(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     if not partitions:
         return {}
@@ -340,19 +348,15 @@ async def _lags_in_zookeeper(
 def watched(
     groups: Mapping[str, GroupDescription], lags: Mapping[str, Mapping[TopicPartition, PartitionLag]]
 ) -> list[str]:
-    """The groups that a second look says more about: they have members, and rebalance or are behind.
+    """The groups that a second look says more about: they rebalance, or are behind.
 
     Those in ZooKeeper rebalance without a state that says so.
     """
     return [
         name
         for name, group in groups.items()
-        if group.members
-        and (
-            group.state != "Stable"
-            or group.protocol_type == IN_ZOOKEEPER
-            or any(lag.records for lag in lags.get(name, {}).values())
-        )
+        if any(lag.records for lag in lags.get(name, {}).values())
+        or (group.members and (group.state != "Stable" or group.protocol_type == IN_ZOOKEEPER))
     ]
 
 

@@ -14,7 +14,7 @@ from .cluster_state import ClusterState
 from .progress import amount_of_bytes
 
 if TYPE_CHECKING:
-    from ..admin import GroupDescription, HangingTransaction, PartitionLag
+    from ..admin import GroupDescription, HangingTransaction, PartitionLag, TransactionDescription
     from ..types import TopicMetadata
     from ..zookeeper_consumer.groups import GroupInZooKeeper
     from .certificate_dates import Validity
@@ -94,6 +94,7 @@ class Gathered:
         groups, lags: described groups, and their lags by group.
         later: the groups that had a lag and members, and their lags some seconds later.
         later_groups: the states of groups at that time.
+        open_transactions: those that have been open for longer than a minute.
         latest: the largest timestamp in each partition.
         dead_letters: how many records such topics got in the last hour.
         certificates: when those of brokers' listeners with TLS are valid, by broker and listener.
@@ -112,6 +113,7 @@ class Gathered:
     lags: Mapping[str, Lags] = field(default_factory=dict)
     later: Mapping[str, Lags] = field(default_factory=dict)
     later_groups: Mapping[str, GroupDescription] = field(default_factory=dict)
+    open_transactions: Mapping[str, TransactionDescription] = field(default_factory=dict)
     hanging: Sequence[HangingTransaction] = ()
     latest: Mapping[TopicPartition, int] = field(default_factory=dict)
     dead_letters: Mapping[str, int] = field(default_factory=dict)
@@ -434,21 +436,25 @@ def _members(group: GroupDescription) -> set[str]:
 
 
 class _Lags(NamedTuple):
-    """A group's partitions that need attention, as they are shown, and the records that it has still to read."""
+    """A group's partitions that need attention, as they are shown.
+
+    ``behind`` are the records that it has still to read, ``grown`` those that came while the command looked.
+    """
 
     lost: list[str]
     beyond: list[str]
     near: list[str]
-    stuck: list[str]
+    stuck: list[tuple[TopicPartition, int]]
     behind: int
+    grown: int
 
 
 def _lags_of(seen: Gathered, name: str, group: GroupDescription) -> _Lags:
     lost: list[str] = []
     beyond: list[str] = []
     near: list[str] = []
-    stuck: list[str] = []
-    behind = 0
+    stuck: list[tuple[TopicPartition, int]] = []
+    behind = grown = 0
     for partition, lag in seen.lags.get(name, {}).items():
         if lag.committed is None or lag.end is None:
             continue
@@ -459,6 +465,8 @@ def _lags_of(seen: Gathered, name: str, group: GroupDescription) -> _Lags:
         if lag.end < offset:
             beyond.append(str(partition))
         later = seen.later.get(name, {}).get(partition)
+        if later is not None and later.end is not None:
+            grown += max(0, later.end - lag.end)
         if (
             group.members
             and lag.records
@@ -467,16 +475,16 @@ def _lags_of(seen: Gathered, name: str, group: GroupDescription) -> _Lags:
             and later.committed is not None
             and later.committed.offset == offset
         ):
-            stuck.append(f"{partition} at offset {offset}")
+            stuck.append((partition, offset))
         keep = _number(seen.topic_configs.get(partition.topic, {}), "retention.ms")
         deletes = "delete" in seen.topic_configs.get(partition.topic, {}).get("cleanup.policy", "")
         if deletes and keep and keep > 0 and (lag.seconds or 0) * 1000 > _NEAR_RETENTION * keep:
             near.append(str(partition))
-    return _Lags(lost, beyond, near, stuck, behind)
+    return _Lags(lost, beyond, near, stuck, behind, grown)
 
 
 def _group_lags(seen: Gathered, name: str, group: GroupDescription) -> Iterator[Finding]:
-    lost, beyond, near, stuck, behind = _lags_of(seen, name, group)
+    lost, beyond, near, stuck, behind, grown = _lags_of(seen, name, group)
     if lost:
         yield Finding(
             CRITICAL,
@@ -501,34 +509,43 @@ def _group_lags(seen: Gathered, name: str, group: GroupDescription) -> Iterator[
             f"Its next record is about to be removed by retention: {some_of(near)}.",
             "Start more consumers, or lengthen retention.ms until it has caught up.",
         )
-    if stuck and group.type == "share":
-        yield Finding(
-            WARNING,
-            "share-group-stuck",
-            f"group {name}",
-            f"Its start doesn't move: {some_of(stuck)}.",
-            "That record fails again and again, or a member keeps it: ottla consume TOPIC -p PARTITION --from OFFSET"
-            " -n 1 shows it. Fix the consumer, or have it reject the record.",
-        )
-    elif stuck:
-        yield Finding(
-            WARNING,
-            "group-stuck",
-            f"group {name}",
-            f"Its members don't get on: {some_of(stuck)}.",
-            "A record may fail again and again: ottla consume TOPIC -p PARTITION --from OFFSET -n 1 shows it. Fix or"
-            " skip it.",
-        )
+    if stuck:
+        yield _stuck(name, group, stuck)
     if not group.members and behind and group.state != "Dead":
+        more = f", and {plural(grown, 'record')} more came meanwhile" if grown else ""
         yield Finding(
-            NOTE,
+            WARNING if grown else NOTE,
             "group-without-members",
             f"group {name}",
-            f"It has no members, and {plural(behind, 'record')} to read.",
+            f"It has no members, and {plural(behind, 'record')} to read{more}.",
             "Start its consumers."
             if group.protocol_type == IN_ZOOKEEPER
             else "Start its consumers, or remove it: ottla groups delete",
         )
+
+
+def _stuck(name: str, group: GroupDescription, stuck: Sequence[tuple[TopicPartition, int]]) -> Finding:
+    where = some_of([f"{partition} at offset {offset}" for partition, offset in stuck])
+    partition, offset = stuck[0]
+    look = f"{_show(partition, offset)} shows it."
+    if group.type == "share":
+        return Finding(
+            WARNING,
+            "share-group-stuck",
+            f"group {name}",
+            f"Its start doesn't move: {where}.",
+            f"That record fails again and again, or a member keeps it: {look} Fix the consumer, or have it reject the"
+            " record.",
+        )
+    return Finding(
+        WARNING,
+        "group-stuck",
+        f"group {name}",
+        f"Its members don't get on: {where}.",
+        f"Perhaps that record fails again and again: {look} Fix the consumer; or stop it, and skip the record: ottla"
+        f" groups reset-offsets {name} --topic {partition.topic}:{partition.partition} --to-offset {offset + 1}"
+        " --execute",
+    )
 
 
 def share_deliveries(seen: Gathered) -> Iterator[Finding]:
@@ -628,6 +645,20 @@ def transactions(seen: Gathered) -> Iterator[Finding]:
             f"ottla transactions abort --topic {each.partition.topic} --partition {each.partition.partition}"
             f" --start-offset {each.producer.transaction_start_offset}",
         )
+    for name, open_one in seen.open_transactions.items():
+        if open_one.started_ms is None:
+            continue
+        seconds = (seen.now_ms - open_one.started_ms) / 1000
+        where = some_of(sorted(map(str, open_one.partitions)))
+        yield Finding(
+            WARNING,
+            "open-transaction",
+            f"transaction {name}",
+            f"It has been open for {show_seconds(seconds)} in {where}: read_committed"
+            " consumers wait behind it. Perhaps its producer is gone.",
+            f"It is aborted {show_seconds(open_one.timeout_ms / 1000)} after it began. To abort it now, and stop that"
+            f" producer: ottla transactions fence {name}",
+        )
 
 
 def dead_letters(seen: Gathered) -> Iterator[Finding]:
@@ -718,10 +749,10 @@ CHECKS: Final = (
     replication,
     topic_settings,
     broker_settings,
+    transactions,
     groups,
     share_deliveries,
     groups_in_zookeeper,
-    transactions,
     dead_letters,
     clocks,
     certificates,

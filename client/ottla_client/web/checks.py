@@ -157,6 +157,9 @@ class Checks:
             seen, "settings of brokers", doctor.broker_configs(self._admin, running), {}
         )
         seen.descriptors = await doctor.descriptors(seen, stays=True)
+        seen.open_transactions = await doctor.attempt(
+            seen, "open transactions", doctor.long_open(self._admin), {}
+        )
         seen.certificates = await doctor.certificates_of(seen)
         with_members = [name for name, each in listed.items() if each.state not in _NO_MEMBERS]
         names = (with_members + sorted(set(listed) - set(with_members)))[: self._most_groups]

@@ -32,6 +32,7 @@ from ottla_client.admin import (
     PartitionLag,
     ProducerState,
     ResourceType,
+    TransactionDescription,
 )
 from ottla_client.commands import broker_pages
 from ottla_client.commands.certificate_dates import Validity
@@ -258,6 +259,11 @@ CASES: list[tuple[str, Gathered, list[tuple[str, str]]]] = [
         [("note", "group-without-members")],
     ),
     (
+        "no members, and more records come",
+        world(groups={"g": group("Empty", ())}, lags=lag(5, 9, 5), later=lag(5, 12, 10)),
+        [("warning", "group-without-members")],
+    ),
+    (
         "beyond the end",
         world(groups={"g": group("Empty", ())}, lags=lag(9, 5, 0)),
         [("warning", "group-beyond-end")],
@@ -321,6 +327,20 @@ CASES: list[tuple[str, Gathered, list[tuple[str, str]]]] = [
             lags=lag(9, 5, 0),
         ),
         [("warning", "group-beyond-end")],
+    ),
+    (
+        "an open transaction, and a group that waits behind it",
+        world(
+            **WITH_GROUP,
+            lags=lag(5, 9, 100),
+            later=lag(5, 12, 105),
+            open_transactions={
+                "ledger": TransactionDescription(
+                    "ledger", "Ongoing", 7, 0, 900_000, NOW - 120_000, frozenset({P}), 1
+                )
+            },
+        ),
+        [("warning", "open-transaction"), ("warning", "group-stuck")],
     ),
     ("hanging", world(hanging=[HANGING]), [("critical", "hanging-transaction")]),
     ("dead letters", world(dead_letters={"orders.dlq": 3}), [("warning", "dead-letters")]),

@@ -37,6 +37,9 @@ class FakeAdmin:
         self.asked["partitions"] += len(specs)
         return {}
 
+    async def list_transactions(self, **_: object) -> dict[str, Any]:
+        return {}
+
     async def find_hanging_transactions(self, partitions: list[Any]) -> list[Any]:
         return []
 
