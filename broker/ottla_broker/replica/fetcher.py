@@ -264,21 +264,8 @@ class Fetcher:
         )
         if not by_id:
             version = min(version, _BY_ID_SINCE - 1)
-        positions: dict[Key, _Position] = {}
         quota = self._quota if self._quota is not None and self._quota.exceeded else None
-        new = 0
-        for key, each in ready.items():
-            if quota is not None and not each.in_sync and quota.is_throttled(*key):
-                continue
-            is_new = each.position is None
-            try:
-                positions[key] = self._position_of(each)
-            except KafkaError as error:
-                self._disk_error(each.partition, error)
-            if is_new:
-                new += 1
-                if new % _SLICE_NEW == 0:
-                    await asyncio.sleep(0)
+        positions = await self._positions_of(ready, quota)
         if self._added:
             return  # partitions were added meanwhile: they are fetched together
         if not positions:
@@ -306,6 +293,35 @@ class Fetcher:
         if not self._session.answered(answer.error_code, answer.session_id, answers.keys()):
             self._pause_all(answer.error_code, ready)
             return
+        await self._apply_all(connection, ready, positions, answers)
+
+    async def _positions_of(
+        self, ready: Mapping[Key, _Followed], quota: ReplicationQuota | None
+    ) -> dict[Key, _Position]:
+        """Where to go on. ``quota``: one that is exceeded, for which partitions out of sync wait."""
+        positions: dict[Key, _Position] = {}
+        new = 0
+        for key, each in ready.items():
+            if quota is not None and not each.in_sync and quota.is_throttled(*key):
+                continue
+            is_new = each.position is None
+            try:
+                positions[key] = self._position_of(each)
+            except KafkaError as error:
+                self._disk_error(each.partition, error)
+            if is_new:
+                new += 1
+                if new % _SLICE_NEW == 0:
+                    await asyncio.sleep(0)
+        return positions
+
+    async def _apply_all(
+        self,
+        connection: Leader,
+        ready: Mapping[Key, _Followed],
+        positions: Mapping[Key, _Position],
+        answers: Mapping[Key, PartitionData],
+    ) -> None:
         flushes: list[tuple[_Followed, asyncio.Future[None]]] = []
         appended = 0
         for key, data in answers.items():
