@@ -11,8 +11,6 @@ from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
 from typing import Any
 
-CLIENTS = ("kafka-python", "aiokafka", "ottla_client")
-
 # A flight as consumed: partition, offset, row of the CSV, carrier, arrival delay.
 Flight = tuple[int, int, int, str, int | None]
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from bench.demo import flights
 
-CLIENTS = ("confluent-kafka", "ottla_client")
 REPORT_SECONDS = 0.02
 CHECK_EVERY = 500
 """Flights handed to the client between two checks of acknowledgements and of ``lead``."""

@@ -8,7 +8,7 @@ compaction leaves at most one record for each slot, source and part.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from .errors import ProtocolError
@@ -169,16 +169,3 @@ def _seconds(milliseconds: int | None) -> float | None:
 
 def _known(number: int) -> int | None:
     return None if number < 0 else number
-
-
-def read_history(
-    records: Iterable[tuple[Buffer | None, Buffer | None]], group_id: str, source: int, since_ms: int
-) -> list[LagSample]:
-    """The samples of a group since a time, from keys and values; records of other formats are passed over."""
-    reader = HistoryReader(group_id, source, since_ms)
-    for key, value in records:
-        try:
-            reader.add(key, value)
-        except ProtocolError:
-            continue
-    return reader.samples()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.metrics.test_lag import World as LagWorld
+from tests.support.group_lag import read_history
 from tests.support.metrics import Scraped
 
 from ottla_broker.coordinator.share.state_batches import ShareState
@@ -20,7 +21,7 @@ from ottla_broker.metrics.lag_history import LagEnvironment, LagHistory, Setting
 from ottla_broker.metrics.lag_page import lag_page
 from ottla_broker.store.api import NoNodeError
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.group_lag import LagSample, read_history
+from ottla_protocol.group_lag import LagSample
 from ottla_protocol.messages.group_lag_records import GroupLagValue
 from ottla_protocol.partitioning import LAG_TOPIC
 from ottla_protocol.records.batch import assign_offset, iter_headers, read_header

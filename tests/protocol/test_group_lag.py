@@ -9,6 +9,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.group_lag import read_history
 
 from ottla_protocol.errors import ProtocolError
 from ottla_protocol.group_lag import (
@@ -20,7 +21,6 @@ from ottla_protocol.group_lag import (
     LagSample,
     levels_of,
     number_of,
-    read_history,
     records_of,
     sample_of,
 )

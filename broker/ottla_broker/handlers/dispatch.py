@@ -30,7 +30,6 @@ _log = get_logger()
 
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 _PRODUCE = int(ApiKey.PRODUCE)
-_FETCHES = frozenset((int(ApiKey.FETCH), int(ApiKey.SHARE_FETCH)))
 _INIT_PRODUCER_ID = int(ApiKey.INIT_PRODUCER_ID)
 _OF_BROKERS = BETWEEN_BROKERS | {
     int(ApiKey.FETCH),

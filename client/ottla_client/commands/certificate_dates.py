@@ -25,11 +25,10 @@ _CENTURY_SPLIT: Final = 50
 
 
 class Validity(NamedTuple):
-    """The first and last moment of a certificate; ``self_signed`` if issuer and subject are the same."""
+    """The first and last moment of a certificate."""
 
     begins: datetime
     ends: datetime
-    self_signed: bool
 
 
 class _Element(NamedTuple):
@@ -51,7 +50,7 @@ def read_validity(certificate: bytes) -> Validity:
     times = [_time(time) for time in _elements(parts[_VALIDITY].content)]
     if len(times) != 2:
         raise ValueError("a certificate without validity")
-    return Validity(times[0], times[1], parts[_VALIDITY - 1].content == parts[_VALIDITY + 1].content)
+    return Validity(times[0], times[1])
 
 
 def _elements(data: bytes) -> Iterator[_Element]:

@@ -52,10 +52,6 @@ class ControlRecord(NamedTuple):
     type: int
     coordinator_epoch: int | None
 
-    @property
-    def ends_transaction(self) -> bool:
-        return self[0] in (ABORT, COMMIT)
-
 
 def control_type(key: bytes | None) -> int:
     """Return the type in a control record's key, which may be unknown.

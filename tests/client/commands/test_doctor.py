@@ -114,7 +114,7 @@ def lag(
 def valid(days: int, begins: int = -100) -> Validity:
     """A certificate that is valid so many days from now on, and began so many days before."""
     now = datetime.fromtimestamp(NOW / 1000, UTC)
-    return Validity(now + timedelta(days=begins), now + timedelta(days=days), False)
+    return Validity(now + timedelta(days=begins), now + timedelta(days=days))
 
 
 THREE = (1, 2, 3)
