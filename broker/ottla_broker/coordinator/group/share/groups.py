@@ -121,17 +121,13 @@ class ShareGroups:
         self.groups: dict[str, ShareGroup] = {}
         self._keeper = keeper
         self._times_of = times_of
-        self._topics = topics
+        self.topics = topics
         self._most_members = most_members
         self._clock = clock
         self._timers = Deadlines(clock, self._missed)
         self._closed = False
         # What members may state; the coordinator's.
         self.metadata_limit: MetadataLimit | None = None
-
-    @property
-    def topics(self) -> TopicsView:
-        return self._topics
 
     def close(self) -> None:
         self._closed = True
@@ -314,7 +310,7 @@ class ShareGroups:
     def _subscribed(self, group: ShareGroup) -> Iterator[tuple[str, SubscribedTopic, frozenset[int]]]:
         """The topics that exist, with the partitions that have state."""
         for name in sorted(group.subscribers):
-            topic = self._topics.find(name)
+            topic = self.topics.find(name)
             if topic is not None:
                 known = group.initialized.get(topic.topic_id)
                 yield name, topic, frozenset() if known is None else known.partitions
