@@ -30,6 +30,7 @@ from ottla_broker.coordinator.group.modern.states import MemberState, ModernStat
 from ottla_broker.coordinator.group.modern.writer import refused, when_written
 from ottla_broker.events import get_logger
 from ottla_protocol.errors import ErrorCode, KafkaError, ProtocolError
+from ottla_protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from ottla_protocol.messages.join_group import JoinGroupResponse
 from ottla_protocol.messages.sync_group import SyncGroupResponse
 
@@ -77,17 +78,7 @@ class ClassicMembers:
             ) from error
         change = Change(group.group_id, group.membership)
         member = self._member(change, request, member_id, is_unknown)
-        updated = replace(
-            member,
-            instance_id=request.instance_id if request.instance_id is not None else member.instance_id,
-            rack_id=subscription.rack_id or member.rack_id,
-            rebalance_timeout_ms=request.rebalance_timeout_ms,
-            topics=tuple(sorted(set(subscription.topics))),
-            regex=None,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            classic=ClassicSide(request.session_timeout_ms, request.protocols),
-        )
+        updated = _restated(member, request, subscription)
         parts.check_room(group, change, change.before.members.get(member_id), updated)
         bump = change.put_member(updated)
         if bump or group.metadata_version != parts.topics.version:
@@ -106,18 +97,7 @@ class ClassicMembers:
         )
         if self._migration.is_downgrade(group, change.after):
             # A static member of the consumer protocol, the last one, returns with the classic protocol.
-            rebalances = change.after.state is not ModernState.STABLE
-            classic, end_offset = self._migration.downgrade(group, change.after, rebalances)
-            response.generation_id = classic.generation
-            response.protocol_name = classic.protocol_name
-            classic.shard.when_committed(
-                end_offset,
-                lambda code, _: reply(
-                    response
-                    if code == codes.NONE
-                    else join_error(member_id, int(refused(classic.group_id, code).code))
-                ),
-            )
+            self._downgrade(group, change, response, reply)
             return
         parts.write(group, change)
         # The member can lose its session while it waits for the log as well.
@@ -135,6 +115,23 @@ class ClassicMembers:
             reply(response)
 
         when_written(group, written)
+
+    def _downgrade(
+        self, group: ConsumerGroup, change: Change, response: JoinGroupResponse, reply: JoinReply
+    ) -> None:
+        """The group becomes a classic one; the member that joins is answered when the log has that."""
+        rebalances = change.after.state is not ModernState.STABLE
+        classic, end_offset = self._migration.downgrade(group, change.after, rebalances)
+        response.generation_id = classic.generation
+        response.protocol_name = classic.protocol_name
+
+        def written(code: int, _: int) -> None:
+            if code != codes.NONE:
+                reply(join_error(response.member_id, int(refused(classic.group_id, code).code)))
+            else:
+                reply(response)
+
+        classic.shard.when_committed(end_offset, written)
 
     def _check_room(self, group: ConsumerGroup, member_id: str, request: JoinRequest) -> None:
         membership, maximum = group.membership, self._parts.settings.max_size
@@ -311,3 +308,20 @@ def _leaving(membership: Membership, request: LeaveRequest) -> ConsumerMember:
     if member is None or member.classic is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
     return member
+
+
+def _restated(
+    member: ConsumerMember, request: JoinRequest, subscription: ConsumerProtocolSubscription
+) -> ConsumerMember:
+    """The member with what its request says."""
+    return replace(
+        member,
+        instance_id=request.instance_id if request.instance_id is not None else member.instance_id,
+        rack_id=subscription.rack_id or member.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=tuple(sorted(set(subscription.topics))),
+        regex=None,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        classic=ClassicSide(request.session_timeout_ms, request.protocols),
+    )
