@@ -186,7 +186,14 @@ _PARTITIONS: Final = {
 
 def partitions(seen: Gathered) -> Iterator[Finding]:
     by_kind: dict[str, dict[str, list[int]]] = {}
+    explained: dict[str, int] = {}
+    down = set(seen.state.down)
     for problem in seen.state.problems:
+        if problem.problem == "under-replicated":
+            its = seen.state.topics[problem.topic].partitions[problem.partition]
+            if down.issuperset(set(its.replicas) - set(its.isr)):
+                explained[problem.topic] = explained.get(problem.topic, 0) + 1
+                continue
         by_kind.setdefault(problem.problem, {}).setdefault(problem.topic, []).append(problem.partition)
     for kind, topics in by_kind.items():
         severity, what, action = _PARTITIONS[kind]
@@ -195,16 +202,30 @@ def partitions(seen: Gathered) -> Iterator[Finding]:
                 "A partition has" if len(numbers) == 1 else f"{len(numbers):,} partitions have"
             )
             yield Finding(severity, kind, f"{topic}:{ranges_of(numbers)}", text, action)
+    if explained:
+        who = brokers_named(len(down), ranges_of(sorted(down)))
+        severity = _PARTITIONS["under-replicated"][0]
+        what = f"{plural(sum(explained.values()), 'partition')} lack only the replicas of {who}."
+        yield Finding(severity, "under-replicated", some_of(sorted(explained)), what, f"Start {who}.")
 
 
 def leaders(seen: Gathered) -> Iterator[Finding]:
     state = seen.state
-    if state.partitions and state.not_preferred > _SOME_PERCENT * state.partitions:
+    down = state.down
+    # A preferred replica that is down can't lead.
+    electable = sum(
+        partition.leader is not None
+        and partition.leader != partition.replicas[0]
+        and partition.replicas[0] not in down
+        for topic in state.topics.values()
+        for partition in topic.partitions.values()
+    )
+    if state.partitions and electable > _SOME_PERCENT * state.partitions:
         yield Finding(
             WARNING,
             "preferred-leaders",
             "cluster",
-            f"{state.not_preferred:,} of {state.partitions:,} partitions aren't led by their preferred replica.",
+            f"{electable:,} of {state.partitions:,} partitions aren't led by their preferred replica.",
             "ottla cluster elect",
         )
     running = [row for row in state.brokers if row["address"] is not None]

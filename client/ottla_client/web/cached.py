@@ -27,6 +27,7 @@ class Cached(Generic[T]):
         self._until = 0.0
         self._value: T | None = None
         self._has = False
+        self._idle = 0.0
         self.at = 0.0
         """When the last result came, on the event loop's clock."""
 
@@ -68,15 +69,20 @@ class Cached(Generic[T]):
     async def _run(self) -> T:
         loop = asyncio.get_running_loop()
         started = loop.time()
+        self._idle = 0.0
         value = await self._call()
         self.at = loop.time()
-        self._until = self.at + pause_after(self.at - started, self._least, self._most)
+        self._until = self.at + pause_after(self.at - started - self._idle, self._least, self._most)
         self._value, self._has = value, True
         return value
 
     def amend(self, value: T) -> None:
         """Put this in the place of the last result, which stays as old as it is."""
         self._value = value
+
+    def idle(self, seconds: float) -> None:
+        """So many seconds of the call that is under way cost brokers nothing: it waited for another one."""
+        self._idle += seconds
 
     def forget(self) -> None:
         """Ask again next time: something was changed."""

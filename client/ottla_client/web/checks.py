@@ -175,19 +175,25 @@ class Checks:
             [self._of_partitions(seen, part) for part in _parts(asked, _PARTITIONS)],
         )
         self._pieces = deque(piece for row in rows for piece in row if piece is not None)
-        self._pieces.append(_Piece(0.0, self._end))
+        self._pieces.append(_Piece(0.0, self._of_deliveries(seen)))
         self._total = len(self._pieces)
         old = self.seen
         seen.topic_configs = self._topic_configs
         seen.groups, seen.later_groups = self._described, self._later_described
         seen.lags, seen.later = self._lags, self._later
         seen.latest, seen.dead_letters = self._latest, self._dead_letters
-        seen.deliveries = await doctor.deliveries(seen, self._described, stays=True)
-        seen.hanging = () if old is None else old.hanging
+        if old is not None:
+            seen.hanging, seen.deliveries = old.hanging, old.deliveries
         self.seen = seen
 
-    async def _end(self) -> None:
-        self.complete = True
+    def _of_deliveries(self, seen: Gathered) -> Callable[[], Awaitable[None]]:
+        """The last piece of a round: it is known by then which groups are share groups."""
+
+        async def look() -> None:
+            seen.deliveries = await doctor.deliveries(seen, self._described, stays=True)
+            self.complete = True
+
+        return look
 
     def _keep(self, state: ClusterState, listed: Collection[str]) -> None:
         """Forget what isn't there any more."""

@@ -127,7 +127,9 @@ class Watch:
             moves_of(self.admin, remarks),
         )
         # Only now: a broker would answer this first, which takes it longest.
-        sizes = await self.sizes.within(max(0.0, started + _FIRST_SECONDS - loop.time()))
+        asked = loop.time()
+        sizes = await self.sizes.within(max(0.0, started + _FIRST_SECONDS - asked))
+        self.state.idle(loop.time() - asked)
         minimums = await self._minimums_of(topics, remarks)
         # They may have come meanwhile.
         sizes = sizes or self.sizes.last or Sizes({}, (_SIZES_ASKED,))

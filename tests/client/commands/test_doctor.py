@@ -139,6 +139,16 @@ CASES: list[tuple[str, Gathered, list[tuple[str, str]]]] = [
         world(topic("t", (1, THREE, (1,))), minimums={"t": 2}),
         [("critical", "below-min-isr")],
     ),
+    (
+        "a broker's replicas are out of sync because it is down",
+        world(
+            topic("t", (1, THREE, (1, 2)), (1, THREE, (1, 2))),
+            topic("u", (1, THREE, (1, 2))),
+            topic("v", (1, THREE, (1,)), (2, (3, 2, 1), (2, 1))),
+            nodes=(node(1), node(2)),
+        ),
+        [("critical", "broker-down"), ("warning", "under-replicated"), ("warning", "under-replicated")],
+    ),
     ("under-replicated", world(topic("t", (1, THREE, (1, 2)))), [("warning", "under-replicated")]),
     ("not preferred", world(topic("t", (2, THREE, THREE))), [("warning", "preferred-leaders")]),
     (

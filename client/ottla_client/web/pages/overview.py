@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 from aiohttp import web
@@ -29,6 +30,7 @@ async def overview(request: web.Request, session: Session) -> View:
             "unchecked": unchecked,
             "complete": complete,
             "share": watch.checks.share,
+            "age": asyncio.get_running_loop().time() - watch.state.at,
             "kinds": {kind: state.count(kind) for kind in KINDS},
             "records_moving": len(state.moving or ()),
         },
