@@ -56,7 +56,9 @@ class Job:
     """``size`` consumers in ``groups`` groups, at a port: ``kind`` is members or push.
 
     After they are stable, members send heartbeats for ``beats`` seconds, and then also commit for ``commits`` seconds.
-    Push consumers stay for ``beats`` seconds; then one closes its connection, and another one falls silent.
+    Then, with ``others``, the ports of more brokers, one leaves, one is killed, and after the line ``coordinator PORT``
+    the caller kills that broker. Push consumers stay for ``beats`` seconds; then one closes its connection, and another
+    one falls silent.
     """
 
     kind: str
@@ -68,7 +70,8 @@ class Job:
     beats: float = 0.0
     commits: float = 0.0
     prefix: str = "load"
-    session_ms: int = 6000
+    session_ms: int = 30_000
+    others: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -79,6 +82,9 @@ class Done:
         connected: when all had connected (members) or registered (push).
         stable: when all were members of one generation of their group, or had started their fetchers.
         closed, silent: until all others had started again after one had closed its connection, or fell silent.
+        left, killed: until all others had a new assignment after one had left, or was killed without a word.
+        moved: from the coordinator's death until all had an answer of the next one.
+        expelled: how many of those it didn't know, or had join again.
     """
 
     connected: float = 0.0
@@ -88,6 +94,10 @@ class Done:
     commits_sent: int = 0
     closed: float = 0.0
     silent: float = 0.0
+    left: float = 0.0
+    killed: float = 0.0
+    moved: float = 0.0
+    expelled: int = 0
 
 
 def run(job: Job, heard: Callable[[str], None] = lambda _: None) -> Done:
@@ -131,6 +141,9 @@ class _Load:
         self.room = asyncio.Semaphore(_UNANSWERED)
         self.measures = False
         self.commits = False
+        self.died_at: float | None = None
+        """When a connection to the coordinator broke first; 0: it is about to die, None: it must not."""
+        self.tasks: list[asyncio.Task[None]] = []
         self._stable = asyncio.Event()
         # Of each group: how many of its members have an assignment of each generation.
         self._settled: list[dict[int, int]] = [{} for _ in range(job.groups)]
@@ -182,27 +195,90 @@ class _Member(asyncio.Protocol):
     def __init__(self, load: _Load, number: int) -> None:
         job = load.job
         self._load = load
-        self._is_new = True
+        self._holds_room = True
+        self._has_connected = False
         self._apart = False
         self._group = number % job.groups
         self._name = f"{job.prefix}-{self._group}"
-        self._size = len(range(self._group, job.size, job.groups))
         self._id = ""
         self._generation = -1
+        # The generation that it was in when its connection broke.
+        self._last_generation = -1
         self._buffer = bytearray()
         self._asked: deque[tuple[tuple[int, int], float]] = deque()
         self._offset = 0
         # So that thousands don't send at the same moment.
         self._share = number / job.size
         self._joined_generation = -1
+        self._gone = False
+        self._redirected = False
+        self._ports = [job.port, *job.others]
+        self._tried = number
+        self.port = job.port
+
+    @property
+    def _size(self) -> int:
+        job = self._load.job
+        return len(range(self._group, job.size, job.groups)) - self._load.left[self._group]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._out = cast(asyncio.Transport, transport)
-        self._load.has_connected()
+        self._buffer.clear()
+        self._asked.clear()
+        if not self._has_connected:
+            self._has_connected = True
+            self._load.has_connected()
         self._send(wire.FIND_COORDINATOR, wire.find_coordinator(self._name))
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._load.fail(f"a connection broke: {error}")
+        if self._gone:
+            return
+        load = self._load
+        if self._redirected:
+            self._redirected = False
+            self._later(partial(self._open, self.port))
+            return
+        if load.died_at is None:
+            load.fail(f"a connection broke: {error}")
+            return
+        load.died_at = load.died_at or load.seconds()
+        if self._generation >= 0:
+            self._last_generation = self._generation
+            self._unsettle()
+        self._open_any()
+
+    def _open_any(self) -> None:
+        self._tried += 1
+        self._later(partial(self._open, self._ports[self._tried % len(self._ports)]))
+
+    def _open(self, port: int) -> None:
+        self._load.tasks.append(self._load.loop.create_task(self._connect(port)))
+
+    async def _connect(self, port: int) -> None:
+        if not self._holds_room:
+            await self._load.room.acquire()
+            self._holds_room = True
+        self.port = port
+        try:
+            await self._load.loop.create_connection(lambda: self, HOST, port)
+        except OSError:
+            self._release_room()
+            self._open_any()
+
+    def _release_room(self) -> None:
+        if self._holds_room:
+            self._holds_room = False
+            self._load.room.release()
+
+    def go(self, leaves: bool) -> None:
+        """Leave the group, or be killed."""
+        self._gone = True
+        if leaves:
+            self._send(wire.LEAVE_GROUP, wire.leave_group(self._name, self._id))
+        else:
+            self._out.abort()
+        self._load.left[self._group] += 1
+        self._unsettle()
 
     def _send(self, api: tuple[int, int], body: bytes) -> None:
         self._asked.append((api, time.perf_counter()))
@@ -226,22 +302,33 @@ class _Member(asyncio.Protocol):
         self._send(wire.FIND_COORDINATOR, wire.find_coordinator(self._name))
 
     def found(self, answer: wire.Reader, _: float) -> None:
-        if self._is_new:
-            self._is_new = False
-            self._load.room.release()
+        self._release_room()
         error = wire.throttled_error(answer)
         if error in _RETRY:
             self._later(self._find_again)
-        elif error:
+            return
+        if error:
             self._load.fail(f"FindCoordinator answered error {error}")
+            return
+        port = wire.coordinator_port(answer)
+        if port != self.port:
+            self.port = port
+            self._redirected = True
+            self._out.close()
+        elif self._last_generation >= 0:
+            self._send(wire.HEARTBEAT, wire.heartbeat(self._name, self._last_generation, self._id))
         else:
             self._join()
 
-    def _join(self) -> None:
+    def _unsettle(self) -> None:
         if self._generation >= 0:
             self._load.settle(self._group, self._generation, -1, self._size)
             self._generation = -1
-        self._send(wire.JOIN_GROUP, wire.join_group(self._name, self._id, self._load.job.topic))
+
+    def _join(self) -> None:
+        self._unsettle()
+        job = self._load.job
+        self._send(wire.JOIN_GROUP, wire.join_group(self._name, self._id, job.topic, job.session_ms))
 
     def joined(self, answer: wire.Reader, _: float) -> None:
         joined = wire.joined(answer)
@@ -271,14 +358,20 @@ class _Member(asyncio.Protocol):
         else:
             self._generation = self._joined_generation
             self._load.settle(self._group, self._generation, 1, self._size)
-            self._load.loop.call_later(HEARTBEAT_SECONDS, self._beat, self._generation)
+            self._beat_later(HEARTBEAT_SECONDS)
 
-    def _beat(self, generation: int) -> None:
-        if generation == self._generation:
+    def _beat_later(self, seconds: float) -> None:
+        self._load.loop.call_later(seconds, self._beat, self._generation, self._out)
+
+    def _beat(self, generation: int, out: asyncio.Transport) -> None:
+        if generation == self._generation and out is self._out:
             self._send(wire.HEARTBEAT, wire.heartbeat(self._name, generation, self._id))
 
     def beaten(self, answer: wire.Reader, taken: float) -> None:
         error = wire.throttled_error(answer)
+        if self._last_generation >= 0:
+            self._returned(error)
+            return
         if error == wire.REBALANCE_IN_PROGRESS:
             self._join()
             return
@@ -291,7 +384,26 @@ class _Member(asyncio.Protocol):
             # Members of a new generation beat together; with time their heartbeats drift apart.
             self._apart = True
             apart = self._share * HEARTBEAT_SECONDS
-        self._load.loop.call_later(HEARTBEAT_SECONDS + apart, self._beat, self._generation)
+        self._beat_later(HEARTBEAT_SECONDS + apart)
+
+    def _returned(self, error: int) -> None:
+        """The first answer of another coordinator."""
+        if error in _RETRY:
+            self._later(self._find_again)
+            return
+        generation, self._last_generation = self._last_generation, -1
+        if error:
+            self._load.done.expelled += 1
+            if error != wire.REBALANCE_IN_PROGRESS:
+                self._id = ""
+            self._join()
+            return
+        self._generation = generation
+        self._load.settle(self._group, generation, 1, self._size)
+        self._beat_later(HEARTBEAT_SECONDS * self._share)
+
+    def has_left(self, answer: wire.Reader, _: float) -> None:
+        self._out.close()
 
     def commit_regularly(self) -> None:
         self._load.loop.call_later(self._share * COMMIT_SECONDS, self._commit)
@@ -321,6 +433,7 @@ _ANSWERS = {
     wire.JOIN_GROUP: _Member.joined,
     wire.SYNC_GROUP: _Member.synced,
     wire.HEARTBEAT: _Member.beaten,
+    wire.LEAVE_GROUP: _Member.has_left,
     wire.OFFSET_COMMIT: _Member.committed,
 }
 
@@ -441,7 +554,32 @@ async def _members(job: Job) -> Done:
         load.commits = False
         print("commits end", flush=True)
         await _stay(load, 1.0)
+    if job.others:
+        await _changes(load, members)
     return load.done
+
+
+async def _changes(load: _Load, members: list[_Member | _Pushed]) -> None:
+    """One member leaves, one is killed, then the coordinator dies."""
+    for leaves in (True, False):
+        one = members.pop()
+        assert isinstance(one, _Member)
+        began = load.seconds()
+        one.go(leaves)
+        taken = await load.until_stable() - began
+        if leaves:
+            load.done.left = taken
+        else:
+            load.done.killed = taken
+        await _stay(load, HEARTBEAT_SECONDS)
+    last = members[0]
+    assert isinstance(last, _Member)
+    load.died_at = 0.0
+    print(f"coordinator {last.port}", flush=True)
+    async with asyncio.timeout(_LIMIT):
+        while not load.missing:
+            await _stay(load, 0.01)
+    load.done.moved = await load.until_stable() - load.died_at
 
 
 async def _push(job: Job) -> Done:

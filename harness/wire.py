@@ -16,7 +16,7 @@ import crc32c
 
 PRODUCE, FETCH, METADATA = (0, 7), (1, 4), (3, 4)
 OFFSET_COMMIT, FIND_COORDINATOR = (8, 5), (10, 1)
-JOIN_GROUP, HEARTBEAT, SYNC_GROUP = (11, 5), (12, 3), (14, 3)
+JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = (11, 5), (12, 3), (13, 1), (14, 3)
 CREATE_TOPICS, DELETE_TOPICS = (19, 2), (20, 1)
 
 NONE = 0
@@ -185,9 +185,15 @@ def find_coordinator(group: str) -> bytes:
     return string(group) + b"\x00"
 
 
-def join_group(group: str, member: str, topic: str) -> bytes:
+def coordinator_port(body: Reader) -> int:
+    """The port in a FindCoordinator response, after its error."""
+    body.string(), body.int32(), body.string()
+    return body.int32()
+
+
+def join_group(group: str, member: str, topic: str, session_ms: int = 30_000) -> bytes:
     subscription = struct.pack(">h", 0) + array([string(topic)]) + blob(None)
-    timeouts = struct.pack(">ii", 30_000, 60_000)
+    timeouts = struct.pack(">ii", session_ms, 60_000)
     protocols = array([string("range") + blob(subscription)])
     return string(group) + timeouts + string(member) + string(None) + string("consumer") + protocols
 
@@ -225,6 +231,10 @@ def assignment(topic: str, partitions: list[int]) -> bytes:
 
 def heartbeat(group: str, generation: int, member: str) -> bytes:
     return string(group) + struct.pack(">i", generation) + string(member) + string(None)
+
+
+def leave_group(group: str, member: str) -> bytes:
+    return string(group) + string(member)
 
 
 def offset_commit(group: str, generation: int, member: str, topic: str, offsets: dict[int, int]) -> bytes:
