@@ -365,7 +365,12 @@ async def test_malformed_nodes_do_not_stop_the_group() -> None:
         await world.topic("t", 3)
         await world.topic("bad", 1)
         world.store.nodes["/brokers/topics/bad"] = b"{"
-        for path, data in (("owners/t/0", b"\xff"), ("owners/t/x", b"a-0"), ("offsets/t/1", b"nine")):
+        for path, data in (
+            ("owners/t/0", b"\xff"),
+            ("owners/t/x", b"a-0"),
+            (f"owners/t/{9:05000}", b"a-0"),
+            ("offsets/t/1", b"9" * 30),
+        ):
             await world.store.create(f"/consumers/g/{path}", data, parents=True)
         a = await world.consumer("a", '{"t":1,"bad":1}')
         await world.pass_time(SESSION + 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -104,6 +105,25 @@ def test_last_epoch() -> None:
     assert keys.LastEpochNode.decode("t", keys.LastEpochNode.encode(7)) == 7
 
 
+@pytest.mark.parametrize("decode", [keys.BrokerIdNode.decode, keys.CoordinatorListenerNode.decode])
+def test_infinite_numbers_name_the_node(decode: Callable[..., object]) -> None:
+    data = b'{"version":4,"timestamp":1e999,"host":"h","port":1e999,"endpoints":["PLAINTEXT://h:1"]}'
+    with pytest.raises(keys.BadNodeError):
+        decode(1 if decode is keys.BrokerIdNode.decode else "/p", data)
+
+
+def test_an_offset_has_64_bits() -> None:
+    assert keys.ConsumerOffsetNode.decode("/p", b"9223372036854775807") == 2**63 - 1
+    for bad in (b"9223372036854775808", b"-9223372036854775809", b"9" * 5000, b""):
+        with pytest.raises(keys.BadNodeError, match="/p"):
+            keys.ConsumerOffsetNode.decode("/p", bad)
+
+
+def test_a_name_is_a_number_of_32_bits() -> None:
+    names = ["0", "12", "9" * 5000, "-1", "a", "", "\u0663", "\u00b2"]
+    assert [keys.decimal(name) for name in names] == [0, 12, None, None, None, None, None, None]
+
+
 @pytest.mark.parametrize(
     "decode",
     [
@@ -118,7 +138,10 @@ def test_last_epoch() -> None:
         lambda data: keys.LastEpochNode.decode("t", data),
     ],
 )
-@pytest.mark.parametrize("data", [b"{", b"[]", b'{"config":1,"partitions":{"a":[]},"timestamp":[]}', b"\xff"])
+@pytest.mark.parametrize(
+    "data",
+    [b"{", b"[]", b'{"config":1,"partitions":{"a":[]},"timestamp":[]}', b"\xff", b'{"a":' + b"[" * 100_000],
+)
 def test_nonsense_names_the_node(decode: object, data: bytes) -> None:
     assert callable(decode)
     with pytest.raises(keys.BadNodeError, match=r"^/"):

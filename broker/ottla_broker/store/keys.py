@@ -35,7 +35,7 @@ def decode_object(path: str, data: bytes) -> dict[str, Any]:
     """A node's JSON object. Raises BadNodeError."""
     try:
         found = json.loads(data)
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise BadNodeError(f"{path}: is not JSON") from error
     if not isinstance(found, dict):
         raise BadNodeError(f"{path}: is not a JSON object")
@@ -47,8 +47,11 @@ def read_object(path: str, data: bytes, error: str, read: Callable[[dict[str, An
     found = decode_object(path, data)
     try:
         return read(found)
-    except (AttributeError, KeyError, TypeError, ValueError) as cause:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as cause:
         raise BadNodeError(f"{path}: {error}") from cause
+
+
+_LONGEST_INT32: Final = 10
 
 
 def _read_number(path: str, data: bytes) -> int:
@@ -56,6 +59,11 @@ def _read_number(path: str, data: bytes) -> int:
         return int(data)
     except ValueError as error:
         raise BadNodeError(f"{path}: is not a number") from error
+
+
+def decimal(name: str) -> int | None:
+    """The number of a partition or a broker that a node's name is; None for another name."""
+    return int(name) if name.isascii() and name.isdecimal() and len(name) <= _LONGEST_INT32 else None
 
 
 def new_uuid(random: Random) -> bytes:
@@ -141,7 +149,10 @@ class ConsumerOffsetNode:
 
     @staticmethod
     def decode(path: str, data: bytes) -> int:
-        return _read_number(path, data)
+        offset = _read_number(path, data)
+        if not -(1 << 63) <= offset < 1 << 63:
+            raise BadNodeError(f"{path}: is no offset, which has 64 bits")
+        return offset
 
 
 class ConsumerOwnerNode:

@@ -135,5 +135,5 @@ async def _partitions(registry: Registry, group_id: str, kind: str) -> list[Topi
         TopicPartition(topic, int(number))
         for topic in await registry.children(top)
         for number in await registry.children(f"{top}/{topic}")
-        if number.isdecimal()
+        if number.isascii() and number.isdecimal() and len(number) <= paths.LONGEST_PARTITION
     ]

@@ -60,11 +60,15 @@ def broker(broker_id: str) -> str:
     return f"{BROKERS}/{broker_id}"
 
 
+LONGEST_PARTITION: Final = 10
+"""The most digits of a partition's number."""
+
+
 def read_object(path: str, data: bytes) -> dict[str, Any]:
     """A node's JSON object. Raises BadNodeError."""
     try:
         found = json.loads(data)
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise BadNodeError(f"ZooKeeper's node {path} is not JSON: {data[:80]!r}") from error
     if not isinstance(found, dict):
         raise BadNodeError(f"ZooKeeper's node {path} is not a JSON object: {data[:80]!r}")
@@ -74,11 +78,14 @@ def read_object(path: str, data: bytes) -> dict[str, Any]:
 def read_offset(path: str, data: bytes) -> int:
     """A committed offset. Raises BadNodeError."""
     try:
-        return int(data)
+        offset = int(data)
+        if not -(1 << 63) <= offset < 1 << 63:
+            raise ValueError("an offset has 64 bits")
     except ValueError as error:
         raise BadNodeError(
             f"ZooKeeper's node {path} is not an offset: {data[:80]!r}; set it to a number, or delete it"
         ) from error
+    return offset
 
 
 def read_partitions(path: str, data: bytes) -> list[int]:
@@ -104,6 +111,6 @@ def read_address(path: str, data: bytes, protocol: str) -> str | None:
                 return str(address)
         if protocol == "PLAINTEXT" and found.get("host"):
             return f"{found['host']}:{int(found['port'])}"
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise BadNodeError(f"ZooKeeper's node {path} has no address: {data[:200]!r}") from error
     return None

@@ -21,6 +21,8 @@ _STATIC: Final = "static"
 _WHITE_LIST: Final = "white_list"
 _BLACK_LIST: Final = "black_list"
 _VERSION: Final = 1
+MOST_STREAMS: Final = 1_000
+"""Streams of a member for a topic: each member of the group computes what each stream of each member reads."""
 _INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", LAG_TOPIC})
 
 
@@ -150,10 +152,13 @@ class Subscription:
         try:
             streams = {str(topic): int(count) for topic, count in found["subscription"].items()}
             kind = found["pattern"]
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise BadNodeError(f"ZooKeeper's node {path} is not a consumer's: {data[:200]!r}") from error
-        if any(count < 1 for count in streams.values()):
-            raise BadNodeError(f"ZooKeeper's node {path} has a topic without streams: {data[:200]!r}")
+        if not all(1 <= count <= MOST_STREAMS for count in streams.values()):
+            raise BadNodeError(
+                f"ZooKeeper's node {path} has a topic without streams, or with more than {MOST_STREAMS}:"
+                f" {data[:200]!r}"
+            )
         if kind not in (_WHITE_LIST, _BLACK_LIST) or not streams:
             return cls(streams)
         regex, count = next(iter(streams.items()))
@@ -164,5 +169,5 @@ class Subscription:
 
 
 def _check_count(count: int) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ConfigurationError(f"the number of streams is {count!r}; it must be 1 or more")
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_STREAMS:
+        raise ConfigurationError(f"the number of streams is {count!r}; it must be from 1 to {MOST_STREAMS}")

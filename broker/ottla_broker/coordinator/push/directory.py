@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import NodeExistsError, NoNodeError, StoreError
-from ottla_broker.store.keys import BadNodeError, CoordinatorListenerNode
+from ottla_broker.store.keys import BadNodeError, CoordinatorListenerNode, decimal
 from ottla_broker.store.rereading import Rereading
 from ottla_protocol.push import Broker
 
@@ -65,12 +65,13 @@ class Directory:
     async def _read(self) -> None:
         found = {self._own.id: self._own}
         for name in await self._store.children(CoordinatorListenerNode.PARENT):
-            if not name.isdecimal() or int(name) == self._own.id:
+            broker_id = decimal(name)
+            if broker_id is None or broker_id == self._own.id:
                 continue
-            path = CoordinatorListenerNode.path(int(name))
+            path = CoordinatorListenerNode.path(broker_id)
             try:
                 data, _ = await self._store.get(path)
-                found[int(name)] = Broker(int(name), *CoordinatorListenerNode.decode(path, data))
+                found[broker_id] = Broker(broker_id, *CoordinatorListenerNode.decode(path, data))
             except NoNodeError:
                 pass  # it has left since its name was read
             except BadNodeError as error:

@@ -36,6 +36,7 @@ from ottla_broker.store.keys import (
     ConsumerOwnerNode,
     CoordinatedGroupNode,
     TopicNode,
+    decimal,
 )
 
 if TYPE_CHECKING:
@@ -121,8 +122,9 @@ class GroupNodes:
         for topic in await children_of(self._store, top):
             for name in await children_of(self._store, f"{top}/{topic}"):
                 path = f"{top}/{topic}/{name}"
-                if name.isdecimal():
-                    paths[topic, int(name)] = path
+                number = decimal(name)
+                if number is not None:
+                    paths[topic, number] = path
                 else:
                     _log.warning("a node among a group's owners is ignored: it names no partition", path=path)
         found: dict[TopicPartition, str | None] = {}
