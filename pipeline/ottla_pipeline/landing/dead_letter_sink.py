@@ -166,14 +166,21 @@ class TopicSink(DeadLetterSink):
 
     def delivered(self, noted: dict[str, Any]) -> set[Where]:
         before = noted["before"]
-        return self._sent_since(before["ends"]) if before and before["topic"] == self._topic else set()
+        if not before or before["topic"] != self._topic:
+            return set()
+        return self._sent_since(before["ends"], noted["token"])
 
     def deliver(self, files: Sequence[DataFile], noted: dict[str, Any], delivered: set[Where]) -> None:
         try:
             producer = self._connected()
             for rows in self._rows(files):
                 sent = [
-                    producer.send(self._topic, row["value"], row["key"], headers=deadletters.headers(row))
+                    producer.send(
+                        self._topic,
+                        row["value"],
+                        row["key"],
+                        headers=deadletters.headers(row, noted["token"]),
+                    )
                     for row in rows
                     if (row["topic"], row["partition"], row["offset"]) not in delivered
                 ]
@@ -208,8 +215,8 @@ class TopicSink(DeadLetterSink):
             raise LandingError(f"dead letters can't go to topic {self._topic}: {error}") from error
         return {at.partition: end for at, end in found.items()}
 
-    def _sent_since(self, ends: dict[str, int]) -> set[Where]:
-        """The records whose dead letters are in the topic after these offsets."""
+    def _sent_since(self, ends: dict[str, int], token: str) -> set[Where]:
+        """The records whose dead letters this delivery has brought to the topic after these offsets."""
         columns = ("key", "value", "offset", "timestamp", "headers")
         settings = ReadSettings(
             self._servers, self._client, columns, segments="never", fail_on_data_loss=False
@@ -219,8 +226,7 @@ class TopicSink(DeadLetterSink):
             start = min(ends.get(str(partition), 0), end)
             try:
                 for batch in read(OffsetRange(self._topic, "", partition, start, end), settings):
-                    for row in deadletters.from_records(batch, self._topic, partition).to_pylist():
-                        found.add((row["topic"], row["partition"], row["offset"]))
+                    found.update(deadletters.delivered(batch, token))
             except ReadError as error:
                 raise LandingError(f"dead letters in topic {self._topic} can't be read: {error}") from error
         return found

@@ -13,6 +13,8 @@ As records of a topic: key and value as they were, the rest in headers :data:`HE
 from __future__ import annotations
 
 import datetime as dt
+import hmac
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -36,8 +38,10 @@ SCHEMA = pa.schema(
 )
 FILES = FileSettings(dictionaries=("topic", "partition", "error"))
 _FIELDS = ("topic", "partition", "offset", "timestamp", "error", "last_offset")
+_PROOF = "proof"
 HEADERS = tuple(f"ottla.{name}" for name in _FIELDS)
-"""Headers of a dead letter in a topic, UTF-8. The timestamp is ISO 8601; only batches have a last offset."""
+"""Headers of a dead letter in a topic, UTF-8. The timestamp is ISO 8601; only batches have a last offset. Another one,
+``ottla.proof``, shows a run after a crash which letters the job has sent itself."""
 
 
 def rows(origin: pa.Table, records: pa.RecordBatch, errors: pa.Array) -> pa.Table:
@@ -65,22 +69,43 @@ def of_corrupt(corrupt: CorruptBatch) -> pa.Table:
     )
 
 
-def headers(row: dict[str, Any]) -> list[tuple[str, bytes]]:
+def headers(row: dict[str, Any], token: str) -> list[tuple[str, bytes]]:
+    """``token`` is the delivery's, which stays in the table: no other writer can make the proof."""
     texts = {name: str(value) for name in _FIELDS if (value := row[name]) is not None}
     if row["timestamp"] is not None:
         texts["timestamp"] = row["timestamp"].isoformat()
+    texts[_PROOF] = _proof(row, token)
     return [(f"ottla.{name}", text.encode()) for name, text in texts.items()]
+
+
+def _proof(row: dict[str, Any], token: str) -> str:
+    where = f"{row['topic']}\0{row['partition']}\0{row['offset']}"
+    return hmac.digest(token.encode(), where.encode(), "sha256").hex()
+
+
+def delivered(records: pa.RecordBatch, token: str) -> Iterator[tuple[str, int, int]]:
+    """The topics, partitions and offsets of the dead letters that this delivery has sent."""
+    for record in records.to_pylist():
+        named = _named(record)
+        found = _where(named)
+        if found and hmac.compare_digest(
+            named.get(f"ottla.{_PROOF}", "").encode(), _proof(found, token).encode()
+        ):
+            yield found["topic"], found["partition"], found["offset"]
 
 
 def from_records(records: pa.RecordBatch, topic: str, partition: int) -> pa.Table:
     """Dead letters read from a topic, as rows. A record without our headers counts as one of ``topic`` itself."""
-    found = []
-    for record in records.to_pylist():
-        named = {
-            pair["key"]: (pair["value"] or b"").decode(errors="replace") for pair in record["headers"] or ()
-        }
-        found.append({**record, "topic": topic, "partition": partition, **_where(named)})
+    found = [
+        {**record, "topic": topic, "partition": partition, **_where(_named(record))}
+        for record in records.to_pylist()
+    ]
     return pa.Table.from_pylist(found, schema=SCHEMA)
+
+
+def _named(record: dict[str, Any]) -> dict[str, str]:
+    pairs = record["headers"] or ()
+    return {pair["key"]: (pair["value"] or b"").decode(errors="replace") for pair in pairs}
 
 
 def _where(named: dict[str, str]) -> dict[str, Any]:

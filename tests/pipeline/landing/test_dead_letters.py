@@ -10,11 +10,12 @@ import pytest
 from tests.pipeline.landing.rounds import Run, offsets, produce, rows, run, sent_to_topic
 from tests.support.processes import BrokerProcess
 
+from ottla_client.sync import Producer
 from ottla_client.types import TopicPartition
 from ottla_pipeline.landing import replay
 from ottla_pipeline.landing.compaction import compact
 from ottla_pipeline.landing.dead_letter_sink import DeadLetterSink, TableSink, TopicSink, dead_table
-from ottla_pipeline.landing.deadletters import SCHEMA
+from ottla_pipeline.landing.deadletters import SCHEMA, headers
 from ottla_pipeline.landing.errors import BadSetting, Collision, LandingError
 from ottla_pipeline.landing.job_plan import table_of
 from ottla_pipeline.landing.settings import Landing
@@ -143,6 +144,34 @@ def test_a_crash_with_some_of_them_sent(
     run(to_topic)
     assert [one[0] for one in dead_in_topic(to_topic)] == [1, 2]
     assert offsets(to_topic, topic) == [[0, 3]]
+
+
+def test_forged_letters_suppress_no_others(
+    to_topic: Landing, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anyone who may write to the topic can send the headers, also between a crash and the next run."""
+    produce(to_topic.bootstrap_servers, topic, VALUES)
+    with Run(to_topic) as job:
+        monkeypatch.setattr(DeadLetterSink, "deliver_pending", lambda self: None)
+        job.batch()
+    monkeypatch.undo()
+    row = {"topic": topic, "partition": 0, "offset": 1, "timestamp": None, "error": "x", "last_offset": None}
+    with Producer(to_topic.bootstrap_servers) as attacker:
+        for forged in (headers(row, "guess"), headers(row, "guess")[:-1]):
+            dead = (to_topic.dead_letters or "").removeprefix("topic:")
+            attacker.send(dead, b"forged", headers=forged).result()
+    run(to_topic)
+    assert [one[:2] for one in dead_in_topic(to_topic) if one[1] != b"forged"] == [
+        (1, b"bad"),
+        (2, b'{"a": "2"}'),
+    ]
+
+
+def test_one_bad_record_is_one_letter_however_often_the_job_runs(to_topic: Landing, topic: str) -> None:
+    produce(to_topic.bootstrap_servers, topic, VALUES)
+    for _ in range(3):
+        run(to_topic)
+    assert [one[0] for one in dead_in_topic(to_topic)] == [1, 2]
 
 
 def test_a_batch_that_is_in_the_table_buries_nothing_again(to_table: Landing, topic: str) -> None:
