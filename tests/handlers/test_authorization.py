@@ -99,6 +99,7 @@ from ottla_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from ottla_protocol.messages.update_features import UpdateFeaturesRequest
 from ottla_protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -353,6 +354,7 @@ REQUESTS: list[tuple[Any, int, ErrorCode | None]] = [
     ),
     (ElectLeadersRequest(topic_partitions=None), 2, CLUSTER),
     (AlterClientQuotasRequest(entries=[EntryData()]), 1, CLUSTER),
+    (UpdateFeaturesRequest(), 1, CLUSTER),
     (CreateAclsRequest(creations=[AclCreation()]), 3, CLUSTER),
     (DeleteAclsRequest(filters=[DeleteAclsFilter()]), 3, CLUSTER),
     (

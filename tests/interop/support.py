@@ -34,6 +34,7 @@ MAINS = {
         "groups": f"{TOOLS}.consumer.group.ConsumerGroupCommand",
         "acls": "kafka.admin.AclCommand",
         "client-metrics": f"{TOOLS}.ClientMetricsCommand",
+        "features": f"{TOOLS}.FeatureCommand",
         "configs": "kafka.admin.ConfigCommand",
         "delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
         "api-versions": "kafka.admin.BrokerApiVersionsCommand",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from harness import javatools, wire
-from harness.brokers import HOST, Broker
+from harness.brokers import HOST, Broker, Ottla
 from tests.interop.conftest import KIND, SETTINGS, MakeTopic
 from tests.interop.support import Java, json_lines, run
 from tests.support.transactions import hang
@@ -252,6 +252,13 @@ def test_client_metrics(java: Java) -> None:
         assert setting in shown, shown
     java.tool("client-metrics", "--delete", "--name", "all")
     assert java.tool("client-metrics", "--list").strip() == ""
+
+
+@pytest.mark.skipif(KIND is not Ottla, reason="the Kafka of these tests is of KRaft, and has features")
+def test_there_are_no_features_to_update(java: Java) -> None:
+    assert java.tool("features", "describe").strip() == ""
+    with pytest.raises(pytest.fail.Exception, match="the provided feature is not supported"):
+        java.tool("features", "upgrade", "--feature", "metadata.version=20")
 
 
 def test_acls_are_refused_as_without_an_authorizer(java: Java) -> None:

@@ -125,6 +125,7 @@ from ottla_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from ottla_protocol.messages.update_features import UpdateFeaturesRequest
 from ottla_protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -532,6 +533,7 @@ ROWS: Sequence[Row] = (
         C,
         ("Alter Cluster:kafka-cluster",),
     ),
+    Row(UpdateFeaturesRequest(), 1, C, ("Alter Cluster:kafka-cluster",)),
     Row(AlterPartitionReassignmentsRequest(), 0, C, ("Alter Cluster:kafka-cluster",)),
     Row(ListPartitionReassignmentsRequest(topics=None), 0, C, ("Describe Cluster:kafka-cluster",)),
     Row(DescribeClientQuotasRequest(), 1, C, ("DescribeConfigs Cluster:kafka-cluster",)),

@@ -82,6 +82,7 @@ class World:
             replicas=self.replicas,
             logs=self.logs,
             scram=ScramCredentials(self.store, notifies=False),
+            is_controller=lambda: True,
         )
         return request_context(given, version, api_key, listener)
 

@@ -32,6 +32,7 @@ _OTHERS: Final[Mapping[int, int]] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: MiB,
     ApiKey.WRITE_TXN_MARKERS: MiB // 2,
     ApiKey.ELECT_LEADERS: MiB // 2,
+    ApiKey.UPDATE_FEATURES: MiB // 2,
     # Served in one turn: thousands of members, rules, users and quotas.
     ApiKey.LEAVE_GROUP: 2 * MiB,
     ApiKey.DELETE_GROUPS: 4 * MiB,
