@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from ottla_client.deadline import Deadline
 from ottla_client.errors import ClosedError
 
+_log = logging.getLogger("ottla_client")
+
 T = TypeVar("T")
+
+
+def background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """Run ``work`` until its owner cancels it. An exception that ends it is a defect, which is logged at once."""
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    task.add_done_callback(_log_defect)
+    return task
+
+
+def _log_defect(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("%s has broken", task.get_name(), exc_info=error)
 
 
 class Tasks:

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import TypeVar
 
 from ..cluster import Cluster
+from ..cluster.tasks import background
 from ..deadline import Deadline, wait_at_most
 from ..errors import (
     ClientError,
@@ -129,8 +130,10 @@ class Engine:
         await self.cluster.start(deadline)
         self.started = True
         self._unlisten = self.cluster.on_change(self._metadata_changed)
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._tick()), loop.create_task(self._keep_topics())]
+        self._tasks = [
+            background(self._tick(), "the consumer's timer"),
+            background(self._keep_topics(), "the consumer's look-up of topics"),
+        ]
         self._subscribed()
         self.wake()
 

@@ -23,6 +23,7 @@ from ottla_protocol.messages.fetch import (
 )
 
 from ..cluster import Cluster
+from ..cluster.tasks import background
 from ..deadline import Deadline, wait_at_most
 from ..errors import (
     BrokerError,
@@ -132,7 +133,7 @@ class NodeFetcher:
         self._waiting: asyncio.Future[FetchResponse] | None = None
         """The fetch in flight, if it may wait at the broker for records."""
         self._abandoned = False
-        self.task = asyncio.get_running_loop().create_task(self._run(), name=f"ottla-fetch-{node}")
+        self.task = background(self._run(), f"the fetcher from broker {node}")
 
     def wake(self) -> None:
         """Look for partitions to fetch; abandon a waiting fetch that lacks one of them."""

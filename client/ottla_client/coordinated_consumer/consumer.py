@@ -11,6 +11,7 @@ from typing import Final, Unpack
 from ottla_protocol.push import Broker, RegisterConsumerRequest
 
 from ..cluster.addresses import parse_servers
+from ..cluster.tasks import background
 from ..consumer.consumer import CLOSE_SECONDS
 from ..deadline import Deadline
 from ..errors import BootstrapError, ClientError, ConfigurationError, RebalanceFailedError
@@ -96,7 +97,7 @@ class CoordinatedConsumer(StreamsConsumer):
         member = self._membership = CoordinatorMembership(
             self._servers, registration, settings.request_timeout, make_fetchers
         )
-        self._running = asyncio.get_running_loop().create_task(member.run())
+        self._running = background(member.run(), f"the membership of consumer {self._consumer_id}")
         await self._wait_until_started(member, self._running)
 
     async def _wait_until_started(self, member: CoordinatorMembership, running: asyncio.Task[None]) -> None:

@@ -27,6 +27,7 @@ from ottla_protocol.messages.share_group_heartbeat import (
     TopicPartitions,
 )
 
+from ..cluster.tasks import background
 from ..deadline import Deadline
 from ..errors import (
     ClientError,
@@ -111,10 +112,8 @@ class HeartbeatMember(BaseMember):
         if self._heartbeat_task is not None or self._closed:
             return
         self._polled_at = monotonic()
-        self._heartbeat_task = asyncio.create_task(
-            self._heartbeat_forever(), name=f"heartbeats in {self.group_id}"
-        )
-        self._join_task = asyncio.create_task(self._assign_forever(), name=f"member of {self.group_id}")
+        self._heartbeat_task = background(self._heartbeat_forever(), f"heartbeats in {self.group_id}")
+        self._join_task = background(self._assign_forever(), f"a member of {self.group_id}")
 
     def _try_again(self) -> None:
         if self.state is _STATE.STOPPED:

@@ -24,6 +24,7 @@ from ottla_protocol.messages.join_group import (
 from ottla_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla_protocol.messages.sync_group import SyncGroupRequest
 
+from ..cluster.tasks import background
 from ..deadline import Deadline
 from ..errors import (
     ClientError,
@@ -92,10 +93,8 @@ class GroupMember(BaseMember):
         if self._join_task is not None or self._closed:
             return
         self._polled_at = monotonic()
-        self._join_task = asyncio.create_task(self._join_forever(), name=f"member of {self.group_id}")
-        self._heartbeat_task = asyncio.create_task(
-            self._heartbeat_forever(), name=f"heartbeats in {self.group_id}"
-        )
+        self._join_task = background(self._join_forever(), f"a member of {self.group_id}")
+        self._heartbeat_task = background(self._heartbeat_forever(), f"heartbeats in {self.group_id}")
 
     def _try_again(self) -> None:
         self._waits_for_poll = False

@@ -19,6 +19,7 @@ from ottla_protocol.fetch_session import FetchSession
 from ottla_protocol.messages.share_acknowledge import ShareAcknowledgeResponse
 from ottla_protocol.messages.share_fetch import PartitionData, ShareFetchResponse
 
+from ..cluster.tasks import background
 from ..consumer.acquired import Acquired
 from ..deadline import Deadline, wait_at_most
 from ..errors import BrokerError, ClientError, ConnectionLostError, RequestTimeoutError, is_retriable
@@ -96,7 +97,7 @@ class NodeSession:
         self._failures = 0
         self._awake = asyncio.Event()
         self._closing = asyncio.Event()
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"ottla-share-{node}")
+        self._task = background(self._run(), f"the share session with broker {node}")
 
     def wake(self) -> None:
         """Look for something to do."""

@@ -12,6 +12,7 @@ from ottla_protocol.errors import ErrorCode
 
 from ..admin import Admin, is_unknown_group
 from ..cluster import Cluster
+from ..cluster.tasks import background
 from ..deadline import Deadline, wait_at_most
 from ..errors import BootstrapError, ClientError, ConfigurationError, GroupError
 from ..group.offsets import OffsetsClient
@@ -197,7 +198,9 @@ class ZookeeperConsumer(StreamsConsumer):
         )
         await self._rebalancer.start()
         if settings.enable_auto_commit:
-            self._committing = asyncio.get_running_loop().create_task(self._commit_regularly())
+            self._committing = background(
+                self._commit_regularly(), f"the auto-commit of consumer {self._consumer_id}"
+            )
 
     async def _commit_regularly(self) -> None:
         assert self._reading is not None

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Protocol
 
+from ..cluster.tasks import background
 from ..deadline import wait_at_most
 from ..errors import BadNodeError, ClientError, RebalanceFailedError
 from ..types import TopicPartition
@@ -106,7 +107,7 @@ class Rebalancer:
         # ZooKeeper's watches end when they fire, so each rebalance sets them again as it reads the nodes.
         # 5. Force itself to rebalance within in its consumer group.
         await self._rebalance_until_done()
-        self._task = asyncio.get_running_loop().create_task(self._keep())
+        self._task = background(self._keep(), f"the rebalancer of consumer {self._consumer_id}")
 
     async def close(self) -> None:
         """Stop reading, release all partitions and leave the group, as far as ZooKeeper can be reached."""
