@@ -12,6 +12,10 @@ from tests.support.waiting import wait_for
 from tests.support.wire import Wire, request_bytes
 
 from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    HeartbeatTopicPartitions,
+)
 from ottla_protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla_protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -246,6 +250,78 @@ def test_groups_that_cannot_be_deleted(wire: Wire, new_name: Name) -> None:
 def test_a_coordinator_of_an_unknown_kind(wire: Wire) -> None:
     answer = wire.call(FindCoordinatorRequest(key="k", key_type=9), 3)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.ottla_only
+def test_members_of_the_consumer_protocol_that_lie(wire: Wire, new_topic: Topic, new_name: Name) -> None:
+    group, other, topic = new_name("group"), new_name("group"), new_topic()
+    ready(wire, group)
+    ready(wire, other)
+    long = "x" * 32_000
+
+    def beat(member: str, epoch: int, group: str = group, **options: Any) -> tuple[int, int]:
+        if epoch == 0:
+            options = {
+                "rebalance_timeout_ms": 60_000,
+                "subscribed_topic_names": [topic],
+                "topic_partitions": [],
+                **options,
+            }
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group, member_id=member, member_epoch=epoch, **options
+        )
+        answer = wire.call(request, 1)
+        return answer.error_code, answer.member_epoch
+
+    error, epoch = beat("m", 0)
+    assert error == 0
+    assert beat("stranger", 0, other)[0] == 0
+    # What it says that it owns is not believed.
+    lie = [HeartbeatTopicPartitions(topic_id=b"z" * 16, partitions=[-1, 0, 2**31 - 1])]
+    assert beat("m", epoch, topic_partitions=lie) == (0, epoch)
+    unknown, invalid, fenced = (
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+    )
+    for member, number, code in (
+        ("m", epoch + 1000, fenced),
+        ("m", 2**31 - 1, fenced),
+        ("m", -3, invalid),
+        ("m", -(2**31), invalid),
+        ("m", -2, invalid),
+        ("", 0, invalid),
+        ("stranger", 1, unknown),
+        (long, 1, unknown),
+    ):
+        assert beat(member, number)[0] == code, (member[:10], number)
+    assert beat("m", epoch, "no-such-group")[0] == ErrorCode.GROUP_ID_NOT_FOUND
+    assert beat("m", 0, " ")[0] == invalid
+    assert beat("n", 0, topic_partitions=lie)[0] == invalid
+    assert beat("n", 0, server_assignor=long)[0] == ErrorCode.UNSUPPORTED_ASSIGNOR
+    assert beat("n", 0, subscribed_topic_regex="(a{999}){999}")[0] == ErrorCode.INVALID_REGULAR_EXPRESSION
+    # Names are names, however long: such a member gets what there is.
+    assert beat(long, 0, instance_id=long, rack_id=long)[0] == 0
+    assert beat(long, -1)[0] == 0
+    assert beat("m", epoch)[0] == 0
+
+
+@pytest.mark.ottla_only
+def test_a_classic_group_whose_assignment_lies_is_not_upgraded(wire: Wire, new_name: Name) -> None:
+    group = new_name("group")
+    member, generation = stable(wire, group)
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id="new",
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    answer = wire.call(request, 1)
+    assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert "malformed" in answer.error_message
+    beat = HeartbeatRequest(group_id=group, generation_id=generation, member_id=member)
+    assert wire.call(beat, 3).error_code == 0
 
 
 def test_a_full_group_turns_new_members_away(own_broker: Callable[..., BrokerProcess]) -> None:
