@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import pytest
 from tests.support.clock import FakeClock
@@ -75,10 +76,15 @@ class World:
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    made = World(SystemClock(asyncio.get_running_loop()))
+    loop, defects = asyncio.get_running_loop(), list[dict[str, Any]]()
+    # Otherwise, each connection that is dropped is a traceback in the log.
+    loop.set_exception_handler(lambda _, defect: defects.append(defect))
+    made = World(SystemClock(loop))
     await made.start()
     yield made
     await made.server.close()
+    await asyncio.sleep(0)
+    assert not defects
 
 
 @pytest.mark.parametrize(

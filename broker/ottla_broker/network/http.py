@@ -135,8 +135,10 @@ class HttpServer:
             if not self.is_too_early(host) and self._make_room(host):
                 self._open[made] = None
                 await self._serve(made, reader, writer)
-        except (OSError, TimeoutError):
-            pass  # The client has gone, or is too slow: there is no one to answer.
+        except (OSError, TimeoutError, asyncio.CancelledError):
+            # The client has gone, is too slow, or has made room for another: no one is there to answer. A task that ends
+            # as cancelled is a traceback in the log, because asyncio's streams ask it for its exception.
+            pass
         finally:
             self._open.pop(made, None)
             self._tasks.discard(task)

@@ -43,6 +43,25 @@ async def test_malformed_requests_are_one_line_in_the_log(
         assert "\n" not in record.getMessage()
 
 
+async def test_a_malformed_body_is_one_line_in_the_log(
+    broker: BrokerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = (
+        b"POST /topics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Encoding: gzip\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n"
+    )
+    async with serving(settings_of(broker)) as address:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(address).port)
+        writer.write(request)
+        assert b" 405 " in await asyncio.wait_for(reader.read(), 60)
+        writer.close()
+        await writer.wait_closed()
+    (record,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert record.exc_info is None
+    assert record.getMessage().startswith("a request's body can't be read: ")
+    assert "\n" not in record.getMessage()
+
+
 async def test_addresses_that_cannot_be_parsed_are_refused(
     broker: BrokerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
