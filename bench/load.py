@@ -12,11 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from statistics import median
 from typing import Any
 
 BATCH = 10_000
+_TURN = 20
+"""The transactions that are made before as many flushes."""
 # Records in flight: enough to keep the client busy without excessive memory.
 _UNDER_WAY = 400_000
 
@@ -30,7 +32,7 @@ _WORDS = (
 class Job:
     """One load: ``kind`` is produce, consume, latency, transactions or flushes (of ``together`` records each).
 
-    With ``own`` before them, transactions and flushes are those of ``ottla_client``.
+    With ``own`` before it, transactions are those of ``ottla_client``.
 
     ``keys``: what is produced has random keys of 16 B, of so many.
     ``options`` are further ones of the client, by librdkafka's names.
@@ -51,11 +53,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result of a job: seconds, records, and in ms each round trip of ``latency``, each commit or flush."""
+    """The result of a job: seconds, records, and in ms each round trip of ``latency``, each commit or flush.
+
+    ``flushes``: of transactions, what the same client did in turns with them, without them.
+    """
 
     seconds: float
     records: int
     latencies_ms: list[float]
+    flushes: Done | None = None
 
     @property
     def rate(self) -> float:
@@ -80,7 +86,10 @@ def run(job: Job) -> Done:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"the load client failed at {job}:\n{done.stderr[-2000:]}")
-    return Done(**json.loads(done.stdout.splitlines()[-1]))
+    found = json.loads(done.stdout.splitlines()[-1])
+    if found["flushes"]:
+        found["flushes"] = Done(**found["flushes"])
+    return Done(**found)
 
 
 def _produce(job: Job) -> Done:
@@ -188,19 +197,29 @@ def _latency(job: Job) -> Done:
     return Done(seconds, job.records, taken)
 
 
-def _measured(job: Job, group: Callable[[], float]) -> Done:
-    """Time ``group``, which produces one group of records and returns when it began to commit or flush it."""
-    taken: list[float] = []
-    groups = job.records // job.together
-    warm_up = max(groups // 10, 10)
-    began = 0.0
-    for index in range(warm_up + groups):
-        if index == warm_up:
+def _in_turns(job: Job, *groups: Callable[[], float]) -> list[Done]:
+    """Time each of ``groups``, by turns, so that all meet the machine at the same speed.
+
+    A group produces its records, and returns when it began to commit or flush them. The seconds are the median turn's,
+    times the turns: what stalls one of them isn't the broker's.
+    """
+    turns = max(1, job.records // job.together // _TURN)
+    seconds: list[list[float]] = [[] for _ in groups]
+    taken: list[list[float]] = [[] for _ in groups]
+    for turn in range(-1, turns):
+        for number, group in enumerate(groups):
             began = time.perf_counter()
-        ended = group()
-        if index >= warm_up:
-            taken.append((time.perf_counter() - ended) * 1000)
-    return Done(time.perf_counter() - began, groups * job.together, taken)
+            for _ in range(_TURN):
+                ended = group()
+                if turn >= 0:
+                    taken[number].append((time.perf_counter() - ended) * 1000)
+            if turn >= 0:
+                seconds[number].append(time.perf_counter() - began)
+    records = turns * _TURN * job.together
+    return [
+        Done(median(times) * turns, records, latencies)
+        for times, latencies in zip(seconds, taken, strict=True)
+    ]
 
 
 def _groups(job: Job) -> Done:
@@ -214,49 +233,64 @@ def _groups(job: Job) -> Done:
         "enable.idempotence": True,
         **job.options,
     }
-    in_transactions = job.kind == "transactions"
-    if in_transactions:
-        settings["transactional.id"] = job.topic
-    producer = Producer(settings)
+    idempotent = Producer(settings)
+    idempotent.list_topics(job.topic, 30)
     values = payloads(job.size, job.together)
-    producer.list_topics(job.topic, 30)
-    if in_transactions:
-        producer.init_transactions(60)
 
-    def group() -> float:
-        if in_transactions:
-            producer.begin_transaction()
+    def send(producer: Producer) -> float:
         for number, value in enumerate(values):
             producer.produce(job.topic, value, partition=number % job.partitions)
-        ended = time.perf_counter()
-        if in_transactions:
-            producer.commit_transaction(60)
-        elif producer.flush(60):
+        return time.perf_counter()
+
+    def flush() -> float:
+        ended = send(idempotent)
+        if idempotent.flush(60):
             raise RuntimeError("records were not acknowledged")
         return ended
 
-    return _measured(job, group)
+    if job.kind == "flushes":
+        return _in_turns(job, flush)[0]
+    transactional = Producer({**settings, "transactional.id": job.topic})
+    transactional.list_topics(job.topic, 30)
+    transactional.init_transactions(60)
+
+    def transact() -> float:
+        transactional.begin_transaction()
+        ended = send(transactional)
+        transactional.commit_transaction(60)
+        return ended
+
+    done, flushes = _in_turns(job, transact, flush)
+    return replace(done, flushes=flushes)
 
 
 def _own_groups(job: Job) -> Done:
     """Produce such groups with ``ottla_client``."""
     from ottla_client.sync import Producer
 
-    in_transactions = job.kind == "own transactions"
     values = payloads(job.size, job.together)
-    options: dict[str, Any] = {"transactional_id": job.topic} if in_transactions else {}
-    with Producer(job.address, acks=job.acks, linger_ms=5, **options) as producer:
 
-        def group() -> float:
-            with producer.transaction() if in_transactions else nullcontext():
-                for number, value in enumerate(values):
-                    producer.send(job.topic, value, partition=number % job.partitions)
-                ended = time.perf_counter()
-                if not in_transactions:
-                    producer.flush()
+    def send(producer: Producer) -> float:
+        for number, value in enumerate(values):
+            producer.send(job.topic, value, partition=number % job.partitions)
+        return time.perf_counter()
+
+    with (
+        Producer(job.address, acks=job.acks, linger_ms=5, transactional_id=job.topic) as transactional,
+        Producer(job.address, acks=job.acks, linger_ms=5) as idempotent,
+    ):
+
+        def transact() -> float:
+            with transactional.transaction():
+                return send(transactional)
+
+        def flush() -> float:
+            ended = send(idempotent)
+            idempotent.flush()
             return ended
 
-        return _measured(job, group)
+        done, flushes = _in_turns(job, transact, flush)
+        return replace(done, flushes=flushes)
 
 
 def main() -> None:
@@ -268,7 +302,6 @@ def main() -> None:
         "transactions": _groups,
         "flushes": _groups,
         "own transactions": _own_groups,
-        "own flushes": _own_groups,
     }
     done = kinds[job.kind](job)
     print(json.dumps(asdict(done)))
