@@ -32,9 +32,9 @@ _API_VERSIONS = int(ApiKey.API_VERSIONS)
 _PRODUCE = int(ApiKey.PRODUCE)
 _INIT_PRODUCER_ID = int(ApiKey.INIT_PRODUCER_ID)
 _OF_BROKERS = BETWEEN_BROKERS | {
-    int(ApiKey.FETCH),
-    int(ApiKey.OFFSET_FOR_LEADER_EPOCH),
-    int(ApiKey.ADD_PARTITIONS_TO_TXN),
+    ApiKey.FETCH,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
 }
 """Requests that brokers send as large as their share of the cluster."""
 LONG_BYTES_OF_BROKERS: Final = 32 * 1024
@@ -43,56 +43,50 @@ LONG_BYTES_OF_BROKERS: Final = 32 * 1024
 LARGEST_PLAIN_REQUEST = 8 * 1024 * 1024
 """The largest request, in bytes, of an API without records or assignments. Its many small values take tens of times
 their size in memory. Requests of real clients are far smaller."""
-_BULKY = frozenset(map(int, (ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)))
+_BULKY = frozenset({ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 
 _CLUSTER_APIS = frozenset(
-    map(
-        int,
-        (
-            ApiKey.METADATA,
-            ApiKey.FIND_COORDINATOR,
-            ApiKey.DESCRIBE_CLUSTER,
-            ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-        ),
-    )
+    {
+        ApiKey.METADATA,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    }
 )
 """APIs that describe the cluster. A broker that has just started would answer that there are no brokers and no topics,
 and clients would forget the ones they know: librdkafka doesn't recover from that."""
 
 _COORDINATED = frozenset(
-    map(
-        int,
-        (
-            ApiKey.OFFSET_COMMIT,
-            ApiKey.OFFSET_FETCH,
-            ApiKey.FIND_COORDINATOR,
-            ApiKey.JOIN_GROUP,
-            ApiKey.HEARTBEAT,
-            ApiKey.LEAVE_GROUP,
-            ApiKey.SYNC_GROUP,
-            ApiKey.DESCRIBE_GROUPS,
-            ApiKey.LIST_GROUPS,
-            ApiKey.INIT_PRODUCER_ID,
-            ApiKey.ADD_PARTITIONS_TO_TXN,
-            ApiKey.ADD_OFFSETS_TO_TXN,
-            ApiKey.END_TXN,
-            ApiKey.WRITE_TXN_MARKERS,
-            ApiKey.TXN_OFFSET_COMMIT,
-            ApiKey.DELETE_GROUPS,
-            ApiKey.OFFSET_DELETE,
-            ApiKey.DESCRIBE_TRANSACTIONS,
-            ApiKey.LIST_TRANSACTIONS,
-            ApiKey.CONSUMER_GROUP_HEARTBEAT,
-            ApiKey.CONSUMER_GROUP_DESCRIBE,
-            ApiKey.SHARE_GROUP_HEARTBEAT,
-            ApiKey.SHARE_GROUP_DESCRIBE,
-            ApiKey.SHARE_FETCH,
-            ApiKey.SHARE_ACKNOWLEDGE,
-            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-            ApiKey.ALTER_SHARE_GROUP_OFFSETS,
-            ApiKey.DELETE_SHARE_GROUP_OFFSETS,
-        ),
-    )
+    {
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.JOIN_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+    }
 )
 """APIs whose handlers need a coordinator, which a broker that stands alone loads with the first of them."""
 

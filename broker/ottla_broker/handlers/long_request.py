@@ -19,18 +19,15 @@ if TYPE_CHECKING:
     from ottla_broker.network.service import Parts
 
 _CARRIED_OUT: Final = frozenset(
-    map(
-        int,
-        (
-            ApiKey.PRODUCE,
-            ApiKey.OFFSET_COMMIT,
-            ApiKey.LEAVE_GROUP,
-            ApiKey.LEADER_AND_ISR,
-            ApiKey.STOP_REPLICA,
-            ApiKey.UPDATE_METADATA,
-            ApiKey.WRITE_TXN_MARKERS,
-        ),
-    )
+    {
+        ApiKey.PRODUCE,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.WRITE_TXN_MARKERS,
+    }
 )
 """Requests that may be sent just before a connection closes: they are carried out all the same."""
 
