@@ -10,6 +10,7 @@ from tests.coordinator.harness import DELAY_MS, REBALANCE_MS, SESSION_MS, Waitin
 
 from ottla_broker import events
 from ottla_broker.coordinator.group.membership import LeaveRequest
+from ottla_broker.coordinator.shard import MOST_BYTES
 from ottla_protocol.errors import ErrorCode as Code
 
 
@@ -391,6 +392,16 @@ def test_a_group_that_no_record_can_hold_is_named_in_the_log(world: World) -> No
     # The group goes on as soon as its record has room.
     world.partition.most_bytes = 3000
     world.finish([world.join(join.joined.member_id) for join in joins])
+
+
+def test_a_record_that_takes_too_long_to_encode_is_refused(world: World) -> None:
+    """Whatever the topic's max.message.bytes says."""
+    joins = [world.new()]
+    world.clock.advance(2 * DELAY_MS / 1000)
+    leader = joins[0].joined.leader
+    world.partition.most_bytes = 2 * MOST_BYTES
+    assert world.sync(leader, 1, {leader: bytes(MOST_BYTES)}).code is Code.UNKNOWN_SERVER_ERROR
+    world.finish([world.join(leader)])
 
 
 def test_a_rebalance_that_begins_while_the_assignment_is_written_wins(world: World) -> None:

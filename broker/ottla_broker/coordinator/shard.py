@@ -120,6 +120,8 @@ Rows = Sequence[tuple[bytes, bytes | None]]
 
 _BATCH_BYTES: Final = 16 * 1024
 """The most keys and values that several changes share a batch with (Kafka's ``batch.size``)."""
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""The most keys and values of a batch, which is encoded in one turn of the event loop."""
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
@@ -176,6 +178,16 @@ class Shard:
     ) -> int:
         if self.state is not ShardState.ACTIVE:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        size = sum(len(key) + len(value or b"") for key, value in records)
+        if size > MOST_BYTES:
+            _log.warning(
+                "coordinator record not appended",
+                topic=self.partition.topic,
+                partition=self.index,
+                error=ErrorCode.MESSAGE_TOO_LARGE.name,
+                reason=f"it has {size} bytes, and {MOST_BYTES} are encoded at most",
+            )
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         now_ms = self._clock.now_ms()
         rows = [(now_ms, key, value, ()) for key, value in records]
         if producer is None:
