@@ -211,15 +211,15 @@ class LocalCluster:
         self.console: Member | None = None
         self.console_said = ""
         if console_port:
-            self._add_console(console_port)
+            self._add_console(console_port, zookeeper_port)
 
-    def _add_console(self, port: int) -> None:
+    def _add_console(self, port: int, zookeeper_port: int) -> None:
         try:
             _check_free(port)
         except Unavailable:
             self.console_said = f"the console is left out: port {port} is taken (--console-port)"
             return
-        options = []
+        options = ["--zookeeper", f"{HOST}:{zookeeper_port}"]
         if self._files is not None:
             options = [
                 *("-X", "security.protocol=SASL_SSL", "-X", "sasl.mechanism=SCRAM-SHA-512"),

@@ -27,7 +27,7 @@ from .doctor_checks import (
     findings_of,
 )
 from .findings import counts_of, show_findings
-from .group_places import Kept, as_description, kept, lag_of, zookeeper_option
+from .group_places import Kept, as_description, kept, lag_in_zookeeper, lag_of, zookeeper_option
 from .share_deliveries import DELIVERIES, Deliveries
 from .timefmt import now_ms
 
@@ -317,7 +317,7 @@ async def _look_into_zookeeper(
     # Consumers may coordinate in ZooKeeper, and commit to Kafka: offsets.storage=kafka.
     alone = {name: group for name, group in seen.in_zookeeper.items() if name not in seen.groups}
     seen.groups = {**seen.groups, **{name: as_description(name, group) for name, group in alone.items()}}
-    seen.lags = {**seen.lags, **await _lags_in_zookeeper(admin, seen, alone)}
+    seen.lags = {**seen.lags, **await lags_in_zookeeper(admin, seen, alone)}
 
 
 async def _look_again(admin: Admin, seen: Gathered, registry: Registry, again: Collection[str]) -> None:
@@ -331,16 +331,14 @@ async def _look_again(admin: Admin, seen: Gathered, registry: Registry, again: C
         **seen.later_groups,
         **{name: as_description(name, group) for name, group in alone.items()},
     }
-    seen.later = {**seen.later, **await _lags_in_zookeeper(admin, seen, alone)}
+    seen.later = {**seen.later, **await lags_in_zookeeper(admin, seen, alone)}
 
 
-async def _lags_in_zookeeper(
+async def lags_in_zookeeper(
     admin: Admin, seen: Gathered, groups: Mapping[str, GroupInZooKeeper]
 ) -> dict[str, dict[TopicPartition, PartitionLag]]:
     return {
-        name: await attempt(
-            seen, f"lag of group {name}", admin.group_lag(name, group.owners, offsets=group.offsets), {}
-        )
+        name: await attempt(seen, f"lag of group {name}", lag_in_zookeeper(admin, name, group), {})
         for name, group in groups.items()
     }
 

@@ -637,22 +637,22 @@ def groups_in_zookeeper(seen: Gathered) -> Iterator[Finding]:
                 "The owner's session may be ending: look again after zookeeper.session.timeout.ms. If it stays, restart"
                 f" that consumer, or delete its nodes below /consumers/{name}/owners.",
             )
-        in_kafka = seen.lags.get(name, {})
+        # Those that are committed to Kafka have a committed offset here, too.
+        lags = seen.lags.get(name, {})
         uncommitted = [
             str(partition)
-            for partition in sorted(group.owners.keys() & after.owners.keys())
-            if partition not in after.offsets
-            and ((lag := in_kafka.get(partition)) is None or lag.committed is None)
-            and partition in seen.latest
+            for partition in sorted(group.owners.keys() & after.owners.keys() & lags.keys())
+            if partition not in after.offsets and lags[partition].committed is None and lags[partition].end
         ]
         if uncommitted:
             yield Finding(
-                WARNING,
+                NOTE,
                 "zookeeper-group-uncommitted",
                 f"group {name}",
-                f"It reads, but has committed no offset of {some_of(uncommitted)}: after a restart it begins where"
+                f"It has committed no offset of {some_of(uncommitted)}: after a restart it begins there where"
                 " auto.offset.reset says.",
-                "Set auto.commit.enable=true, or have the application call commitOffsets.",
+                "Unless it has just started (auto.commit.interval.ms), set auto.commit.enable=true, or have the"
+                " application call commitOffsets.",
             )
 
 

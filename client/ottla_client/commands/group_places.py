@@ -65,6 +65,13 @@ def as_description(name: str, group: GroupInZooKeeper) -> GroupDescription:
     return GroupDescription(name, group.state, IN_ZOOKEEPER, "", -1, members, "")
 
 
+async def lag_in_zookeeper(
+    admin: Admin, name: str, group: GroupInZooKeeper
+) -> dict[TopicPartition, PartitionLag]:
+    """The lag of a group that only ZooKeeper has, in partitions that it reads or has read. Raises ClientError."""
+    return await admin.group_lag(name, group.owners, offsets=group.offsets)
+
+
 async def places_of(admin: Admin, name: str, where: Kept) -> dict[TopicPartition, OffsetAndMetadata]:
     """Where a group reads on; a share group, where its first record is that isn't done with. Raises ClientError."""
     if where is Kept.OFFSETS:

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ..commands import doctor
 from ..commands.cluster_state import ClusterState
 from ..commands.doctor_checks import DEAD_LETTERS, Gathered
+from ..commands.group_places import as_description
 from ..commands.timefmt import now_ms
 from ..errors import ClientError
 from ..types import TopicPartition
 
 if TYPE_CHECKING:
     from ..admin import Admin, GroupDescription, GroupListing, HangingTransaction, PartitionLag
+    from ..zookeeper_consumer.groups import GroupInZooKeeper
 
 _LOG: Final = logging.getLogger("ottla.console")
 
@@ -86,7 +88,11 @@ class Checks:
         most_groups: int,
         trace: Callable[[str, Mapping[TopicPartition, PartitionLag]], None],
         pace: Pace | None = None,
+        unlisted: Callable[[], Mapping[str, GroupInZooKeeper]] = dict,
     ) -> None:
+        """``unlisted``: the groups that only ZooKeeper has."""
+        self._unlisted = unlisted
+        self._in_zookeeper: Mapping[str, GroupInZooKeeper] = {}
         self.seen: Gathered | None = None
         self.complete = False
         self._admin = admin
@@ -177,6 +183,12 @@ class Checks:
         self._pieces = deque(piece for row in rows for piece in row if piece is not None)
         self._pieces.append(_Piece(0.0, self._of_deliveries(seen)))
         self._total = len(self._pieces)
+        # Two looks, a round apart.
+        seen.later_in_zookeeper = self._unlisted()
+        seen.in_zookeeper = {
+            name: group for name, group in self._in_zookeeper.items() if name in seen.later_in_zookeeper
+        }
+        self._in_zookeeper = seen.later_in_zookeeper
         old = self.seen
         seen.topic_configs = self._topic_configs
         seen.groups, seen.later_groups = self._described, self._later_described
@@ -239,13 +251,18 @@ class Checks:
 
     def _of_groups(self, seen: Gathered, names: list[str]) -> _Piece:
         async def look() -> None:
-            described = await doctor.described(self._admin, seen, names)
+            unlisted = {name: group for name, group in self._unlisted().items() if name in names}
+            described = await doctor.described(
+                self._admin, seen, [name for name in names if name not in unlisted]
+            )
             lags = await doctor.lags_of(self._admin, seen, described)
+            lags |= await doctor.lags_in_zookeeper(self._admin, seen, unlisted)
+            described |= {name: as_description(name, group) for name, group in unlisted.items()}
             for of_group in (self._described, self._lags, self._later_described, self._later):
                 _drop(of_group, names)
             self._described |= described
             self._lags |= lags
-            watched = doctor.watched(described, lags)
+            watched = [name for name in doctor.watched(described, lags) if name not in unlisted]
             if watched:
                 await asyncio.sleep(_BETWEEN_SECONDS)
                 self._later_described |= await doctor.described(self._admin, seen, watched)

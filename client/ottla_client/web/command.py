@@ -8,6 +8,7 @@ import click
 
 from ..commands import Console, options
 from ..commands.client_options import pair
+from ..commands.group_places import zookeeper_option
 from ..errors import ConfigurationError
 
 
@@ -76,6 +77,7 @@ from ..errors import ConfigurationError
     metavar="FOLDER",
     help="Show the landing jobs whose tables are in this folder. Repeatable.",
 )
+@zookeeper_option
 @click.option(
     "--oidc-issuer",
     metavar="URL",
@@ -110,6 +112,7 @@ async def console(
     schema_registry: str | None,
     schemas: tuple[str, ...],
     landing: tuple[str, ...],
+    zookeeper: str | None,
     oidc_issuer: str | None,
     oidc_client_id: str,
     oidc_client_secret_file: str | None,
@@ -170,6 +173,7 @@ async def console(
             registry=schema_registry,
             schemas=dict(pair(text, "--schema") for text in schemas),
             landing=landing,
+            zookeeper=zookeeper,
             oidc=oidc,
         )
         async with serving(settings) as address:

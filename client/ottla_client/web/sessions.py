@@ -102,8 +102,16 @@ class Sessions:
     """All sessions of the console. Bounded: the one that was used longest ago makes room."""
 
     def __init__(
-        self, client: Mapping[str, Any], timeout: float, minutes: float, refresh: float, *, logs_in: bool
+        self,
+        client: Mapping[str, Any],
+        timeout: float,
+        minutes: float,
+        refresh: float,
+        *,
+        logs_in: bool,
+        zookeeper: str | None = None,
     ) -> None:
+        self._zookeeper = zookeeper
         self._client = dict(client)
         self._timeout = timeout
         self._idle = minutes * 60
@@ -122,7 +130,7 @@ class Sessions:
         if not self._logs_in:
             admin = self._admin(self._client)
             await admin.start(min(self._timeout, _START_SECONDS))
-            self._shared = Watch(admin, self._refresh)
+            self._shared = Watch(admin, self._refresh, self._zookeeper, self._timeout)
 
     async def close(self) -> None:
         for session in list(self._all.values()):

@@ -37,6 +37,7 @@ class WebSettings:
         registry: the URL of a schema registry.
         schemas: files with schemas, by topic; ``FILE#MESSAGE`` names a message of Protobuf.
         landing: folders with tables that landing jobs fill, or such tables.
+        zookeeper: where groups coordinate that brokers can't list; None looks nowhere.
         oidc: the provider at which people log in; None lets them log in as users of the cluster.
     """
 
@@ -55,6 +56,7 @@ class WebSettings:
     registry: str | None = None
     schemas: Mapping[str, str] = field(default_factory=dict)
     landing: tuple[str, ...] = ()
+    zookeeper: str | None = None
     oidc: OidcSettings | None = None
 
     def __post_init__(self) -> None:
@@ -62,6 +64,10 @@ class WebSettings:
             raise ConfigurationError("--tls-key needs --tls-cert")
         if self.oidc is not None:
             self._check_oidc()
+        if self.zookeeper is not None and self.logs_in:
+            raise ConfigurationError(
+                "--zookeeper: ZooKeeper doesn't know what each person may see; leave it out where people log in"
+            )
         if is_loopback(self.host) or self.insecure:
             return
         if self.tls_cert is None:

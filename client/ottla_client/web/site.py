@@ -72,6 +72,7 @@ class Site:
             settings.session_minutes,
             settings.refresh,
             logs_in=settings.logs_in,
+            zookeeper=settings.zookeeper,
         )
         # Cookies don't know ports: each console on a machine has its own.
         name = f"ottla_console_{settings.port}"

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ..commands.cluster_state import ClusterState, log_dirs, minimums_of, moves_of
 from ..commands.doctor_checks import Finding, Gathered, findings_of
 from ..commands.group_lag import History, Look
-from ..commands.group_places import Kept, lag_of
+from ..commands.group_places import Kept, lag_in_zookeeper, lag_of
 from ..commands.timefmt import now_ms
 from ..errors import ClientError
-from ..types import OffsetSpec, TopicPartition
+from ..types import IN_ZOOKEEPER, OffsetSpec, TopicPartition
 from .cached import Cached, pause_after
 from .checks import Checks
 
 if TYPE_CHECKING:
     from ..admin import Admin, GroupListing, LogDir, PartitionLag, TransactionListing
     from ..types import TopicMetadata
+    from ..zookeeper_consumer.groups import GroupInZooKeeper
 
 AT_ONCE: Final = 8
 _SIZES_SECONDS: Final = 300.0
@@ -89,15 +90,28 @@ def _look_of(at: float, lags: Lags) -> Look:
 class Watch:
     """Belongs to one Admin, and so to one person's rights."""
 
-    def __init__(self, admin: Admin, refresh: float) -> None:
+    def __init__(
+        self, admin: Admin, refresh: float, zookeeper: str | None = None, timeout: float = 30.0
+    ) -> None:
+        """``zookeeper``: where groups coordinate that brokers can't list; it may take ``timeout`` seconds."""
+        self.unlisted: Mapping[str, GroupInZooKeeper] = {}
+        """The groups that only ZooKeeper has."""
+        self._zookeeper, self._timeout = zookeeper, timeout
         self.admin = admin
         self.sizes: Cached[Sizes] = Cached(self._look_slowly, _SIZES_SECONDS, _MOST_SLOW_SECONDS)
         self.state: Cached[ClusterState] = Cached(self._look, 0.8 * refresh, _MOST_SECONDS)
-        self.groups: Cached[dict[str, GroupListing]] = Cached(admin.list_groups, 0.8 * refresh, _MOST_SECONDS)
+        self.groups: Cached[dict[str, GroupListing]] = Cached(self._list_groups, 0.8 * refresh, _MOST_SECONDS)
         self.transactions: Cached[dict[str, TransactionListing]] = Cached(
             admin.list_transactions, 0.8 * refresh, _MOST_SECONDS
         )
-        self.checks = Checks(admin, self.state.get, self.groups.get, _CHECKED_GROUPS, self._trace)
+        self.checks = Checks(
+            admin,
+            self.state.get,
+            self.groups.get,
+            _CHECKED_GROUPS,
+            self._trace,
+            unlisted=lambda: self.unlisted,
+        )
         self.ends: dict[str, Ends] = {}
         self.histories: dict[str, History] = {}
         self.traces: dict[str, Trace] = {}
@@ -150,6 +164,20 @@ class Watch:
         if new:
             self._minimums |= await minimums_of(self.admin, new, remarks)
         return {name: self._minimums[name] for name in lacking if name in self._minimums}
+
+    async def _list_groups(self) -> dict[str, GroupListing]:
+        listed = await self.admin.list_groups()
+        if self._zookeeper is None:
+            return listed
+        from ..admin import GroupListing
+        from ..zookeeper_consumer.groups import connected, read_groups
+
+        async with connected(self._zookeeper, self._timeout) as registry:
+            self.unlisted = await read_groups(registry, lambda name: name not in listed)
+        others = {
+            name: GroupListing(name, IN_ZOOKEEPER, group.state) for name, group in self.unlisted.items()
+        }
+        return {**listed, **others}
 
     async def findings(self) -> tuple[list[Finding], list[str], bool]:
         """What is wrong, what couldn't be found out, and whether everything has been looked at once.
@@ -205,6 +233,9 @@ class Watch:
         async def one(name: str) -> Lags | ClientError:
             async with free:
                 try:
+                    unlisted = self.unlisted.get(name)
+                    if unlisted is not None:
+                        return await lag_in_zookeeper(self.admin, name, unlisted)
                     return await lag_of(self.admin, name, names[name])
                 except ClientError as error:
                     return error

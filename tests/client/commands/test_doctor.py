@@ -298,7 +298,7 @@ CASES: list[tuple[str, Gathered, list[tuple[str, str]]]] = [
         world(deliveries={1: Deliveries((), (Dropped("g", P, 3, 9, False), Dropped("h", P, 1, 2, True)))}),
         [("warning", "share-group-dropped"), ("note", "share-group-dropped")],
     ),
-    ("a group in ZooKeeper", world(in_zookeeper=in_zookeeper(), latest={P: NOW}), []),
+    ("a group in ZooKeeper", world(in_zookeeper=in_zookeeper(), lags=lag(5, 9, 1)), []),
     (
         "a partition without an owner",
         world(in_zookeeper=in_zookeeper(owner=None)),
@@ -321,12 +321,14 @@ CASES: list[tuple[str, Gathered, list[tuple[str, str]]]] = [
     ),
     (
         "nothing committed in ZooKeeper",
-        world(in_zookeeper=in_zookeeper(committed=None), latest={P: NOW}),
-        [("warning", "zookeeper-group-uncommitted")],
+        world(
+            in_zookeeper=in_zookeeper(committed=None), lags={"g": {P: PartitionLag(None, 0, 9, None, None)}}
+        ),
+        [("note", "zookeeper-group-uncommitted")],
     ),
     (
         "committed to Kafka",
-        world(in_zookeeper=in_zookeeper(committed=None), latest={P: NOW}, **WITH_GROUP, lags=lag(9, 9, 0)),
+        world(in_zookeeper=in_zookeeper(committed=None), **WITH_GROUP, lags=lag(9, 9, 0)),
         [],
     ),
     (

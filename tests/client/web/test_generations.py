@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from unittest.mock import AsyncMock
 
 import pytest
@@ -14,8 +15,10 @@ from tests.support.wire import Wire
 from ottla_client import Admin, Producer, TopicPartition
 from ottla_client.admin import GroupDescription, GroupListing, MemberDescription, PartialError
 from ottla_client.commands.group_places import Kept, in_zookeeper, kept, lag_of
-from ottla_client.errors import BrokerError, UnsupportedApiError
+from ottla_client.errors import BrokerError, ConfigurationError, UnsupportedApiError
 from ottla_client.types import COORDINATED, TopicMetadata
+from ottla_client.web.settings import WebSettings
+from ottla_client.zookeeper_consumer.groups import GroupInZooKeeper
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -96,6 +99,33 @@ async def test_a_group_with_offsets_in_zookeeper(
         assert [event async for event in events] == []  # nor does the page ask for them
     assert "stop them first" in await shift(browser, name, place)
     assert await admin.list_zookeeper_offsets(name, [place]) == {place: 3}
+
+
+@pytest.mark.ottla_only
+async def test_groups_that_coordinate_in_zookeeper(
+    broker: BrokerProcess, place: TopicPartition, new_name: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = new_name("old")
+    group = GroupInZooKeeper(("one",), {place: "one-0"}, {place: 2}, frozenset({place.topic}))
+
+    @asynccontextmanager
+    async def connected(*_: object) -> AsyncIterator[None]:
+        yield None
+
+    async def read_groups(_: object, wanted: Callable[[str], bool]) -> dict[str, GroupInZooKeeper]:
+        return {each: group for each in [name] if wanted(each)}
+
+    monkeypatch.setattr("ottla_client.zookeeper_consumer.groups.connected", connected)
+    monkeypatch.setattr("ottla_client.zookeeper_consumer.groups.read_groups", read_groups)
+    async with browsing(broker.bootstrap, zookeeper="zk:2181") as browser:
+        listed = (await browser.get(f"/groups?q={name}")).text
+        assert '<td>Stable</td><td>zookeeper</td>\n<td class="num">3</td>' in listed
+        page = (await browser.get(f"/group?id={name}")).text
+        assert "Stable, coordinates in ZooKeeper, 1 member." in page
+        assert '<td class="num">2</td><td class="num">5</td>\n<td class="num">3</td>' in page
+        assert "/group/delete" not in page
+    with pytest.raises(ConfigurationError, match="leave it out where people log in"):
+        WebSettings(client={"security_protocol": "SASL_SSL"}, zookeeper="zk:2181")
 
 
 async def test_a_group_that_is_gone_ends_its_page(browser: Browser, new_name: Name) -> None:

@@ -11,10 +11,10 @@ from aiohttp import web
 
 from ...commands import reset_plans
 from ...commands.admin_common import duration_in, known_partitions, partitions_in, plural
-from ...commands.group_places import Kept, in_zookeeper, kept, places_of, set_places
+from ...commands.group_places import Kept, as_description, in_zookeeper, kept, places_of, set_places
 from ...commands.timefmt import now_ms
 from ...errors import ClientError
-from ...types import TopicPartition
+from ...types import IN_ZOOKEEPER, TopicPartition
 from ..failures import Failure
 from ..rendering import View, link, paged
 from ..search import local_time, zone
@@ -22,7 +22,7 @@ from ..sessions import Change, Session
 from ..site import Site, number_in
 
 if TYPE_CHECKING:
-    from ...admin import Admin, GroupDescription, PartitionLag
+    from ...admin import GroupDescription, PartitionLag
 
 _MOST_MEMBERS = 200
 _READS_ON = "The group reads on from these offsets: records are read again, or skipped."
@@ -80,7 +80,7 @@ async def group(request: web.Request, session: Session) -> View:
     if name is None:
         raise click.BadParameter("which group? Its name is missing behind /group?id=")
     watch = session.watch
-    described, where = await _described(session.admin, name)
+    described, where = await _described(session, name)
     if described is None:
         action = "It may have been deleted. The list of groups has all that you may see."
         failure = Failure(404, f"unknown group {name[:250]!r}", action)
@@ -102,6 +102,7 @@ async def group(request: web.Request, session: Session) -> View:
             "name": name,
             "group": described,
             "is_listed": is_listed,
+            "is_unlisted": described.protocol_type == IN_ZOOKEEPER,
             "where": where,
             "members": described.members[:_MOST_MEMBERS],
             "more_members": max(0, len(described.members) - _MOST_MEMBERS),
@@ -117,13 +118,16 @@ async def group(request: web.Request, session: Session) -> View:
     )
 
 
-async def _described(admin: Admin, name: str) -> tuple[GroupDescription | None, Kept]:
+async def _described(session: Session, name: str) -> tuple[GroupDescription | None, Kept]:
     """A group, and where its offsets are. One that has only offsets in ZooKeeper is without a state.
 
     None: there is no such group.
     """
     from ...admin import GroupDescription, is_unknown_group
 
+    admin, unlisted = session.admin, session.watch.unlisted.get(name)
+    if unlisted is not None:
+        return as_description(name, unlisted), Kept.ZOOKEEPER
     try:
         described = (await admin.describe_groups([name]))[name]
     except ClientError as error:
@@ -133,7 +137,7 @@ async def _described(admin: Admin, name: str) -> tuple[GroupDescription | None, 
         return described, kept(described)
     if not name or not await in_zookeeper(admin, name):
         return None, Kept.ZOOKEEPER
-    return GroupDescription(name, "", "", "", -1, (), ""), Kept.ZOOKEEPER
+    return GroupDescription(name, "", IN_ZOOKEEPER, "", -1, (), ""), Kept.ZOOKEEPER
 
 
 def _plan(form: Any) -> tuple[reset_plans.Plan, str]:
@@ -171,7 +175,7 @@ class GroupChanges:
         name = str(form.get("id", ""))
         plan, how = _plan(form)
         admin = session.admin
-        described, where = await _described(admin, name)
+        described, where = await _described(session, name)
         if described is None:
             raise click.BadParameter(f"unknown group {name[:250]!r}")
         committed = await places_of(admin, name, where)
