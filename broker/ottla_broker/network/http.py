@@ -136,8 +136,8 @@ class HttpServer:
                 self._open[made] = None
                 await self._serve(made, reader, writer)
         except (OSError, TimeoutError, asyncio.CancelledError):
-            # The client has gone, is too slow, or has made room for another: no one is there to answer. A task that ends
-            # as cancelled is a traceback in the log, because asyncio's streams ask it for its exception.
+            # The client has gone, is too slow, or has made room for another. A task that ends as cancelled would be a
+            # traceback in the log, because asyncio's streams ask it for its exception.
             pass
         finally:
             self._open.pop(made, None)
