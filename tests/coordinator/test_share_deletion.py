@@ -154,6 +154,28 @@ def test_a_log_that_has_only_tombstones_is_cut_at_its_end() -> None:
     coordinator.stop()
 
 
+def test_one_round_moves_all_idle_states_to_the_end_of_the_log() -> None:
+    clock, cuts = FakeClock(), list[tuple[int, int]]()
+    settings = StateSettings(topic_partitions=1, prune_interval_ms=1_000, updates_per_snapshot=1)
+    coordinator = ShareStateCoordinator(settings, clock, lambda: 1, lambda *cut: cuts.append(cut))
+    coordinator.start()
+    coordinator.on_leader(cast(Any, StateReplica(0)))
+    clock.settle()
+    answers = list[KafkaError | None]()
+    for partition in range(10):
+        coordinator.initialize(ShareKey("g", TOPIC, partition), 1, UNINITIALIZED, answers.append)
+    clock.advance(1)
+    for offset in range(1_500):
+        coordinator.write(ShareKey("g", TOPIC, 9), StateChange(1, 0, offset, 0), answers.append)
+    clock.advance(2)
+    clock.settle()
+    assert answers == [None] * 1_510
+    # The other nine are behind the busy one now, whose last snapshot is the oldest.
+    assert cuts[0] == (0, 0)
+    assert cuts[-1] == (0, 1_509)
+    coordinator.stop()
+
+
 def test_states_have_a_limit() -> None:
     clock = FakeClock()
     settings = StateSettings(topic_partitions=1, most_states=2)

@@ -32,6 +32,8 @@ Read = Callable[[ShareState | KafkaError], None]
 
 _FEW_RECORDS: Final = 1000
 """How many records the log may keep for a state that hardly ever changes."""
+_SNAPSHOT_BYTES: Final = 256 * 1024
+"""About as much is written in a round, as one batch, to move idle states to the log's end."""
 
 _UNKNOWN: Final = "no state of this share partition has been initialized"
 
@@ -299,11 +301,15 @@ class ShareStateCoordinator:
             return
         rows: list[Row] = []
         behind: list[PartitionState] = []
-        for key, state in shard.states.items():
-            if state.offset < shard.pruned_at and shard.end - state.offset > _FEW_RECORDS:
-                state.snapshot_epoch += 1
-                rows.append(state_shard.snapshot(key, state, self._clock.now_ms()))
-                behind.append(state)
+        size = 0
+        for key, state in shard.behind(_FEW_RECORDS):
+            state.snapshot_epoch += 1
+            row = state_shard.snapshot(key, state, self._clock.now_ms())
+            size += len(row[0]) + len(row[1] or b"")
+            if rows and size > _SNAPSHOT_BYTES:
+                break
+            rows.append(row)
+            behind.append(state)
         if rows:
             end = shard.end = shard.shard.write(rows)
             for position, state in enumerate(behind):
@@ -312,7 +318,7 @@ class ShareStateCoordinator:
         # Without any state, all that is left are tombstones and what they have deleted.
         oldest = min((state.offset for state in shard.states.values()), default=shard.end)
         self._delete_records(index, oldest)
-        shard.pruned_at = oldest + 1
+        shard.pruned_at = shard.end
 
 
 def _check_leader(state: PartitionState, leader_epoch: int) -> None:

@@ -91,7 +91,7 @@ class StateShard:
 
     Attributes:
         end: the log's end after the last record that was loaded or written here.
-        pruned_at: what lay before this offset at the last pruning is behind.
+        pruned_at: the log's end at the last pruning.
     """
 
     def __init__(self, shard: Shard) -> None:
@@ -119,6 +119,15 @@ class StateShard:
                 self._replay_update(self.states[key], decode_versioned(ShareUpdateValue, record.value))
         else:
             raise ProtocolError(f"no record of share groups has a key of version {kind}")
+
+    def behind(self, records: int) -> list[tuple[ShareKey, PartitionState]]:
+        """The states that keep the most of the log, oldest first.
+
+        They haven't changed since the last pruning, and more than ``records`` have been written after their snapshots.
+        """
+        limit = min(self.pruned_at, self.end - records)
+        idle = [(key, state) for key, state in self.states.items() if state.offset < limit]
+        return sorted(idle, key=lambda one: one[1].offset)
 
     def _key_of(self, read: ShareSnapshotKey | ShareUpdateKey) -> ShareKey:
         """The key that a record names. All keys of a group, and of a topic, share its id."""
