@@ -167,6 +167,7 @@ def _make_shares(
         settings.prune_interval_ms,
     )
     shares = ShareServices(
+        groups,
         partitions,
         ShareSessions(lambda: config.group_share_max_share_sessions),
         coordinator,

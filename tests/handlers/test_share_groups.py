@@ -110,6 +110,64 @@ def test_records_go_to_one_member_until_they_are_released(
         assert sorted(one.acquire()) == [(1, 1, 3), (4, 9, 2)]
 
 
+def test_a_member_gets_nothing_of_a_partition_that_another_will_have(broker: BrokerProcess) -> None:
+    topic = f"shared-{next(_numbers)}"
+    with Wire(broker.port) as wire:
+        wanted = CreatableTopic(name=topic, num_partitions=2, replication_factor=1)
+        wire.call(CreateTopicsRequest(topics=[wanted], timeout_ms=30000), 7)
+        configure(wire, topic, share_auto_offset_reset="earliest")
+    with Producer(bootstrap_servers=broker.bootstrap) as producer:
+        for partition in (0, 1):
+            producer.send(topic, b"x", partition=partition)
+
+    def fetched(member: Member, epoch: int) -> set[int]:
+        request = ShareFetchRequest(
+            group_id=topic,
+            member_id=member.member_id,
+            share_session_epoch=epoch,
+            max_wait_ms=500,
+            min_bytes=1,
+            max_records=9,
+            batch_size=9,
+            topics=[
+                FetchTopic(
+                    topic_id=member.topic_id,
+                    partitions=[FetchPartition(partition_index=index) for index in (0, 1)],
+                )
+            ],
+        )
+        found = member.wire.call(request, 2)
+        assert found.error_code == 0
+        return {
+            each.partition_index
+            for one in found.responses
+            for each in one.partitions
+            if each.acquired_records
+        }
+
+    with Member(broker.port, topic, topic, "one") as one, Member(broker.port, topic, topic, "two") as two:
+
+        def assigned(member: Member, epoch: int) -> set[int] | None:
+            found = member.heartbeat(epoch, [topic]).assignment
+            return found and {index for each in found.topic_partitions for index in each.partitions}
+
+        wait_for(lambda: assigned(one, 0) == {0, 1}, "the first member to have both partitions")
+        kept_by_two: set[int] = set()
+
+        def joined() -> bool:
+            kept_by_two.update(assigned(two, 0) or ())
+            return bool(kept_by_two)
+
+        wait_for(joined, "the second member to have a partition")
+        assert len(kept_by_two) == 1
+        # The first doesn't know yet that one of its partitions is the second's.
+        seen: set[int] = set()
+        for epoch in range(4):
+            seen |= fetched(one, epoch)
+        assert seen == {0, 1} - kept_by_two
+        assert fetched(two, 0) | fetched(two, 1) == kept_by_two
+
+
 def test_what_is_no_groups_or_brings_nothing(broker: BrokerProcess, member: Callable[..., Member]) -> None:
     group, topic = new_topic(broker, records=0)
     with member(group, topic).join() as one:

@@ -237,6 +237,10 @@ class _ShareFetch:
             partitions = self._shares.partitions
             is_known = partitions.find(ShareKey(session.group_id, *place)) is not None
             share = share_of(self._ctx, partitions, session, place)
+            if self._shares.groups.takes_away(session.group_id, session.member_id, *place):
+                # Java's consumer drops what comes after it has lost the partition, and it would stay locked.
+                shares.append(share)
+                return 1 if is_known else _LOADED
             exact = self._request.share_acquire_mode == _EXACT
             tried = share.fetch(session.member_id, scan.left_records, scan.left_bytes, exact)
         except KafkaError as error:

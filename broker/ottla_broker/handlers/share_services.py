@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ottla_broker.coordinator.group.share.groups import ShareGroups
 from ottla_broker.coordinator.group.share.offsets import ShareOffsets
 from ottla_broker.coordinator.share.persister import Persister
 from ottla_broker.coordinator.share.sessions import ShareSessions
@@ -25,11 +26,13 @@ class ShareServices:
     """Owned by the loop thread.
 
     Attributes:
+        groups: those that this broker coordinates.
         coordinator: this broker's part of the share coordinators; ``persister`` reaches all of them.
         leader_of: the leader of a partition; None or -1: there is none.
         leaders: None for a broker that stands alone.
     """
 
+    groups: ShareGroups
     partitions: SharePartitions
     sessions: ShareSessions
     coordinator: ShareStateCoordinator

@@ -168,6 +168,16 @@ class ShareGroups:
         if not (group.epoch or group.initialized or group.is_dead):
             self._drop(group)
 
+    def takes_away(self, group_id: str, member_id: str, topic_id: bytes, partition: int) -> bool:
+        """Whether the partition isn't the member's, or no longer will be after its next heartbeat.
+
+        False for a group that another broker coordinates, and for an unknown member.
+        """
+        group = self.groups.get(group_id)
+        if group is None or member_id not in group.members:
+            return False
+        return partition not in group.target.get(member_id, {}).get(topic_id, ())
+
     # ShareGroupHeartbeat
 
     def heartbeat(self, group_id: str, shard: Shard, request: ShareHeartbeat, reply: Reply) -> None:
