@@ -78,6 +78,8 @@ async def look(admin: Admin) -> ClusterState:
     # Brokers come last, so that they are up to date: a broker that just failed delays the calls before.
     folders = await log_dirs(admin, remarks)
     description = await admin.describe_cluster()
+    if all(node.id in folders for node in description.nodes):
+        remarks.clear()  # a broker that didn't answer has ended, which the description shows
     topics = await admin.list_topics(include_internal=True)
     minimums = await minimums_of(admin, topics, remarks)
     moving = await moves_of(admin, remarks)

@@ -36,13 +36,13 @@ from ottla_client.admin import (
 )
 from ottla_client.commands import broker_pages
 from ottla_client.commands.certificate_dates import Validity
-from ottla_client.commands.cluster_state import ClusterState
+from ottla_client.commands.cluster_state import ClusterState, look
 from ottla_client.commands.descriptors import DESCRIPTORS, Descriptors
 from ottla_client.commands.doctor import described
 from ottla_client.commands.doctor_checks import DEAD_LETTERS, Finding, Gathered, findings_of
 from ottla_client.commands.group_places import as_description
 from ottla_client.commands.share_deliveries import Deliveries, Dropped, LastDeliveries
-from ottla_client.errors import GroupError
+from ottla_client.errors import ConnectError, GroupError
 from ottla_client.sync import Admin, Producer, ShareConsumer
 from ottla_client.types import Node, OffsetAndMetadata, PartitionMetadata, TopicMetadata, TopicPartition
 from ottla_client.zookeeper_consumer.groups import GroupInZooKeeper
@@ -488,6 +488,26 @@ async def test_groups_that_cannot_be_described_are_said() -> None:
     seen = world()
     assert await described(cast(AsyncAdmin, Refusing()), seen, ["gone", "away"]) == {}
     assert seen.unchecked == ["1 group couldn't be described: its coordinator is away"]
+
+
+@pytest.mark.parametrize(("alive", "remarks"), [((1,), 0), ((1, 2), 1)])
+async def test_a_broker_that_ends_during_the_look_is_a_finding_not_a_remark(
+    alive: tuple[int, ...], remarks: int
+) -> None:
+    class Cluster:
+        async def describe_log_dirs(self, brokers: None, timeout: float) -> None:
+            raise PartialError("describe log directories", {1: ()}, {2: ConnectError("2 is gone")})
+
+        async def describe_cluster(self) -> ClusterDescription:
+            return ClusterDescription("id", 1, tuple(map(node, alive)))
+
+        async def list_topics(self, include_internal: bool) -> dict[str, TopicMetadata]:
+            return {}
+
+        async def list_partition_reassignments(self) -> dict[TopicPartition, Any]:
+            return {}
+
+    assert len((await look(cast(AsyncAdmin, Cluster()))).remarks) == remarks
 
 
 async def test_brokers_without_descriptors() -> None:
