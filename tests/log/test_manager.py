@@ -191,7 +191,7 @@ async def test_an_unreadable_meta_properties_is_one_clear_error(
 
 async def test_a_data_folder_that_is_a_file_is_one_clear_error(start: Start, tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"")
-    with pytest.raises(LogDirError, match="cannot be used"):
+    with pytest.raises(LogDirError, match="data cannot be used: it is a file; check --data-dir"):
         await start()
 
 

@@ -278,7 +278,9 @@ class BrokerConfig(
         try:
             value = key.parse(text)
         except InvalidValue as error:
-            allowed = f"; allowed: {key.validator.describe}" if key.validator is not None else ""
+            described = "" if key.validator is None else key.validator.describe
+            is_said = described.removeprefix("list of ") in error.reason
+            allowed = "" if is_said else f"; allowed: {described}"
             shown = "the value" if key.sensitive else repr(text)
             raise self._error(name, f"{shown} is not allowed ({error.reason}){allowed}") from error
         if key.effect == UNSUPPORTED and key.is_requested(value):

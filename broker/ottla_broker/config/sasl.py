@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from ottla_broker.config.listener_settings import full_name, listener_setting
@@ -122,15 +122,21 @@ def _check_listener(config: Config, name: str, error: Callable[[str, str], Confi
     mechanisms = config.of_listener(name, SaslKeys.sasl_enabled_mechanisms)
     wrong = [mechanism for mechanism in mechanisms if mechanism not in MECHANISMS]
     if wrong or not mechanisms:
-        what = f"{', '.join(wrong)} is not built" if wrong else "is empty"
+        what = _not_built(wrong) if wrong else "is empty"
         raise error(
             SaslKeys.sasl_enabled_mechanisms.name,
-            f"{what}; the listener {name} can offer {', '.join(MECHANISMS)}",
+            f"{what}; set it to what the listener {name} offers: {', '.join(MECHANISMS)}",
         )
     for mechanism in mechanisms:
         _check_login(config, name, mechanism, error)
         if mechanism == OAUTHBEARER:
             _check_validator(config, name, error)
+
+
+def _not_built(mechanisms: Sequence[str]) -> str:
+    # A key that isn't set has this value, and the user may never have heard of it.
+    names = ", ".join(f"{each}, the default," if each == "GSSAPI" else each for each in mechanisms)
+    return f"{names} is not built"
 
 
 def _check_login(
@@ -175,7 +181,7 @@ def _check_between_brokers(config: Config, error: Callable[[str, str], ConfigErr
     mechanism = config.of_listener(name, SaslKeys.sasl_mechanism_inter_broker_protocol)
     key = SaslKeys.sasl_mechanism_inter_broker_protocol.name
     if mechanism not in MECHANISMS:
-        raise error(key, f"{mechanism} is not built; use one of {', '.join(MECHANISMS)}")
+        raise error(key, f"{_not_built([mechanism])}; set it to one of {', '.join(MECHANISMS)}")
     if mechanism not in config.of_listener(name, SaslKeys.sasl_enabled_mechanisms):
         raise error(key, f"{mechanism} is not among the listener's sasl.enabled.mechanisms")
     login = login_of(config, name, mechanism)

@@ -28,7 +28,9 @@ PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """The security protocols of listeners."""
 
 _STORE_TYPES: Final = Validator(
-    lambda kind: None if kind.upper() in ("JKS", "PEM", "PKCS12") else "String must be one of: PEM, PKCS12",
+    lambda kind: (
+        None if kind.upper() in ("JKS", "PEM", "PKCS12") else "String must be one of: PEM, PKCS12, or JKS"
+    ),
     "PEM, PKCS12, or JKS",
 )
 

@@ -75,11 +75,12 @@ class DataFolder:
         except LockedError:
             raise LogDirError(
                 f"data folder {path} is in use: another process holds {path}/{names.LOCK}; "
-                "stop that process or set log.dirs to another folder"
+                "stop that process or set another folder with --data-dir or log.dirs"
             ) from None
         except OSError as error:
+            reason = "it is a file" if isinstance(error, FileExistsError) else reason_of(error)
             raise LogDirError(
-                f"data folder {path} cannot be used: {reason_of(error)}; check log.dirs and its permissions"
+                f"data folder {path} cannot be used: {reason}; check --data-dir or log.dirs, and permissions"
             ) from None
         try:
             self.properties = self._read_properties()
@@ -100,7 +101,8 @@ class DataFolder:
             return {}
         except (OSError, UnicodeDecodeError) as error:
             raise LogDirError(
-                f"{path} cannot be read: {reason_of(error)}; restore it or set log.dirs to another folder"
+                f"{path} cannot be read: {reason_of(error)};"
+                " restore it or set another folder with --data-dir or log.dirs"
             ) from None
         properties = {}
         for line in text.splitlines():
@@ -110,7 +112,7 @@ class DataFolder:
         if properties.get("version", "") not in _VERSIONS:
             raise LogDirError(
                 f"{path} has version {properties.get('version')!r}, known are 0 and 1; "
-                "restore it or set log.dirs to another folder"
+                "restore it or set another folder with --data-dir or log.dirs"
             )
         return properties
 
@@ -135,7 +137,7 @@ class DataFolder:
         if self.cluster_id not in (None, cluster_id):
             raise LogDirError(
                 f"{path}: the folder belongs to cluster.id {self.cluster_id}, this is {cluster_id}; "
-                "set log.dirs to a folder of this cluster"
+                "set a folder of this cluster with --data-dir or log.dirs"
             )
         if self.broker_id not in (None, broker_id):
             raise LogDirError(
