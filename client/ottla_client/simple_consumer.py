@@ -431,7 +431,7 @@ def _refused(partition: TopicPartition, number: int, offset: int) -> ClientError
     code = error_code(number)
     if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return UnknownTopicError(
-            f"{partition} can't be read at offset {offset}: this user may not see the topic ({code.name})",
+            f"{partition} can't be read at offset {offset}: this user is not allowed to see the topic ({code.name})",
             code,
         )
     return error_of(number, f"{partition} at offset {offset}")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from ottla_client.errors import ConfigurationError
 
 DEFAULT_PORT = 9092
+AS_KEYWORDS: Final = 'give options as keyword arguments, such as bootstrap_servers="127.0.0.1:9092"'
 _FORM = 'expected is "host:port", several separated by commas, IPv6 as "[::1]:9092"'
 
 
 def parse_servers(servers: str | Sequence[str]) -> list[tuple[str, int]]:
     """Host and port of each bootstrap server; the default port is 9092. Raises ConfigurationError."""
+    if isinstance(servers, Mapping):
+        raise ConfigurationError(f"bootstrap_servers is a dict; {AS_KEYWORDS}")
     entries: Iterable[object] = servers.split(",") if isinstance(servers, str) else servers
     found = dict.fromkeys(_address(entry) for entry in entries if not isinstance(entry, str) or entry.strip())
     if not found:

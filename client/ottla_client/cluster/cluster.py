@@ -38,6 +38,7 @@ from .connection_pool import ConnectionPool
 from .coordinators import CoordinatorType, coordinator_of, coordinator_request
 from .metadata import MetadataCache, metadata_request, unsettled
 from .tasks import Tasks, joined
+from .topic_names import NAME_RULE
 
 if TYPE_CHECKING:
     from ottla_protocol.schema import Message
@@ -49,7 +50,7 @@ _CoordinatorKey = tuple[CoordinatorType, str]
 log = logging.getLogger("ottla_client")
 
 _REFUSED = {
-    ErrorCode.INVALID_TOPIC_EXCEPTION: "not a valid name: 1 to 249 letters, digits, '.', '_' and '-'",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: NAME_RULE,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user is not allowed to do that",
 }
 """Explanations of codes for topics."""

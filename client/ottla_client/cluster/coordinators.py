@@ -11,6 +11,7 @@ from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest, Fin
 
 _BATCHED = 4
 """The first version with several keys per request (KIP-699)."""
+_NOT_ALLOWED = (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
 class CoordinatorType(IntEnum):
@@ -49,6 +50,8 @@ def coordinator_of(response: FindCoordinatorResponse, kind: CoordinatorType, key
         )
     if named.error_code:
         code = error_code(named.error_code)
+        if code in _NOT_ALLOWED:
+            raise kind.error(code, f"{kind.named(key)}: this user is not allowed to use it ({code.name})")
         said = f": {named.error_message}" if named.error_message else ""
         raise kind.error(code, f"{kind.named(key)} has no coordinator: {code.name}{said}")
     return Node(named.node_id, named.host, named.port)

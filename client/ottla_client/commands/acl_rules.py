@@ -65,9 +65,8 @@ def resource_in(text: str) -> ResourcePattern:
     kind, _, name = text.partition(":")
     resource = _TYPES.get(kind.lower())
     if resource is None:
-        raise click.BadParameter(
-            f"unknown type of resource {kind!r}{did_you_mean(kind, _TYPES)}", param_hint="RESOURCE"
-        )
+        hint = did_you_mean(kind, _TYPES) or ("" if name else f"; write topic:{text} for a topic")
+        raise click.BadParameter(f"unknown type of resource {kind!r}{hint}", param_hint="RESOURCE")
     if resource is AclResource.CLUSTER:
         name = name or CLUSTER_NAME
     if not name:

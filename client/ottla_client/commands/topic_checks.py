@@ -59,7 +59,7 @@ async def require_topics(
             if topic.error == ErrorCode.INVALID_TOPIC_EXCEPTION:
                 raise click.ClickException(f"{printable(name)!r} is not a valid topic name")
             if topic.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                raise click.ClickException(f"topic {name}: not authorized")
+                raise click.ClickException(f"topic {name}: this user is not allowed to do that")
             if partition is not None and topic.partitions and partition not in topic.partitions:
                 raise click.ClickException(
                     f"topic {name} has no partition {partition}: it has {len(topic.partitions)}, counted from 0"

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from ..cluster import Cluster
+from ..cluster.topic_names import topic_names
 from ..deadline import Deadline
 from ..errors import ClosedError, ConfigurationError
 from ..group.assignors import assignors_named, common_protocol
@@ -177,9 +178,7 @@ class Consumer:
             )
         if (topics is None) == (pattern is None):
             raise ConfigurationError("subscribe to topics or to a pattern, not both or neither")
-        names = (topics,) if isinstance(topics, str) else tuple(topics or ())
-        if topics is not None and (not names or not all(isinstance(name, str) and name for name in names)):
-            raise ConfigurationError(f"topics must be names, not {topics!r}; use unsubscribe() to read none")
+        names = () if topics is None else topic_names(topics)
         if listener is not None:
             if self._engine.membership is None:
                 raise ConfigurationError("a listener needs a group_id: only groups rebalance")

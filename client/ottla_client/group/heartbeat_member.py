@@ -340,6 +340,6 @@ class HeartbeatMember(BaseMember):
 
 
 _REFUSED = {
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user may not join the group",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not see a topic that it subscribes to",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user is not allowed to join the group",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user is not allowed to see a topic that it subscribes to",
 }

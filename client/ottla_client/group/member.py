@@ -465,7 +465,9 @@ _REFUSED = {
         " group.min.session.timeout.ms and group.max.session.timeout.ms"
     ),
     ErrorCode.INVALID_GROUP_ID: "the broker refuses this group_id (INVALID_GROUP_ID)",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: ("this user may not join the group (GROUP_AUTHORIZATION_FAILED)"),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: (
+        "this user is not allowed to join the group (GROUP_AUTHORIZATION_FAILED)"
+    ),
     ErrorCode.GROUP_MAX_SIZE_REACHED: (
         "the group has the most members that the broker allows, group.max.size (GROUP_MAX_SIZE_REACHED)"
     ),

@@ -62,11 +62,11 @@ OUTCOMES: dict[ErrorCode, Outcome] = {
 
 
 _ADVICE = {
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not write to it",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user is not allowed to write to it",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
-        "this user may not write idempotently: grant it IDEMPOTENT_WRITE, or set enable_idempotence=False"
+        "this user is not allowed to write idempotently: grant it IDEMPOTENT_WRITE, or set enable_idempotence=False"
     ),
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this user may not use this transactional id",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this user is not allowed to use this transactional id",
     ErrorCode.INVALID_TXN_STATE: "the partition is not part of the transaction, which may have been aborted",
     ErrorCode.TRANSACTION_ABORTABLE: "the broker asks to abort the transaction",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "the broker doesn't allow this name",

@@ -461,10 +461,10 @@ _WHAT = {
     Step.END: "the transaction could not be ended",
 }
 _ADVICE = {
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not write to it",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user may not use the group",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this user may not use this transactional id",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user may not write to the cluster",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user is not allowed to write to it",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user is not allowed to use the group",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this user is not allowed to use this transactional id",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user is not allowed to write to the cluster",
     ErrorCode.INVALID_TXN_STATE: "the coordinator has no such transaction",
     ErrorCode.OPERATION_NOT_ATTEMPTED: "another partition was refused",
     ErrorCode.TRANSACTION_ABORTABLE: "the broker asks to abort the transaction",

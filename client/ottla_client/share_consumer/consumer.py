@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, Unpack
 
 from ..cluster import Cluster
+from ..cluster.topic_names import topic_names
 from ..consumer.consumer import CLOSE_SECONDS
 from ..consumer.rows import Rows
 from ..deadline import Deadline
@@ -144,9 +145,7 @@ class ShareConsumer:
 
     def subscribe(self, topics: Collection[str] | str) -> None:
         """Read these topics. Replaces the subscription. Raises ConfigurationError unless they are names."""
-        names = (topics,) if isinstance(topics, str) else tuple(topics)
-        if not names or not all(isinstance(name, str) and name for name in names):
-            raise ConfigurationError(f"topics must be names, not {topics!r}; use unsubscribe() to read none")
+        names = topic_names(topics)
         if self._engine.closed:
             raise ClosedError("the consumer is closed")
         self._engine.subscribe(names)

@@ -71,8 +71,11 @@ def test_calls(guarded: BrokerProcess) -> None:
         assert admin.describe_acls() == []
 
 
-def test_without_access_control(broker: BrokerProcess) -> None:
-    assert "No Authorizer is configured" in Ottla(broker.bootstrap).fails("acls", "list")
+def test_without_security(broker: BrokerProcess) -> None:
+    assert "set their authorizer.class.name (SECURITY_DISABLED)" in Ottla(broker.bootstrap).fails(
+        "acls", "list"
+    )
+    assert "tokens need a connection that logged in" in Ottla(broker.bootstrap).fails("tokens", "create")
 
 
 def test_add_list_and_remove(ottla: Ottla) -> None:
@@ -129,6 +132,7 @@ async def test_explain_says_that_settings_cannot_be_read() -> None:
     ("words", "part"),
     [
         (("alice", "raed", "topic:t"), "did you mean read?"),
+        (("alice", "read", "orders"), "write topic:orders for a topic"),
         (("alice", "read", "topics:t"), "did you mean topic?"),
         (("alice", "read", "topic:"), "write topic:NAME"),
         (("alice", "write", "group:g"), "these are: delete, describe, read"),

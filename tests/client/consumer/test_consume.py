@@ -11,7 +11,7 @@ from tests.client.consumer.conftest import QUICK, numbered, offsets, put, take, 
 from tests.support.topics import create_topic
 from tests.support.waiting import until
 
-from ottla_client import Consumer, OffsetAndTimestamp
+from ottla_client import Consumer, OffsetAndTimestamp, ShareConsumer
 from ottla_client.errors import (
     BootstrapError,
     ClientError,
@@ -521,6 +521,19 @@ async def test_no_broker() -> None:
 def test_invalid_calls(call: Callable[[Consumer], Any]) -> None:
     with pytest.raises(ConfigurationError):
         call(Consumer())
+
+
+@pytest.mark.parametrize("consumer", [Consumer, ShareConsumer])
+@pytest.mark.parametrize("name", ["bad name", "a" * 250, ".", "..", "t\n"])
+def test_a_name_that_no_topic_can_have(consumer: Callable[..., Any], name: str) -> None:
+    with pytest.raises(ValueError, match="not a valid name: 1 to 249 letters"):
+        consumer("t", name, group_id="g")
+
+
+def test_servers_in_the_place_of_a_topic() -> None:
+    for servers in ("127.0.0.1:19099", "a:1,b:2"):
+        with pytest.raises(ConfigurationError, match=f"not a valid name.*use bootstrap_servers='{servers}'"):
+            Consumer("t", servers)
 
 
 def test_an_unknown_option_raises_and_warns_of_nothing() -> None:

@@ -196,7 +196,7 @@ async def test_the_generation_is_lost_while_a_callback_runs(
         (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "partition_assignment_strategy"),
         (ErrorCode.INVALID_SESSION_TIMEOUT, r"group\.max\.session\.timeout\.ms"),
         (ErrorCode.GROUP_MAX_SIZE_REACHED, r"group\.max\.size"),
-        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "may not join"),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "not allowed to join"),
         (ErrorCode.UNKNOWN_SERVER_ERROR, "UNKNOWN_SERVER_ERROR"),
     ],
 )
