@@ -66,6 +66,8 @@ _ADVICE: Final = {
     "stats_cb": _NO_METRICS,
     "topic_metadata_refresh_interval_ms": "use metadata_max_age_ms",
 }
+_FOREIGN_SASL: Final = ("sasl_kerberos_", "sasl_login_", "sasl_client_")
+"""Beginnings of names that look like some of this client's options, but mean something else."""
 
 
 def unknown_option(name: str, known: Iterable[str]) -> str:
@@ -75,7 +77,8 @@ def unknown_option(name: str, known: Iterable[str]) -> str:
     """
     key = name.lower().replace(".", "_").replace("-", "_")
     if key.startswith("sasl_"):
-        close = did_you_mean(name, known) if key.startswith("sasl_oauth") else ""
+        of_sasl = [] if key.startswith(_FOREIGN_SASL) else [each for each in known if each.startswith("sasl")]
+        close = did_you_mean(name, of_sasl)
         return close or "; of SASL the client has sasl_mechanism, sasl_plain_username and sasl_plain_password"
     advice = _ADVICE.get(key)
     return f"; {advice}" if advice else did_you_mean(name, known)

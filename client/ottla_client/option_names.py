@@ -63,6 +63,12 @@ def option_name(name: str) -> str:
     return _FROM_KAFKA.get(dotted, dotted.replace(".", "_"))
 
 
+def in_kafka_names(text: str) -> str:
+    """``text`` with the options of TLS and SASL in Kafka's spellings, as users of ``-X`` know them."""
+    options = {name for name in _types(ConnectionSettings) if name.startswith(("sasl_", "ssl_", "security_"))}
+    return re.sub(r"\w+", lambda word: kafka_name(word[0]) if word[0] in options else word[0], text)
+
+
 def kafka_names(settings: type[ConnectionSettings]) -> list[str]:
     """All options of ``settings`` that text can express, in Kafka's spellings."""
     plain = [name.replace("_", ".") for name in _types(settings) if name not in _TO_KAFKA]

@@ -98,6 +98,7 @@ class TopicCalls(AdminBase):
                         None if result.topic_id == ZERO_UUID else result.topic_id,
                         result.num_partitions,
                         result.replication_factor,
+                        frozenset(config.name for config in result.configs or ()),
                     ),
                     f"topic {result.name}",
                     result.error_message,

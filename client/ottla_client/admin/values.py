@@ -45,6 +45,8 @@ class CreatedTopic:
     id: bytes | None
     partitions: int
     replication_factor: int
+    config_names: frozenset[str] = frozenset()
+    """The names of all its configs; empty with a broker that doesn't report them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ async def admin_of(console: Console) -> AsyncIterator[Admin]:
     try:
         admin = Admin(**console.settings.of(AdminSettings, **own))
     except ConfigurationError as error:
-        raise click.UsageError(str(error)) from None
+        raise click.UsageError(console.settings.as_given(str(error))) from None
     try:
         await admin.start(console.settings.connect_timeout)
         yield admin

@@ -75,6 +75,12 @@ class ClientOptions:
 
         return {kafka_name(name): text for name, text in self._given.items()}
 
+    def as_given(self, text: str) -> str:
+        """``text`` with options in Kafka's spelling, unless ``-X`` has Python's."""
+        from ..option_names import in_kafka_names
+
+        return text if any("_" in name for name in self._given) else in_kafka_names(text)
+
     @property
     def connect_timeout(self) -> float:
         """Seconds to find a broker: short, so that a mistyped address shows soon."""
@@ -97,5 +103,5 @@ class ClientOptions:
         try:
             options = read_options(self._given, settings, also=also)
         except ConfigurationError as error:
-            raise click.BadParameter(str(error), param_hint="-X or --command-config") from None
+            raise click.BadParameter(self.as_given(str(error)), param_hint="-X or --command-config") from None
         return {"bootstrap_servers": self.bootstrap_servers, **own, **options}

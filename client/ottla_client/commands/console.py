@@ -25,7 +25,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -211,13 +211,13 @@ def options(command: Command) -> Command:
         of_file = [] if command_config is None else read_settings(command_config)
         settings = ClientOptions(bootstrap_server, timeout, (*of_file, *client_settings))
         done = command(Console(settings, as_json=as_json), *args, **rest)
-        return run(done) if asyncio.iscoroutine(done) else done
+        return run(done, settings.as_given) if asyncio.iscoroutine(done) else done
 
     return _COMMON(with_console)  # type: ignore[return-value]
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine. An error ends the process with one line and an exit code.
+def run(main: Coroutine[Any, Any, T], shown: Callable[[str], str] = str) -> T:
+    """Run a command's coroutine. An error ends the process with one line, which ``shown`` may change, and an exit code.
 
     Ctrl-C and SIGTERM cancel the coroutine, which may catch CancelledError to finish cleanly and must raise it again. A
     second Ctrl-C doesn't wait for that.
@@ -235,9 +235,9 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         forget_output()
         sys.exit(0)
     except ConfigurationError as error:
-        raise click.UsageError(one_line(error)) from None
+        raise click.UsageError(shown(one_line(error))) from None
     except ClientError as error:
-        raise click.ClickException(one_line(error)) from None
+        raise click.ClickException(shown(one_line(error))) from None
     except OSError as error:
         raise click.ClickException(_describe(error)) from None
 

@@ -248,7 +248,7 @@ async def create(
             topic = NewTopic(name, partitions or -1, replication_factor or -1, given)
             found, created = (await admin.create_topics([topic]))[name], True
         except BrokerError as error:
-            if error.code is ErrorCode.INVALID_CONFIG and (hint := await _config_hint(admin, given)):
+            if error.code is ErrorCode.INVALID_CONFIG and (hint := await _config_hint(admin, name, given)):
                 raise click.ClickException(hint) from None
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
@@ -267,16 +267,15 @@ async def create(
     console.print(f"created topic {name}: {size}" if created else f"topic {name} already exists: {size}")
 
 
-async def _config_hint(admin: Admin, configs: Mapping[str, str]) -> str:
-    """The error for a config that the broker doesn't know, with a suggestion from another topic's configs."""
-    from ..admin import ConfigResource
+async def _config_hint(admin: Admin, topic: str, configs: Mapping[str, str]) -> str:
+    """The error for a config that the broker doesn't know, with a suggestion from those that the topic would have."""
+    from ..admin import NewTopic
 
-    others = await admin.list_topics(include_internal=True)
-    if not others:
-        return ""
-    some = ConfigResource.topic(next(iter(others)))
-    known = (await admin.describe_configs([some]))[some]
-    for name in configs:
+    try:
+        known = (await admin.create_topics([NewTopic(topic)], validate_only=True))[topic].config_names
+    except BrokerError:
+        return ""  # the broker's own error says enough
+    for name in configs if known else ():
         if name not in known:
             return f"unknown config {name}{did_you_mean(name, known)}"
     return ""

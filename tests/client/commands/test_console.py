@@ -54,6 +54,9 @@ def test_options_of_the_command_s_other_client_are_left_out() -> None:
         ("lingerms=1", "no option lingerms; did you mean linger_ms"),
         ("linger.mss=1", "no option linger.mss; did you mean linger.ms"),
         ("ssl.ca.locatoin=x", "did you mean ssl.ca.location"),
+        ("sasl.pasword=x", "no option sasl.pasword; did you mean sasl.password"),
+        ("sasl_pasword=x", "no option sasl_pasword; did you mean sasl_plain_password"),
+        ("sasl.login.class=x", "has sasl.mechanism, sasl.username and sasl.password"),
         ("linger_ms=soon", "linger_ms is a number"),
         ("batch.size=1.5", "batch.size is a whole number"),
         ("enable.idempotence=2", "enable.idempotence is true or false"),
@@ -66,6 +69,13 @@ def test_options_of_the_command_s_other_client_are_left_out() -> None:
 def test_errors_of_invalid_options_name_the_valid_ones(pair: str, message: str) -> None:
     with pytest.raises(click.BadParameter, match=message):
         options_of(pair)
+
+
+def test_errors_name_options_as_the_user_does() -> None:
+    said = "the login failed; check sasl_plain_username and ssl_cafile"
+    dotted = "the login failed; check sasl.username and ssl.truststore.location"
+    assert ClientOptions("b:1", 5, ["sasl_plain_username=a"]).as_given(said) == said
+    assert ClientOptions("b:1", 5, ["sasl.username=a"]).as_given(said) == dotted
 
 
 @pytest.mark.parametrize("dotted", [False, True])
