@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +81,8 @@ def adopt(
         with locked(paths) as files:
             nodes = None
             if zookeeper is not None:
-                from ottla_broker.tools.zookeeper_nodes import read_nodes
+                with _needs_extra():
+                    from ottla_broker.tools.zookeeper_nodes import read_nodes
 
                 nodes = asyncio.run(read_nodes(zookeeper, read_folders(files, paths).broker_id))
             adoption = plan(files, paths, SystemRandom(), zookeeper=nodes, metadata_folder=metadata_dir)
@@ -270,7 +272,8 @@ def hand_over(
         with locked(folder_paths(data_dirs)) as files:
             planned = plan(files, folder_paths(data_dirs))
             if zookeeper is not None:
-                from ottla_broker.tools.zookeeper_nodes import write_nodes
+                with _needs_extra():
+                    from ottla_broker.tools.zookeeper_nodes import write_nodes
 
                 cluster_id = planned.folders.cluster_id
                 asyncio.run(write_nodes(zookeeper, cluster_id, planned.nodes, dry_run=not execute))
@@ -289,6 +292,16 @@ def hand_over(
         "Kafka can start on the folders" if execute else "nothing was changed; add --execute to carry it out"
     )
     click.echo(done, err=True)
+
+
+@contextmanager
+def _needs_extra() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        raise click.ClickException(
+            f"--zookeeper needs the package {missing.name}: pip install 'ottla[broker]'"
+        ) from None
 
 
 def _hand_over_lines(planned: HandOver, zookeeper: str | None) -> Iterator[str]:

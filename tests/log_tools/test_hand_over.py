@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,6 +41,20 @@ def image_of(folder: str, tmp_path: Path) -> MetadataImage:
     made.mkdir()
     (made / f"{0:020d}-{0:010d}.checkpoint").write_bytes(Path(folder, "bootstrap.checkpoint").read_bytes())
     return read_metadata_log(Files(8, read_only=True), str(made))
+
+
+@pytest.mark.parametrize("command", ["adopt", "hand-over"])
+def test_zookeeper_without_its_package(
+    folders: KafkaFolders, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ottla_broker.tools.zookeeper_nodes", "ottla_broker.store.zookeeper"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "kazoo", None)
+    done = run(command, folders, "--zookeeper", "127.0.0.1:1")
+    assert (done.exit_code, done.stderr) == (
+        1,
+        "Error: --zookeeper needs the package kazoo: pip install 'ottla[broker]'\n",
+    )
 
 
 def test_for_kraft(folders: KafkaFolders, tmp_path: Path) -> None:
