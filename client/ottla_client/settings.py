@@ -265,8 +265,13 @@ class ConnectionSettings:
                 context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, self.ssl_password)
         except (OSError, ssl.SSLError) as error:
             files = ", ".join(file for name in _TLS_FILES if (file := getattr(self, name)))
-            reason = getattr(error, "reason", None) or error.strerror or error
-            raise ConfigurationError(f"{files}: {reason}; PEM files are needed") from None
+            of_openssl = (
+                (error.reason or "OpenSSL can't use them") if isinstance(error, ssl.SSLError) else None
+            )
+            raise ConfigurationError(
+                f"{files}: {of_openssl or error.strerror or error}; PEM files are needed: certificates in ssl_cafile"
+                " and ssl_certfile, the key in ssl_keyfile or after the certificate in ssl_certfile"
+            ) from None
         if not self.ssl_check_hostname:
             context.check_hostname = False
         return context

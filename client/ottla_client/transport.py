@@ -140,7 +140,9 @@ def _hung_up(error: OSError) -> bool:
 
 
 def _what(error: OSError) -> str:
-    return os.strerror(error.errno).lower() if error.errno else str(error) or type(error).__name__
+    if error.errno:
+        return os.strerror(error.errno).lower()
+    return str(error) or ("the broker closed the connection" if _hung_up(error) else type(error).__name__)
 
 
 def _at(address: str, host: str) -> str:

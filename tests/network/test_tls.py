@@ -381,7 +381,10 @@ async def test_stores_of_every_kind(certificates: Certificates, inline: bool) ->
         ),
         ({"keystore.location": "{folder}/trust.p12", "keystore.password": "secret"}, "has no private key"),
         ({"keystore.location": "{folder}/locked.pem"}, "ssl.key.password if the key is encrypted"),
-        ({"keystore.location": "{folder}/key.pem"}, "a private key and its certificates are needed"),
+        (
+            {"keystore.location": "{folder}/key.pem"},
+            "OpenSSL can't use it; a private key and its",
+        ),
         ({"keystore.key": "x"}, "ssl.keystore.certificate.chain: is missing"),
         ({"keystore.key": "x", "keystore.location": "y"}, "can't be set together with ssl.keystore.location"),
         (

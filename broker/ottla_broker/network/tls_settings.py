@@ -301,6 +301,8 @@ def _bytes(password: str | None) -> bytes | None:
 
 def _why(error: Exception) -> str:
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    if "PEM lib" in str(reason):
+        return "OpenSSL can't use it"  # its own words only name a line of its source
     return str(reason).lower().replace("_", " ") or "it can't be read"
 
 

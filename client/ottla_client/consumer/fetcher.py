@@ -346,7 +346,8 @@ class NodeFetcher:
         if code in RETRIABLE and code is not ErrorCode.CORRUPT_MESSAGE:
             fetcher.cluster.stale(state.partition.topic)
             return
-        message = f"{state.partition} can't be read at offset {state.fetch_offset}: {code.name}"
+        why = f"this user is not allowed to read the topic ({code.name})" if code in _UNSEEN else code.name
+        message = f"{state.partition} can't be read at offset {state.fetch_offset}: {why}"
         if code is ErrorCode.UNKNOWN_SERVER_ERROR:
             _log.warning("%s; trying again", message)
             return

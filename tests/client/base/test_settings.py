@@ -107,6 +107,12 @@ def test_tls_from_files(tmp_path: Path) -> None:
     assert not context.check_hostname
     with pytest.raises(ConfigurationError, match=r"nowhere\.pem"):
         Producer(security_protocol="SSL", ssl_cafile=f"{tmp_path}/nowhere.pem")
+    key = tmp_path / "key.pem"
+    key.write_text("-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n")
+    with pytest.raises(
+        ConfigurationError, match=r"key\.pem: OpenSSL can't use them; .* certificates in ssl_cafile"
+    ):
+        Producer(security_protocol="SSL", ssl_certfile=str(key))
 
 
 def test_names_in_both_spellings() -> None:
