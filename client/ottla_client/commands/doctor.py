@@ -132,7 +132,10 @@ async def gather(
     seen = Gathered(state, now_ms(), unchecked=list(state.remarks))
     names = list(state.topics)
     seen.topic_configs = await attempt(seen, "settings of topics", topic_configs(admin, names), {})
-    running = [node.id for node in state.description.nodes]
+    # Without rights, no broker says how large its logs are.
+    if state.folders:
+        seen.silent = [node.id for node in state.description.nodes if node.id not in state.folders]
+    running = [node.id for node in state.description.nodes if node.id not in seen.silent]
     seen.broker_configs = await attempt(seen, "settings of brokers", broker_configs(admin, running), {})
     seen.descriptors = await descriptors(seen)
     leaders = led(state.topics)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -102,6 +102,7 @@ class Gathered:
         deliveries: what brokers say of share groups' records.
         in_zookeeper, later_in_zookeeper: groups that coordinate in ZooKeeper, at both looks.
         later_topics: the topics at the end, as ``state`` has them at the beginning.
+        silent: brokers that are registered, and didn't answer while others did.
         unchecked: what couldn't be found out, and why.
     """
 
@@ -123,6 +124,7 @@ class Gathered:
     in_zookeeper: Mapping[str, GroupInZooKeeper] = field(default_factory=dict)
     later_in_zookeeper: Mapping[str, GroupInZooKeeper] = field(default_factory=dict)
     later_topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
+    silent: Collection[int] = ()
     unchecked: list[str] = field(default_factory=list)
 
 
@@ -162,6 +164,14 @@ def brokers(seen: Gathered) -> Iterator[Finding]:
             f"broker {broker}",
             "It has replicas, but isn't running.",
             f"Start it, or move its replicas: ottla cluster drain {broker}",
+        )
+    for broker in seen.silent:
+        yield Finding(
+            CRITICAL,
+            "broker-silent",
+            f"broker {broker}",
+            "It is registered, but doesn't answer.",
+            "It has just ended, hangs, or can't be reached from here: look at its process and its log.",
         )
 
 

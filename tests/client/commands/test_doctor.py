@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -129,6 +130,7 @@ CASES: list[tuple[str, Gathered, list[tuple[str, str]]]] = [
         world(nodes=(node(1), node(2))),
         [("critical", "broker-down")],
     ),
+    ("a broker doesn't answer", replace(world(), silent=[2]), [("critical", "broker-silent")]),
     (
         "offline",
         world(topic("t", (None, THREE, THREE))),
