@@ -11,8 +11,10 @@ from tests.support.handlers import INTER_BROKER, request_context
 
 from ottla_broker.handlers import fetch as fetch_handler
 from ottla_broker.log.reader import LogReader
+from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.partition import Partition
+from ottla_broker.replica.selector import RackAwareSelector
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -128,3 +130,62 @@ async def test_a_replica_out_of_sync_is_read_for(follower: Follower) -> None:
         follower.fetch(offset, epoch=2)
         assert follower.reads == 1
     assert [change.isr for _, change in follower.world.proposals] == [(1, 2)]
+
+
+class Asked:
+    """A follower's fetches that wait."""
+
+    def __init__(self, world: World, broker: int) -> None:
+        self.world, self.broker, self.session = world, broker, (0, 0)
+
+    def fetch(self, offset: int) -> Any:
+        wanted = FetchPartition(
+            partition=0,
+            fetch_offset=offset,
+            log_start_offset=0,
+            current_leader_epoch=1,
+            partition_max_bytes=1 << 20,
+        )
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=self.broker, replica_epoch=9),
+            max_wait_ms=500,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            session_id=self.session[0],
+            session_epoch=self.session[1],
+            topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[wanted])],
+        )
+        services = self.world.nodes[1].services
+        answer: Any = fetch_handler.handle(
+            request_context(services, FETCH_VERSION, ApiKey.FETCH, INTER_BROKER), request
+        )
+        if not isinstance(answer, PendingResponse):
+            self.session = (answer.session_id, self.session[1] + 1)
+        return answer
+
+
+@pytest.mark.parametrize("has_selector", [False, True])
+async def test_followers_that_consumers_read_from_hear_of_the_high_watermark_at_once(
+    tmp_path: Path, has_selector: bool
+) -> None:
+    world = World(tmp_path)
+    node = world.nodes[1]
+    if has_selector:
+        node.services.replicas.selector = RackAwareSelector(1, lambda _: None)
+    node.apply(LeaderState(1, 1, 1, (1, 2, 3), 0, world.numbers))
+    world.produce(1, 2)
+    second, third = Asked(world, 2), Asked(world, 3)
+    for one in (second, third):
+        assert len(one.fetch(0).responses[0].partitions[0].records) > 0
+    waits = second.fetch(2)
+    assert isinstance(waits, PendingResponse)
+    # Now all have the records. The third hears of it with the answer, the second while it waits.
+    answer = third.fetch(2)
+    world.clock.advance(0)
+    assert isinstance(answer, PendingResponse) is not has_selector
+    assert waits.done is has_selector
+    if has_selector:
+        assert answer.responses[0].partitions[0].high_watermark == 2
+        # That is no reason to be answered again.
+        assert isinstance(third.fetch(2), PendingResponse)
+    await world.close()

@@ -6,7 +6,7 @@ finds less than ``min_bytes`` waits for ``max_wait_ms``.
 
 Topics are named up to version 12 and have ids from 13; sessions exist from version 7 (KIP-227). Followers use the same
 request (:mod:`.follower_fetch`). From version 11, consumers may read from any replica; the broker sends them to one in
-their rack if it has a selector (KIP-392). Aborted transactions aren't built yet; there are none.
+their rack if it has a selector (KIP-392). Readers of committed records get the ranges of aborted transactions.
 """
 
 from __future__ import annotations

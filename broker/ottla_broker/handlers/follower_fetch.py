@@ -1,7 +1,7 @@
 """Fetch by a follower: reads to the log's end, and takes the fetch offset as the follower's position.
 
 Kafka's ``Partition.fetchRecords`` for a follower. The response goes out as soon as any partition has news: acks=all
-waits for these round trips.
+waits for these round trips. Where consumers read from followers, a new high watermark is news as well (KIP-392).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class FollowerFetch(Fetch):
     """A follower's fetch."""
 
-    __slots__ = ("_epoch", "_held_up", "_quota", "_recorded", "_replica_id")
+    __slots__ = ("_epoch", "_held_up", "_quota", "_recorded", "_replica_id", "_sends_watermark")
 
     NON_IMMEDIATE_ERRORS: Collection[ErrorCode] = ()
 
@@ -43,6 +43,8 @@ class FollowerFetch(Fetch):
         # Partitions over the replication quota: neither read nor waited for.
         self._held_up: set[Partition] = set()
         self._quota = ctx.services.replicas.leader_quota
+        # Without a session it isn't known what the follower has heard.
+        self._sends_watermark = ctx.services.replicas.selector is not None and context.session is not None
 
     def read(self) -> int:
         self._held_up.clear()
@@ -97,7 +99,11 @@ class FollowerFetch(Fetch):
         return False
 
     def places(self) -> Iterable[set[DelayedFetch]]:
-        return [partition.follower_fetches for partition in self.readable if partition not in self._held_up]
+        partitions = [partition for partition in self.readable if partition not in self._held_up]
+        places = [partition.follower_fetches for partition in partitions]
+        if self._sends_watermark:
+            places += [partition.fetches for partition in partitions]
+        return places
 
     def _count_sent(self, spec: FetchPartition, size: int) -> None:
         self._ctx.services.replicas.counters.replication_bytes_out += size
@@ -138,6 +144,8 @@ class FollowerFetch(Fetch):
         if spec.fetch_offset == end:
             spec.settled = partition
         elif spec.fetch_offset < log.active.base_offset:
+            self.immediate = True
+        if self._sends_watermark and spec.high_watermark < partition.high_watermark:
             self.immediate = True
         return records
 
