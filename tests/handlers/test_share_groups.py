@@ -120,23 +120,8 @@ def test_a_member_gets_nothing_of_a_partition_that_another_will_have(broker: Bro
         for partition in (0, 1):
             producer.send(topic, b"x", partition=partition)
 
-    def fetched(member: Member, epoch: int) -> set[int]:
-        request = ShareFetchRequest(
-            group_id=topic,
-            member_id=member.member_id,
-            share_session_epoch=epoch,
-            max_wait_ms=500,
-            min_bytes=1,
-            max_records=9,
-            batch_size=9,
-            topics=[
-                FetchTopic(
-                    topic_id=member.topic_id,
-                    partitions=[FetchPartition(partition_index=index) for index in (0, 1)],
-                )
-            ],
-        )
-        found = member.wire.call(request, 2)
+    def fetched(member: Member) -> set[int]:
+        found = member.fetch(wait_ms=500, partitions=(0, 1))
         assert found.error_code == 0
         return {
             each.partition_index
@@ -162,10 +147,10 @@ def test_a_member_gets_nothing_of_a_partition_that_another_will_have(broker: Bro
         assert len(kept_by_two) == 1
         # The first doesn't know yet that one of its partitions is the second's.
         seen: set[int] = set()
-        for epoch in range(4):
-            seen |= fetched(one, epoch)
+        for _ in range(4):
+            seen |= fetched(one)
         assert seen == {0, 1} - kept_by_two
-        assert fetched(two, 0) | fetched(two, 1) == kept_by_two
+        assert fetched(two) | fetched(two) == kept_by_two
 
 
 def test_what_is_no_groups_or_brings_nothing(broker: BrokerProcess, member: Callable[..., Member]) -> None:

@@ -89,18 +89,20 @@ def test_either_coordinates_what_either_leads(cluster: MixedCluster, coordinator
     producer.close()
 
 
+def _new_transaction(cluster: MixedCluster) -> tuple[str, str, str, list[tuple[str, int]]]:
+    """A new topic, a transactional id, a group, and the partitions that have what a transaction of them writes."""
+    number = next(_numbers)
+    topic, tx, group = f"t-{number}", f"tx-{number}", f"group-{number}"
+    create(cluster, topic, partitions=1)
+    state, offsets = partition_for(tx, PARTITIONS), partition_for(group, 2)
+    return topic, tx, group, [(topic, 0), (STATE_TOPIC, state), ("__consumer_offsets", offsets)]
+
+
 @pytest.mark.parametrize(("before", "after"), [(KAFKA, OTTLA), (OTTLA, KAFKA)], ids=["to ottla", "to kafka"])
 def test_a_coordinator_and_a_leader_hand_a_transaction_over(
     cluster: MixedCluster, before: int, after: int
 ) -> None:
-    number = next(_numbers)
-    topic, tx, group = f"t-{number}", f"tx-{number}", f"group-{number}"
-    create(cluster, topic, partitions=1)
-    moving = [
-        (topic, 0),
-        (STATE_TOPIC, partition_for(tx, PARTITIONS)),
-        ("__consumer_offsets", partition_for(group, 2)),
-    ]
+    topic, tx, group, moving = _new_transaction(cluster)
     for name, partition in moving:
         cluster.lead(before, name, partition)
     producer = Confluent(cluster.bootstrap, tx)
@@ -127,14 +129,7 @@ def test_a_coordinator_and_a_leader_hand_a_transaction_over(
 
 def test_a_transaction_moves_to_replicas_of_the_other_kind(cluster: MixedCluster) -> None:
     """All that it has written is copied while it is open: records, its state, and a group's offsets."""
-    number = next(_numbers)
-    topic, tx, group = f"t-{number}", f"tx-{number}", f"group-{number}"
-    create(cluster, topic, partitions=1)
-    moving = [
-        (topic, 0),
-        (STATE_TOPIC, partition_for(tx, PARTITIONS)),
-        ("__consumer_offsets", partition_for(group, 2)),
-    ]
+    topic, tx, group, moving = _new_transaction(cluster)
     for name, partition in moving:
         cluster.reassign(name, [KAFKA], partition)
     producer = Confluent(cluster.bootstrap, tx)

@@ -21,10 +21,11 @@ from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTop
 
 
 class Follower:
-    """Broker 2's fetches from broker 1, built by hand, that don't wait."""
+    """A broker's fetches from broker 1, built by hand."""
 
-    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch, broker: int = 2) -> None:
         self.world = world
+        self.broker = broker
         self.node = world.nodes[1]
         self.session = (0, 0)
         self.reads = 0
@@ -41,7 +42,12 @@ class Follower:
         return self.node.partition
 
     def fetch(self, offset: int | None = None, epoch: int = 1) -> Any:
-        """The answer's partition, None without one; without an offset, the request doesn't name it."""
+        """The answer's partition, None without one, to a fetch that doesn't wait; see :meth:`ask`."""
+        answer = self.ask(offset, epoch)
+        return answer.responses[0].partitions[0] if answer.responses else None
+
+    def ask(self, offset: int | None = None, epoch: int = 1, wait_ms: int = 0) -> Any:
+        """The answer, or the response that is waited for; without an offset, the request doesn't name the partition."""
         self.reads = 0
         asked = []
         if offset is not None:
@@ -50,8 +56,8 @@ class Follower:
             wanted.partition_max_bytes = 1 << 20
             asked.append(wanted)
         request = FetchRequest(
-            replica_state=ReplicaState(replica_id=2, replica_epoch=9),
-            max_wait_ms=0,
+            replica_state=ReplicaState(replica_id=self.broker, replica_epoch=9),
+            max_wait_ms=wait_ms,
             min_bytes=1,
             max_bytes=1 << 20,
             session_id=self.session[0],
@@ -60,9 +66,10 @@ class Follower:
         )
         context = request_context(self.node.services, FETCH_VERSION, ApiKey.FETCH, INTER_BROKER)
         answer: Any = fetch_handler.handle(context, request)
-        assert not answer.error_code
-        self.session = (answer.session_id, self.session[1] + 1)
-        return answer.responses[0].partitions[0] if answer.responses else None
+        if not isinstance(answer, PendingResponse):
+            assert not answer.error_code
+            self.session = (answer.session_id, self.session[1] + 1)
+        return answer
 
 
 @pytest.fixture
@@ -132,41 +139,9 @@ async def test_a_replica_out_of_sync_is_read_for(follower: Follower) -> None:
     assert [change.isr for _, change in follower.world.proposals] == [(1, 2)]
 
 
-class Asked:
-    """A follower's fetches that wait."""
-
-    def __init__(self, world: World, broker: int) -> None:
-        self.world, self.broker, self.session = world, broker, (0, 0)
-
-    def fetch(self, offset: int) -> Any:
-        wanted = FetchPartition(
-            partition=0,
-            fetch_offset=offset,
-            log_start_offset=0,
-            current_leader_epoch=1,
-            partition_max_bytes=1 << 20,
-        )
-        request = FetchRequest(
-            replica_state=ReplicaState(replica_id=self.broker, replica_epoch=9),
-            max_wait_ms=500,
-            min_bytes=1,
-            max_bytes=1 << 20,
-            session_id=self.session[0],
-            session_epoch=self.session[1],
-            topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[wanted])],
-        )
-        services = self.world.nodes[1].services
-        answer: Any = fetch_handler.handle(
-            request_context(services, FETCH_VERSION, ApiKey.FETCH, INTER_BROKER), request
-        )
-        if not isinstance(answer, PendingResponse):
-            self.session = (answer.session_id, self.session[1] + 1)
-        return answer
-
-
 @pytest.mark.parametrize("has_selector", [False, True])
 async def test_followers_that_consumers_read_from_hear_of_the_high_watermark_at_once(
-    tmp_path: Path, has_selector: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_selector: bool
 ) -> None:
     world = World(tmp_path)
     node = world.nodes[1]
@@ -174,18 +149,18 @@ async def test_followers_that_consumers_read_from_hear_of_the_high_watermark_at_
         node.services.replicas.selector = RackAwareSelector(1, lambda _: None)
     node.apply(LeaderState(1, 1, 1, (1, 2, 3), 0, world.numbers))
     world.produce(1, 2)
-    second, third = Asked(world, 2), Asked(world, 3)
+    second, third = (Follower(world, monkeypatch, broker) for broker in (2, 3))
     for one in (second, third):
-        assert len(one.fetch(0).responses[0].partitions[0].records) > 0
-    waits = second.fetch(2)
+        assert len(one.fetch(0).records) > 0
+    waits = second.ask(2, wait_ms=500)
     assert isinstance(waits, PendingResponse)
     # Now all have the records. The third hears of it with the answer, the second while it waits.
-    answer = third.fetch(2)
+    answer = third.ask(2, wait_ms=500)
     world.clock.advance(0)
     assert isinstance(answer, PendingResponse) is not has_selector
     assert waits.done is has_selector
     if has_selector:
         assert answer.responses[0].partitions[0].high_watermark == 2
         # That is no reason to be answered again.
-        assert isinstance(third.fetch(2), PendingResponse)
+        assert isinstance(third.ask(2, wait_ms=500), PendingResponse)
     await world.close()

@@ -39,7 +39,7 @@ Acks = Sequence[tuple[int, int, list[int]]]
 
 
 class Member:
-    """A member of a share group with one topic of one partition, on a connection of its own."""
+    """A member of a share group with one topic, on a connection of its own."""
 
     def __init__(self, port: int, group: str, topic: str, member_id: str = "m1") -> None:
         self.wire = Wire(port)
@@ -80,7 +80,9 @@ class Member:
         wait_ms: int = 0,
         records: int = 100,
         mode: int = 0,
+        partitions: Sequence[int] = (0,),
     ) -> ShareFetchResponse:
+        """Fetch these partitions; ``acks`` are of the first."""
         request = ShareFetchRequest(
             group_id=self.group,
             member_id=self.member_id,
@@ -95,12 +97,14 @@ class Member:
                     topic_id=self.topic_id,
                     partitions=[
                         FetchPartition(
-                            partition_index=0,
+                            partition_index=index,
                             acknowledgement_batches=[
                                 AcknowledgementBatch(first_offset=a, last_offset=b, acknowledge_types=types)
                                 for a, b, types in acks
+                                if index == partitions[0]
                             ],
                         )
+                        for index in partitions
                     ],
                 )
             ],
