@@ -49,7 +49,7 @@ def test_a_broker_is_scraped(own_broker: Callable[..., BrokerProcess]) -> None:
     create_topic(broker, "t", 2)
     with Wire(broker.port) as wire:
         for _ in range(3):
-            assert produce(wire, "t", records(b"a", b"b"))[0] == 0
+            assert produce(wire, "t", records(b"a" * 10_000, b"b"))[0] == 0
         assert produce(wire, "t", records(b"x" * 2_000_000))[0] != 0
         _, data = fetch(wire, "t", 0)
         # The second is read with the first, so it waits for it.

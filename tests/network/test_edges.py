@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,15 @@ import pytest
 from tests.network.serving import Client, client, echo, framed, serving
 from tests.support.clock import FakeClock
 
+from ottla_broker.log.files import Files, FileSlice
 from ottla_broker.network.acceptor import open_listener
-from ottla_broker.network.connection import FRAME_SECONDS, REQUESTS_PER_TURN, ROW_BYTES, Connection
+from ottla_broker.network.connection import (
+    COPIED_BYTES,
+    FRAME_SECONDS,
+    REQUESTS_PER_TURN,
+    ROW_BYTES,
+    Connection,
+)
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.network.request_memory import (
@@ -127,6 +135,41 @@ def test_requests_that_the_broker_does_not_read_are_not_too_slow() -> None:
     memory.excuse(resumed)
     clock.advance(SHORTAGE_SECONDS)
     assert (paused.closed, resumed.closed, stopped.closed) == (False, False, True)
+
+
+class Trickle(Pieces):
+    """A socket that takes a few bytes at a time."""
+
+    blocked = False
+
+    def sendmsg(self, buffers: list[bytes], ancillary: object, flags: int) -> int:
+        self.blocked = not self.blocked
+        if self.blocked:
+            raise BlockingIOError
+        taken = b"".join(buffers)[:999]
+        self.sent.append(taken)
+        return len(taken)
+
+
+def test_small_slices_of_files_are_read_when_they_go_out(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 64
+    (tmp_path / "f").write_bytes(data)
+    file = Files().file(str(tmp_path / "f"))
+    sizes = [0, 1, 100, COPIED_BYTES, 0, 1000, COPIED_BYTES - 1000, 5] * 5
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        return [part for size in sizes for part in (b"<", FileSlice(file, 0, size), b">")]
+
+    sock = Trickle(framed(b"x"))
+    connection = connection_on(sock, handle)
+    connection.processor.loop.add_writer = connection.processor.loop.remove_writer = lambda *_: None  # type: ignore[method-assign]
+    connection._on_readable()
+    while connection.busy:
+        in_memory = sum(len(part) for part in connection._out if isinstance(part, bytes | memoryview))
+        assert connection._owed - connection.taken == in_memory
+        assert in_memory <= COPIED_BYTES + 2 * len(sizes)
+        connection._on_writable()
+    assert b"".join(sock.sent) == b"".join(b"<" + data[:size] + b">" for size in sizes)
 
 
 class Full(Pieces):
