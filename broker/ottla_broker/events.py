@@ -8,11 +8,14 @@ memory, until :func:`release` or the first warning writes them with their origin
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import MutableMapping
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
+
+from ottla_protocol.printable import printable
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -83,9 +86,7 @@ def load() -> None:
         if as_json
         else [
             _printable,
-            structlog.dev.ConsoleRenderer(
-                colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
-            ),
+            structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=_plain_traceback),
         ]
     )
     _settings.logger = structlog.wrap_logger(
@@ -106,11 +107,18 @@ def _in_order(_logger: object, _method: str, event: MutableMapping[str, Any]) ->
 def _printable(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Show control characters, which a client's name may have, as escapes: a terminal would obey them."""
     for name, value in event.items():
-        if isinstance(value, str) and not value.isprintable():
-            event[name] = "".join(
-                each if each.isprintable() else each.encode("unicode_escape").decode() for each in value
-            )
+        if isinstance(value, str):
+            event[name] = printable(value)
     return event
+
+
+def _plain_traceback(stream: TextIO, error: Any) -> None:
+    """The same of an error's text."""
+    from structlog.dev import plain_traceback
+
+    text = io.StringIO()
+    plain_traceback(text, error)
+    stream.write("\n".join(map(printable, text.getvalue().split("\n"))))
 
 
 def release() -> None:

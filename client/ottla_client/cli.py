@@ -10,8 +10,11 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
+
+from ottla_protocol.printable import printable
 
 GROUP = "ottla.commands"
 
@@ -66,6 +69,14 @@ class Commands(click.Group):
             near = get_close_matches(args[0], self.list_commands(ctx), n=2, cutoff=0.7)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise click.UsageError(f"No such command {args[0]!r}{hint}", ctx) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As in click, but an error's text does nothing to a terminal: it may have names that strangers chose."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            error.message = "\n".join(map(printable, error.message.split("\n")))  # type: ignore[misc]
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List commands in sections. A command whose packages aren't installed says so."""

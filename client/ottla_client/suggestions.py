@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ottla_protocol.printable import printable
+
 
 def near_names(name: str, known: Iterable[str], at_most: int = 3) -> list[str]:
     """The names most like ``name``, regardless of case, the likeliest first."""
@@ -15,5 +17,5 @@ def near_names(name: str, known: Iterable[str], at_most: int = 3) -> list[str]:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``"; did you mean X?"`` with the names most like ``name``, or ``""``."""
-    near = near_names(name, known)
+    near = [printable(each) for each in near_names(name, known)]
     return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -87,6 +87,9 @@ def test_a_terminal_never_gets_control_characters_of_clients(stream: io.StringIO
     events.get_logger().warning("connection closed", client_id="a\x1b[2Jb", listener="é")
     assert "client_id=a\\x1b[2Jb" in stream.getvalue()
     assert "listener=é" in stream.getvalue()
+    events.get_logger().error("request failed", exc_info=KeyError("b\x1b[2J"), names=["c\x1b[2J"])
+    assert "names=['c\\x1b[2J']" in stream.getvalue()
+    assert "KeyError" in stream.getvalue()
     assert "\x1b[2J" not in stream.getvalue()
 
 

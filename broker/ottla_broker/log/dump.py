@@ -21,6 +21,7 @@ from ottla_broker.log.files import CorruptFileError, Files
 from ottla_broker.log.index import OFFSET_ENTRY, TIME_ENTRY
 from ottla_broker.log.producer_state import decode_snapshot
 from ottla_broker.log.segment import LogSegment
+from ottla_protocol.printable import printable
 from ottla_protocol.records.batch import MAGIC, BatchHeader, CorruptRecordError
 from ottla_protocol.records.formats import decode_any, is_intact
 
@@ -37,7 +38,6 @@ METADATA_SNAPSHOT: Final = ".checkpoint"
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 TEMPORARY: Final = (names.CLEANED, names.SWAP, names.DELETED)
-_UNPRINTABLE: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
 
 
 def plain_name(path: str) -> str:
@@ -326,12 +326,12 @@ def _as_word(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            return value.translate(_UNPRINTABLE)
+            return printable(value)
         case list():
             return "[" + ",".join(map(_as_word, value)) + "]"
         case {"hex": str(digits), **rest} if not rest:
             return f"0x{digits}"
         case dict():
-            return "{" + ", ".join(f"{key}: {_as_word(each)}" for key, each in value.items()) + "}"
+            return "{" + ", ".join(f"{_as_word(key)}: {_as_word(each)}" for key, each in value.items()) + "}"
         case _:
             return str(value)

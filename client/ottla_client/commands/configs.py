@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ottla_protocol.printable import printable
+
 from ..errors import UnknownTopicError
 from .admin_common import admin_of, plural
 from .client_metrics import client_metrics
 from .client_options import pair
 from .completion import complete_groups, complete_topics
 from .console import Console, options, unknown, unknown_topic
-from .tables import Column, printable
+from .tables import Column
 
 if TYPE_CHECKING:
     from ..admin import Admin, AlterConfig, ConfigEntry, ConfigResource
@@ -154,7 +156,7 @@ def _explain(console: Console, entry: ConfigEntry) -> None:
     if entry.documentation:
         text = unescape(_TAG.sub("", entry.documentation))
         width = min(get_terminal_size().columns, _WIDEST)
-        console.print(click.wrap_text(printable(" ".join(text.split())), width, "    ", "    "))
+        console.write(click.wrap_text(printable(" ".join(text.split())), width, "    ", "    ") + "\n")
     console.print()
 
 

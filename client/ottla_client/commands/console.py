@@ -23,6 +23,7 @@ import gc
 import io
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -31,11 +32,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from ottla_protocol.printable import printable
+
 from ..errors import ClientError, ConfigurationError
 from ..settings import DEFAULT_BOOTSTRAP
 from ..suggestions import did_you_mean
 from .client_options import ClientOptions, Command, option_group, read_settings
-from .tables import Column, plain_table, printable
+from .tables import Column, plain_table
 
 if TYPE_CHECKING:
     from .progress import Progress
@@ -44,6 +47,8 @@ T = TypeVar("T")
 
 # Objects allocated, less those freed, before a garbage collection.
 _COLLECT_AFTER = 200_000
+# What JSON may leave as it is: DEL, the C1 controls, ends of lines, marks of direction.
+_UNESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 ENVIRONMENT = "OTTLA_BOOTSTRAP_SERVER"
 CLIENT_OPTION_HELP = (
     "Set a client option, by its name in Python or in Kafka: ssl_cafile=ca.pem or ssl.truststore.location=ca.pem, "
@@ -80,8 +85,8 @@ class Console:
         return self.settings.timeout
 
     def print(self, text: str = "") -> None:
-        """Print a line on standard output. Raises OutputClosedError if its reader has gone."""
-        self.write(text + "\n")
+        """Print one line, whatever names are in it. Raises OutputClosedError if standard output's reader has gone."""
+        self.write(printable(text) + "\n")
 
     def write(self, text: str) -> None:
         try:
@@ -91,12 +96,12 @@ class Console:
             raise OutputClosedError from None
 
     def note(self, text: str) -> None:
-        """Print a line for people on standard error, separate from the output."""
-        click.echo(text, err=True)
+        """Print one line for people on standard error, separate from the output."""
+        click.echo(printable(text), err=True)
 
     def emit(self, document: object) -> None:
         """Print the JSON document of ``--json``, with bytes as ``{"base64": …}``."""
-        self.print(to_json(document, indent=2))
+        self.write(to_json(document, indent=2) + "\n")
 
     def table(
         self,
@@ -153,7 +158,7 @@ class Console:
         if not (_is_terminal(sys.stdin) and _is_terminal(sys.stderr)):
             raise click.UsageError("Can't ask for confirmation without a terminal: add --yes to go ahead.")
         with _ended_by_signals():
-            confirmed = click.confirm(question, err=True)
+            confirmed = click.confirm(printable(question), err=True)
         if not confirmed:
             raise click.ClickException("nothing was changed")
 
@@ -308,7 +313,12 @@ def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
 
 
 def to_json(document: object, *, indent: int | None = None) -> str:
-    return json.dumps(document, indent=indent, ensure_ascii=False, default=_json_default)
+    return escaped_json(json.dumps(document, indent=indent, ensure_ascii=False, default=_json_default))
+
+
+def escaped_json(text: str) -> str:
+    """The same JSON without characters that a terminal obeys, or that change the direction of what follows."""
+    return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _json_default(value: object) -> object:

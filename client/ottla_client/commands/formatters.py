@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .console import text_or_base64
+from .console import escaped_json, text_or_base64
 from .timefmt import show_time
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ _CSV_FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value")
 _TEMPLATE_FIELDS = (*FIELDS, "time")
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-# Characters that move the cursor, ring the bell or change colours; tabs and line ends are harmless.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Characters that a terminal obeys, or that change the text's direction; tabs and line ends are harmless.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Style:
 
 
 def _escape(match: re.Match[str]) -> str:
-    return f"\\x{ord(match[0]):02x}"
+    return match[0].encode("unicode_escape").decode()
 
 
 def make_formatter(form: str, style: Style, template: str | None) -> Formatter:
@@ -72,7 +72,7 @@ def make_formatter(form: str, style: Style, template: str | None) -> Formatter:
         show = style.show or _CSV_FIELDS
         return Formatter(_csv_rows(show, style), (",".join(show) + "\n").encode())
     if form == "json":
-        return Formatter(_json_lines)
+        return Formatter(_json_lines_for_terminals if style.at_terminal else _json_lines)
     if form == "raw":
         return Formatter(_raw(style))
     if style.show and style.show != ("value",):
@@ -174,6 +174,10 @@ def _json_lines(rows: Rows) -> bytes:
             ]
         lines.append(_encode(fields) + "\n")
     return "".join(lines).encode()
+
+
+def _json_lines_for_terminals(rows: Rows) -> bytes:
+    return escaped_json(_json_lines(rows).decode()).encode()
 
 
 def _by_template(template: str, style: Style) -> Callable[[Rows], bytes]:

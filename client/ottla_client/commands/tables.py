@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ottla_protocol.printable import printable
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -45,16 +47,6 @@ class Column:
 
     def style_of(self, value: Any) -> str:
         return (self.style(value) if callable(self.style) else self.style) or ""
-
-
-def printable(text: str) -> str:
-    """Text that is safe for a terminal: control characters and lone surrogates are escaped."""
-    if text.isprintable():
-        return text
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode()
-        for letter in text
-    )
 
 
 def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> str:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla_protocol.errors import ErrorCode
+from ottla_protocol.printable import printable
 
 from ..deadline import Deadline
 from .console import Console, unknown_topic
-from .tables import printable
 
 if TYPE_CHECKING:
     from ..cluster import Cluster

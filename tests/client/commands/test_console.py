@@ -12,15 +12,16 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ottla_client.cli import main
+from ottla_client.cli import Commands, main
 from ottla_client.commands.client_options import ClientOptions
 from ottla_client.commands.console import Console, options, run, text_or_base64, unknown_topic
 from ottla_client.commands.progress import amount_of_bytes, rate_of
-from ottla_client.commands.tables import Column, plain_table, printable
+from ottla_client.commands.tables import Column, plain_table
 from ottla_client.commands.timefmt import parse_duration, parse_time, show_time
 from ottla_client.consumer.settings import ConsumerSettings
 from ottla_client.errors import BootstrapError
 from ottla_client.producer.settings import ProducerSettings
+from ottla_protocol.printable import printable
 
 
 def options_of(*pairs: str, **own: Any) -> dict[str, Any]:
@@ -204,6 +205,29 @@ def test_text_that_can_do_nothing_to_a_terminal() -> None:
     assert printable("é\x1b[2J\n\x9b\ud800") == "é\\x1b[2J\\n\\x9b\\ud800"
     assert text_or_base64("v", b"\xff") == {"v": "/w==", "v_encoding": "base64"}
     assert text_or_base64("v", None) == {"v": None}
+
+
+def test_names_that_strangers_chose_do_nothing_to_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "billing\x1b[2J\nforged\x9b\u202e"
+    shown = "billing\\x1b[2J\\nforged\\x9b\\u202e"
+    console = Console(ClientOptions("", 1))
+    console.print(f"deleted group {name}")
+    console.note(name)
+    console.emit([name])
+    out, err = capsys.readouterr()
+    escaped = '"billing\\u001b[2J\\nforged\\u009b\\u202e"'
+    assert out == f"deleted group {shown}\n[\n  {escaped}\n]\n"
+    assert err == f"{shown}\n"
+    assert unknown_topic("billing-forged", [name]).message.endswith(f"; did you mean {shown}?")
+
+    @click.group(cls=Commands)
+    def ottla() -> None: ...
+
+    @ottla.command()
+    def fails() -> None:
+        raise click.ClickException(f"group {name}")
+
+    assert CliRunner().invoke(ottla, ["fails"]).stderr == f"Error: group {shown}\n".replace("\\n", "\n")
 
 
 def test_times_and_durations() -> None:
