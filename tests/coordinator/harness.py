@@ -335,10 +335,13 @@ class World:
     def stable(self, members: int = 1, **options: Any) -> tuple[list[str], int]:
         """A stable group: its members' ids, the leader first, and its generation."""
         joins = [self.new(**options) for _ in range(members)]
-        self.clock.advance(DELAY_MS / 1000)
-        if not joins[0].done:
-            self.clock.advance(DELAY_MS / 1000)
+        self.wait_for_more(joins)
         return self.finish(joins, **options)
+
+    def wait_for_more(self, joins: list[Waiting]) -> None:
+        """Let the wait of a new group for more members pass, exactly."""
+        while not joins[0].done:
+            self.clock.advance(DELAY_MS / 30_000)
 
     def finish(self, joins: list[Waiting], group: str = "g", **_: Any) -> tuple[list[str], int]:
         """Sync members whose joins have been answered."""

@@ -157,6 +157,20 @@ def test_the_first_rebalance_begins_when_no_member_has_come_for_the_delay(world:
     assert all(join.joined.generation_id == 1 for join in joins)
 
 
+@pytest.mark.parametrize(("gap", "silence"), [(0, 1), (0.1, 1), (0.5, 2), (0.7, 2.8), (0.9, 3)])
+def test_members_that_come_close_together_are_waited_for_less(
+    world: World, gap: float, silence: float
+) -> None:
+    joins = [world.new()]
+    for each in (gap, gap / 2, gap / 3):
+        world.clock.advance(each)
+        joins.append(world.new())
+    world.clock.advance(silence - 0.01)
+    assert not any(join.done for join in joins)
+    world.clock.advance(0.02)
+    assert all(join.joined.generation_id == 1 for join in joins)
+
+
 def test_new_members_extend_the_delay_up_to_the_rebalance_timeout(world: World) -> None:
     joins = [world.new(rebalance_ms=8_000)]
     for _ in range(7):
@@ -336,7 +350,7 @@ def test_a_member_that_leaves_while_it_waits_for_its_assignment_is_answered(worl
 
 def test_members_that_never_sync_are_removed(world: World) -> None:
     joins = [world.new(rebalance_ms=20_000), world.new(rebalance_ms=20_000)]
-    world.clock.advance(DELAY_MS / 1000)
+    world.wait_for_more(joins)
     leader = joins[0].joined.leader
     follower = next(j.joined.member_id for j in joins if j.joined.member_id != leader)
     waiting = world.sync(follower, 1)

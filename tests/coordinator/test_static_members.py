@@ -16,7 +16,7 @@ def world() -> World:
 def static(world: World, *instances: str, **options: int) -> dict[str, str]:
     """A stable group of static members: instance → member id, the leader first."""
     joins = {name: world.join(instance=name, **options) for name in instances}  # type: ignore[arg-type]
-    world.clock.advance(2 * DELAY_MS / 1000)
+    world.wait_for_more(list(joins.values()))
     ids, _ = world.finish(list(joins.values()))
     by_id = {join.joined.member_id: name for name, join in joins.items()}
     return {by_id[member_id]: member_id for member_id in ids}

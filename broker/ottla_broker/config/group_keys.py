@@ -47,7 +47,9 @@ class GroupKeys:
         1800000, "The longest session timeout that a group member may request."
     )
     group_initial_rebalance_delay_ms = integer(
-        3000, "Time that an empty group waits for further members before its first rebalance."
+        3000,
+        "Time that an empty group waits for further members before its first rebalance.",
+        note="Kafka waits for whole delays; Ottla for less if members come close together, at least a third.",
     )
     group_max_size = integer(INT_MAX, "The most members of a group.", at_least(1))
     group_coordinator_rebalance_protocols: Key[tuple[str, ...]] = Key(

@@ -11,6 +11,7 @@ from typing import Final
 
 from ottla_broker.clock import TimerHandle
 from ottla_broker.coordinator import codes
+from ottla_broker.coordinator.group.initial_delay import InitialDelay
 from ottla_broker.coordinator.group.member import JoinReply, Member, PendingMember, Protocols, SyncReply
 from ottla_broker.coordinator.group.metadata_limit import MEMBER, StatedBytes, names_bytes
 from ottla_broker.coordinator.group.offsets import Committed, OffsetTable, TopicPartition
@@ -39,7 +40,7 @@ class Group(GroupStateMachine):
 
     Its members and what they agreed on change only through the methods here. ``Rebalancer`` alone moves the group from
     state to state; it owns the fields that say what the group waits for: ``join_timer``, ``sync_timer``,
-    ``pending_sync``, ``initial_delay``, ``last_added``. ``Commits`` changes ``offsets``.
+    ``pending_sync``, ``initial_delay``. ``Commits`` changes ``offsets``.
 
     Invariants: ``awaiting_join`` is the number of members with a ``join_reply``; ``supported[p]`` is the number of
     members that support protocol p; ``leader_id`` is a member's id, or None where there is no member or none has been
@@ -53,7 +54,6 @@ class Group(GroupStateMachine):
         pending_sync: members of this generation whose SyncGroup has not come.
         subscribed: topics that the members consume; None where that is unknown.
         initial_delay: the first rebalance is prepared, which waits its time even when everyone has joined.
-        last_added: when the last member came while the first rebalance was prepared, on the monotonic clock.
     """
 
     def __init__(
@@ -79,8 +79,7 @@ class Group(GroupStateMachine):
         self.supported: Counter[str] = Counter()
         self.stated = StatedBytes(group_id)
         self.subscribed: frozenset[str] | None = None
-        self.last_added: float | None = None
-        self.initial_delay = False
+        self.initial_delay: InitialDelay | None = None
         self.join_timer: TimerHandle | None = None
         self.sync_timer: TimerHandle | None = None
         self.offsets = OffsetTable() if offsets is None else offsets

@@ -20,6 +20,7 @@ from ottla_broker.coordinator.deadlines import Deadline, Deadlines
 from ottla_broker.coordinator.group import records
 from ottla_broker.coordinator.group.errors import store_error
 from ottla_broker.coordinator.group.group import Group, join_error, sync_error
+from ottla_broker.coordinator.group.initial_delay import InitialDelay
 from ottla_broker.coordinator.group.member import JoinReply, Member, PendingMember, SyncReply
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.coordinator.group.states import CAN_REBALANCE, IN_GENERATION, Event, GroupState
@@ -73,8 +74,8 @@ class Rebalancer:
 
     def add(self, group: Group, member: Member, protocol_type: str, reply: JoinReply, reason: str) -> None:
         """Add a new member, which waits for the next generation."""
-        if group.state is GroupState.PREPARING and group.generation == 0:
-            group.last_added = self._clock.monotonic()
+        if group.initial_delay is not None and group.generation == 0:
+            group.initial_delay.member_came(self._clock.monotonic())
         group.add(member, protocol_type, reply)
         self.deadlines.set(member, NEW_MEMBER_JOIN_TIMEOUT_S)
         self.maybe_prepare(group, reason)
@@ -129,9 +130,8 @@ class Rebalancer:
     def prepare(self, group: Group, reason: str, sync_answer: int = codes.REBALANCE_IN_PROGRESS) -> None:
         """Begin a rebalance; members that wait for an assignment get the error ``sync_answer``.
 
-        A group's first rebalance waits until no member has come for ``group.initial.rebalance.delay.ms``, up to the
-        rebalance timeout; later ones wait for the known members only. (Kafka waits for a whole delay more if a member
-        has come during the last one.)
+        A group's first rebalance waits for more members, up to the rebalance timeout (``InitialDelay``); later ones
+        wait for the known members only.
         """
         waiting = group.withdraw_assignments() if group.state is GroupState.COMPLETING else []
         for member, _ in waiting:
@@ -142,8 +142,10 @@ class Rebalancer:
         _log.info("preparing rebalance", group=group.group_id, generation=group.generation, reason=reason)
         if was_empty:
             delay = self._settings.initial_rebalance_delay_ms / 1000
-            longest = max(delay, group.rebalance_timeout_ms / 1000)
-            self._delay_first(group, delay, self._clock.monotonic() + longest)
+            now = self._clock.monotonic()
+            wait = InitialDelay(delay, now, now + max(delay, group.rebalance_timeout_ms / 1000))
+            group.initial_delay = wait
+            group.join_timer = self._clock.call_later(wait.shortest, self._check_initial_delay, group, wait)
         else:
             self._wait_for_join(group)
         for _, reply in waiting:
@@ -152,21 +154,15 @@ class Rebalancer:
 
     def check_join(self, group: Group) -> None:
         """Complete the join if all members have joined."""
-        if group.state is GroupState.PREPARING and not group.initial_delay and group.all_joined:
+        if group.state is GroupState.PREPARING and group.initial_delay is None and group.all_joined:
             self._complete_join(group)
 
-    def _delay_first(self, group: Group, seconds: float, until: float) -> None:
-        group.initial_delay = True
-        group.join_timer = self._clock.call_later(seconds, self._first_delay_over, group, until)
-
-    def _first_delay_over(self, group: Group, until: float) -> None:
+    def _check_initial_delay(self, group: Group, wait: InitialDelay) -> None:
         group.join_timer = None
-        left = 0.0
-        if group.last_added is not None:
-            quiet_at = group.last_added + self._settings.initial_rebalance_delay_ms / 1000
-            left = min(quiet_at, until) - self._clock.monotonic()
+        left = wait.over_at - self._clock.monotonic()
         if left > 0:
-            self._delay_first(group, left, until)
+            # A second member may shorten the wait of the first, but not below ``shortest``.
+            group.join_timer = self._clock.call_later(left, self._check_initial_delay, group, wait)
         else:
             self._complete_join(group)
 
@@ -177,7 +173,7 @@ class Rebalancer:
         )
 
     def _cancel_join_timer(self, group: Group) -> None:
-        group.initial_delay = False
+        group.initial_delay = None
         if group.join_timer is not None:
             group.join_timer.cancel()
             group.join_timer = None
