@@ -1,7 +1,7 @@
 # A small image with a broker and the command line, which runs as an unprivileged user. See docs/docker.md.
 #
-# Dependencies have the versions and hashes of requirements.lock (`make lock`). `make pin-images` writes the digests of
-# the base images to .env, where compose finds them; with docker build, give --build-arg PYTHON_IMAGE=….
+# Dependencies have the versions and hashes of requirements.lock (`make lock`). images.env has the base images' digests
+# (`make pin-images`): docker compose --env-file images.env …, or docker build --build-arg PYTHON_IMAGE=….
 ARG PYTHON_IMAGE=python:3.11-slim
 FROM ${PYTHON_IMAGE} AS build
 # Compiles two modules of the broker; where Debian's mirrors can't be reached, the image does without.

@@ -97,7 +97,7 @@ sbom: $(VENV)/.sbom  ## list the images' dependencies in dist/ottla.cdx.json and
 	@$(SBOM) requirements-web.lock --pyproject pyproject.toml --output-reproducible -o dist/ottla-console.cdx.json
 	@$(BIN)/python .ci/sbom dist/ottla.cdx.json dist/ottla-console.cdx.json
 
-pin-images:  ## write the digests of the base images to .env, which compose reads (needs Docker or podman)
+pin-images:  ## write the present digests of the base images to images.env (needs Docker or podman)
 	@.ci/pin-images
 
 clean:  ## remove the environment, caches and downloads, but no data

@@ -62,6 +62,7 @@ SUFFIXES = (
     ".md",
     ".py",
     ".properties",
+    ".env",
     ".lock",
     ".journal",
     ".toml",
