@@ -115,6 +115,11 @@ class Message(Struct):
     @classmethod
     def decode_from(cls, data: Buffer, version: int, offset: int = 0) -> tuple[Self, int]:
         """Like ``decode``, but also return the position after the message."""
+        return (cls._decoders.get(version) or cls.decoder(version))(data, offset)
+
+    @classmethod
+    def decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Self, int]]:
+        """``decode_from`` for one version, to be called with data and offset."""
         decoder = cls._decoders.get(version)
         if decoder is None:
             if not cls.VERSIONS[0] <= version <= cls.VERSIONS[1]:
@@ -122,7 +127,7 @@ class Message(Struct):
             from .decoding import compile_decoder
 
             decoder = cls._decoders[version] = compile_decoder(cls, version, cls._is_flexible(version))
-        return decoder(data, offset)
+        return decoder
 
     @classmethod
     def decode_counted(cls, data: Buffer, version: int, offset: int, memory: int) -> Self:

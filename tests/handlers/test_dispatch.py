@@ -25,9 +25,9 @@ class Slow:
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
 
-    def encode(self, version: int) -> bytes:
+    def encode_parts(self, version: int) -> list[Any]:
         self._clock.advance(0.5)
-        return HeartbeatResponse().encode(version)
+        return HeartbeatResponse().encode_parts(version)
 
 
 async def test_the_encoding_of_a_pending_answer_counts_as_the_clients_time() -> None:

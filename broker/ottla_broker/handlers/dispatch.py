@@ -128,29 +128,31 @@ class Dispatcher:
             route = self._route(api_key, version)
         if route is None:
             return self._unsupported(header)
-        if len(frame) > LARGEST_PLAIN_REQUEST and api_key not in _BULKY:
+        size = len(frame)
+        if size > LARGEST_PLAIN_REQUEST and api_key not in _BULKY:
             raise CloseConnection(
-                f"{api_name(api_key)} of {len(frame)} bytes is too large, {LARGEST_PLAIN_REQUEST} are allowed"
+                f"{api_name(api_key)} of {size} bytes is too large, {LARGEST_PLAIN_REQUEST} are allowed"
             )
-        if len(frame) > route.quick_bytes and api_key != _PRODUCE:
+        is_large = size > route.quick_bytes
+        if is_large and api_key != _PRODUCE:
             if not self._is_brokers(route, connection):
                 memory = element_memory(api_key)
                 return self._take_turns(route, header, connection, bytes(frame), position, memory)
-            if api_key in BETWEEN_BROKERS or len(frame) > LONG_BYTES_OF_BROKERS:
+            if api_key in BETWEEN_BROKERS or size > LONG_BYTES_OF_BROKERS:
                 return self._take_turns(route, header, connection, bytes(frame), position, None)
         try:
-            if api_key == _PRODUCE and len(frame) > route.quick_bytes:
+            if is_large and api_key == _PRODUCE:
                 memory = element_memory(_PRODUCE)
                 request = route.request_class.decode_counted(frame, version, position, memory)
             else:
-                request = route.decode(frame, version, position)
+                request, _ = route.decode(frame, position)
         except ProtocolError as error:
             raise CloseConnection(f"{api_name(api_key)} version {version} can't be read: {error}") from error
         connection.client_id = header.client_id
         context = RequestContext(
             self._services, route.rules, version, header.client_id, connection, header.correlation_id
         )
-        return self._answer(route, context, request, len(frame))
+        return self._answer(route, context, request, size)
 
     def _answer(self, route: Route, context: RequestContext, request: Any, size: int) -> Reply:
         """Have a request handled, and answered at once where its handler is done; ``size``: its bytes."""

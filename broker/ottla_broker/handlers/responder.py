@@ -101,31 +101,27 @@ class Responder:
 
     def encode(self, route: Route, context: RequestContext, size: int, response: Any) -> Parts | None:
         """The parts of a response; None without one. ``size``: the request's bytes, which count for quotas."""
-        if not self._quotas.enabled:
-            return None if response is None else self._encode(route, context, response)
-        self.throttle(route, context, size, response)
-        parts = None if response is None else self._encode(route, context, response)
-        self.count_rest(route, context)
+        measured = self._quotas.enabled
+        if measured:
+            self.throttle(route, context, size, response)
+        parts = None
+        if response is not None:
+            parts = self.framed(route, context, response.encode_parts(context.version))
+        if measured:
+            self.count_rest(route, context)
         return parts
 
-    def _encode(self, route: Route, context: RequestContext, response: Any) -> Parts:
-        version, correlation_id = context.version, context.correlation_id
-        if route.in_parts:
-            return self.framed(route, context, response.encode_parts(version))
-        body = response.encode(version)
-        if route.flexible:
-            return [_pack_flexible_header(len(body) + 5, correlation_id, 0) + body]
-        return [pack_header(len(body) + 4, correlation_id) + body]
-
     def framed(self, route: Route, context: RequestContext, parts: Parts) -> Parts:
-        """Put the header before a response's parts."""
+        """Put the header before a response's parts. Only fetches have several, such as slices of files."""
         if route.spread is not None:
             parts = route.spread(parts)
         size = sum(map(len, parts))  # type: ignore[arg-type]
         if route.flexible:
-            parts.insert(0, _pack_flexible_header(size + 5, context.correlation_id, 0))
+            header = _pack_flexible_header(size + 5, context.correlation_id, 0)
         else:
-            parts.insert(0, pack_header(size + 4, context.correlation_id))
+            header = pack_header(size + 4, context.correlation_id)
+        # In its place: a second part would cost a small answer more than its bytes.
+        parts[0][:0] = header  # type: ignore[index]
         return parts
 
     def encode_pending(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
 from ottla_broker.counters import RequestTimes, Timings
 from ottla_broker.handlers import Served
@@ -13,14 +13,10 @@ from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.limits import quick_bytes
 from ottla_broker.network.service import Parts
 from ottla_protocol.acls import CLUSTER_NAME
-from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.header import response_header_is_flexible
 from ottla_protocol.registry import request_class, response_class
 
-_FETCH: Final = int(ApiKey.FETCH)
-_SHARE_FETCH: Final = int(ApiKey.SHARE_FETCH)
-
-Decode = Callable[[memoryview, int, int], Any]
+Decode = Callable[[memoryview, int], tuple[Any, int]]
 Handle = Callable[[RequestContext, Any], Any]
 
 
@@ -40,7 +36,6 @@ class Route:
         "follower_timings",
         "gate",
         "handle",
-        "in_parts",
         "quick_bytes",
         "request_class",
         "rules",
@@ -53,15 +48,13 @@ class Route:
         module = import_module(f"ottla_broker.handlers.{served.module}")
         self.api_key = api_key
         self.request_class = request_class(api_key, version)
-        self.decode: Decode = self.request_class.decode
+        self.decode: Decode = self.request_class.decoder(version)
         self.quick_bytes = quick_bytes(api_key)
         # A handler that may take long is a generator.
         self.handle: Handle = getattr(module, "steps", module.handle)
         self.rules = authorizer.checked(RULES[api_key])
         self.gate = GATES.get(api_key)
         self.flexible = response_header_is_flexible(api_key, version)
-        # Only fetches' responses hold slices of files.
-        self.in_parts = api_key in (_FETCH, _SHARE_FETCH)
         self.spread: Callable[[Parts], Parts] | None = getattr(module, "spread", None)
         self.timings: RequestTimes | None = None
         self.follower_timings: RequestTimes | None = None

@@ -157,8 +157,9 @@ class FileSlice:
 
     def read_at(self, start: int, size: int) -> bytes:
         """``size`` bytes from the slice's byte ``start`` on, which the slice has. Raises OSError."""
-        fd, position = self.fd, self.position + start
-        return _read_on(fd, os.pread(fd, size, position), size, position)
+        fd, position = self._descriptor.fd, self.position + start
+        data = os.pread(fd, size, position)
+        return data if len(data) == size else _read_on(fd, data, size, position)
 
 
 def _read_on(fd: int, data: bytes, size: int, position: int) -> bytes:

@@ -362,7 +362,8 @@ class Connection:
         unfinished = 0
         while end - position >= 4:
             (size,) = _unpack_size(data, position)
-            largest = self._largest_request
+            owner = self.processor
+            largest = owner.max_request_bytes if self.authenticated else owner.max_first_bytes
             if not 0 <= size <= largest:
                 key = "socket.request.max.bytes"
                 if not self.authenticated:
@@ -400,11 +401,6 @@ class Connection:
             self._begin_frame(unfinished, data[position:end])
         else:
             self._held = bytes(data[position:end])
-
-    @property
-    def _largest_request(self) -> int:
-        owner = self.processor
-        return owner.max_request_bytes if self.authenticated else owner.max_first_bytes
 
     def is_late(self, now: float) -> bool:
         """Whether the client should have authenticated by now."""
@@ -688,10 +684,11 @@ class Connection:
                         continue
                     n = left = self.sock.sendmsg(batch, [], more)
                     for piece in batch:
-                        if left < len(piece):
+                        left -= len(piece)
+                        if left < 0:
+                            # Counted from its end.
                             out[0] = memoryview(piece)[left:]
                             break
-                        left -= len(piece)
                         out.popleft()
                 budget -= n
                 processor.sent_bytes += n
