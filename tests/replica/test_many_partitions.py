@@ -89,6 +89,7 @@ async def test_an_append_while_a_follower_reads_others_is_not_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch_handler, "MANY", 0)
+    monkeypatch.setattr(fetch_handler, "OPENED_AT_ONCE", 0)
     world = World(tmp_path)
     lead(world, 1, 2)
     steps = begin(world, follower=2, count=1)
@@ -104,6 +105,7 @@ async def test_a_followers_first_fetch_is_read_in_turns_also_after_its_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch_handler, "MANY", 0)
+    monkeypatch.setattr(fetch_handler, "OPENED_AT_ONCE", 0)
     world = World(tmp_path)
     lead(world, 1, 2)
     pending = run_whole(begin(world, follower=2, count=1, session_epoch=0))

@@ -138,7 +138,7 @@ class RequestContext:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         elif self.rules[_TOPIC] is not None:
             self.check(_TOPIC, topic)
-        return self.find_partition(topic, index)
+        return self.services.replicas.partition(topic, index) or self.find_partition(topic, index)
 
     def find_partition(self, topic: str, index: int) -> Partition:
         """The partition, if this broker has it.

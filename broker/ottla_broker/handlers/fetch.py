@@ -16,7 +16,7 @@ from typing import Any, Final
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.fetch_request import Fetch
 from ottla_broker.handlers.follower_fetch import FollowerFetch
-from ottla_broker.handlers.turns import Steps
+from ottla_broker.handlers.turns import OPENED_AT_ONCE, Steps
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.delayed_fetch import DelayedFetch
 from ottla_broker.replica.fetch_session import FetchContext
@@ -61,7 +61,9 @@ def handle(
         fetch: Fetch = FollowerFetch(ctx, request, context, replica_id)
     else:
         fetch = consumers(ctx, request, context)
-    if _takes_turns(request, context, replica_id) or fetch.opens_many(request):
+    if len(context.partitions) > OPENED_AT_ONCE and (
+        _takes_turns(request, context, replica_id) or fetch.opens_many(request)
+    ):
         return _read_many(ctx, request, fetch, context)
     size = fetch.read()
     return _answer_or_wait(ctx, request, fetch, context, size)
@@ -83,6 +85,7 @@ def _read_many(
     size = yield from fetch.read_in_steps()
     # An append to a partition that was read in an earlier turn has woken nothing.
     if size < fetch.min_bytes and not fetch.immediate and fetch.has_grown():
+        fetch.drop()
         size = yield from fetch.read_in_steps()
         if fetch.has_grown():
             return fetch.response()
@@ -98,14 +101,14 @@ def _answer_or_wait(
     size: int,
     in_turns: bool = False,
 ) -> FetchResponse | PendingResponse:
-    if fetch.immediate or size >= fetch.min_bytes or request.max_wait_ms <= 0 or not context.partitions:
+    # As in Kafka, an unknown topic alone doesn't end the wait, unless there is nothing to wait for.
+    if fetch.immediate or size >= fetch.min_bytes or request.max_wait_ms <= 0 or not fetch.readable:
         return fetch.response()
     sessions = ctx.services.fetch_sessions
     if not sessions.may_wait(context):
         # As if its time were up: those that wait have as many partitions as are allowed.
         return fetch.response()
     pending = PendingResponse()
-    fetch.drop()
 
     def run() -> None:
         sessions.has_waited(context)
@@ -126,6 +129,7 @@ def _answer_or_wait(
         waiting.abandon()
 
     waiting = DelayedFetch(fetch.places(), fetch.min_bytes - size, ctx.services.clock, run)
+    fetch.drop()
     pending.abandon = abandon
     waiting.start(request.max_wait_ms)
     return pending

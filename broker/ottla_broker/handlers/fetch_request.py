@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla_broker.handlers.turns import OPENED_AT_ONCE, TURN
 from ottla_broker.replica.fetch_session import FetchContext, FetchPartition
@@ -15,7 +15,9 @@ from ottla_protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
     PartitionData,
+    SnapshotId,
 )
 
 if TYPE_CHECKING:
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 READ_COMMITTED = 1
 _NONE = int(ErrorCode.NONE)
+# Shared by all answers that leave them at their defaults, because a fetch may have thousands of partitions.
+_NO_DIVERGENCE: Final = EpochEndOffset()
+_NO_LEADER: Final = LeaderIdAndEpoch()
+_NO_SNAPSHOT: Final = SnapshotId()
 _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _ANY_REPLICA_SINCE = 11
@@ -84,14 +90,10 @@ class Fetch:
 
     def read(self) -> int:
         """Read every partition of the request; returns the bytes found."""
-        self._begin()
-        found = self._read_some(self._context.partitions.values(), 0)
-        self._end()
-        return found
+        return self._read_some(self._context.partitions.values(), 0)
 
     def read_in_steps(self) -> Steps[int]:
         """The same in portions."""
-        self._begin()
         specs = list(self._context.partitions.values())
         found = 0
         start = 0
@@ -103,7 +105,6 @@ class Fetch:
             found += self._read_some(portion, found)
             start += len(portion)
             yield work
-        self._end()
         return found
 
     def opens_many(self, request: FetchRequest) -> bool:
@@ -124,17 +125,6 @@ class Fetch:
             for spec in specs
         )
 
-    def _begin(self) -> None:
-        self._answers = []
-        self.readable = []
-        self.immediate = False
-
-    def _end(self) -> None:
-        # As in Kafka, an unknown topic alone doesn't end the wait, or a consumer that keeps asking for one would never
-        # wait.
-        if not self.readable:
-            self.immediate = True
-
     def _read_some(self, specs: Iterable[FetchPartition], before: int) -> int:
         """Read some partitions; returns the bytes found. ``before``: the bytes that were found in others."""
         left = max(0, self._max_bytes - before)
@@ -143,7 +133,14 @@ class Fetch:
             if spec.settled is not None and self._has_nothing_new(spec, spec.settled):
                 continue
             # Empty, not null, even with an error: librdkafka can't read null.
-            answer = PartitionData(partition_index=spec.partition, high_watermark=-1, records=b"")
+            answer = PartitionData(
+                partition_index=spec.partition,
+                high_watermark=-1,
+                diverging_epoch=_NO_DIVERGENCE,
+                current_leader=_NO_LEADER,
+                snapshot_id=_NO_SNAPSHOT,
+                records=b"",
+            )
             try:
                 records = self._read_partition(spec, answer, left, min_one=not (found or before))
             except KafkaError as error:
@@ -155,7 +152,7 @@ class Fetch:
             else:
                 if records is not None:
                     answer.records = records
-                    size = len(records)
+                    size = records.size
                     found += size
                     left = max(0, left - size)
             self._answers.append((spec, answer))
@@ -241,13 +238,14 @@ class Fetch:
                 self.immediate = True
                 self._fill(answer, partition)
                 return None
-        limit = partition.last_stable_offset if self._read_committed else partition.high_watermark
+        high_watermark, stable = partition.high_watermark, partition.last_stable_offset
+        limit = stable if self._read_committed else high_watermark
         if spec.last_fetched_epoch >= 0 and self._diverges(spec, answer, partition):
             return None
         records = log.reader.read(
             spec.fetch_offset, min(spec.max_bytes, left), max_offset=limit, min_one=min_one
         )
-        self._fill(answer, partition)
+        self._put_offsets(answer, high_watermark, stable, log.log_start_offset)
         if self._read_committed and records is not None:
             records = self._add_aborted(answer, log.reader, spec.fetch_offset, records, limit)
         if spec.fetch_offset < limit and spec.fetch_offset < log.active.base_offset:
@@ -275,9 +273,13 @@ class Fetch:
         return records
 
     def _fill(self, answer: PartitionData, partition: Partition) -> None:
-        answer.high_watermark = partition.high_watermark
-        answer.last_stable_offset = partition.last_stable_offset
-        answer.log_start_offset = partition.log.log_start_offset
+        start = partition.log.log_start_offset
+        self._put_offsets(answer, partition.high_watermark, partition.last_stable_offset, start)
+
+    def _put_offsets(self, answer: PartitionData, high_watermark: int, stable: int, start: int) -> None:
+        answer.high_watermark = high_watermark
+        answer.last_stable_offset = stable
+        answer.log_start_offset = start
         answer.aborted_transactions = [] if self._read_committed else None
         answer.records = b""
 
@@ -286,8 +288,10 @@ class Fetch:
         self._ctx.services.replicas.counters.sent(spec.name or "", size)
 
     def drop(self) -> None:
-        """Drop the slices that were read, and the files they hold open, before waiting."""
+        """Drop the slices that were read, and the files they hold open, to wait and read again."""
         self._answers = []
+        self.readable = []
+        self.immediate = False
 
     def response(self) -> FetchResponse:
         """The response; within a session, without the partitions that have nothing new."""
@@ -300,8 +304,9 @@ class Fetch:
         last: str | bytes | None = None
         had_data = []
         for spec, answer in self._answers:
-            if answer.records:
-                self._count_sent(spec, len(answer.records))
+            size = 0 if answer.records is None else len(answer.records)
+            if size:
+                self._count_sent(spec, size)
             if context.session is not None:
                 bad = (
                     answer.error_code != _NONE
@@ -311,7 +316,7 @@ class Fetch:
                 # After an error, anything is new.
                 new = spec.changed(-1 if bad else answer.high_watermark, answer.log_start_offset)
                 if context.incremental:
-                    if answer.records:
+                    if size:
                         had_data.append((spec.topic, spec.partition))
                     elif not bad and not new:
                         continue

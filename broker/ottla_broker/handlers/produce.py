@@ -101,7 +101,9 @@ def serve(ctx: RequestContext, request: ProduceRequest, settled: Settled = _NONE
             return old_produce.handle(ctx, request, serve)
         if _may_take_long(request) or ctx.services.conversions.is_waiting(ctx.connection.id):
             return slow_produce.handle(ctx, request, serve)
-    refusal = _refusal(request)
+    refusal: tuple[ErrorCode, str | None] | None = None
+    if request.acks not in (-1, 0, 1):
+        refusal = ErrorCode.INVALID_REQUIRED_ACKS, None
     if request.transactional_id is None or refusal is not None:
         return _append(ctx, request, refusal, settled)
     batches = transactional_batches(request)
@@ -282,13 +284,6 @@ def _put_error(answer: PartitionProduceResponse, error: KafkaError) -> None:
                 BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=what)
                 for index, what in error.records
             ]
-
-
-def _refusal(request: ProduceRequest) -> tuple[ErrorCode, str | None] | None:
-    """The error of the request as a whole, if any."""
-    if request.acks not in (-1, 0, 1):
-        return ErrorCode.INVALID_REQUIRED_ACKS, None
-    return None
 
 
 def _transactional_refusal(

@@ -99,18 +99,6 @@ def validate(
         budget.take(len(view))
     header = check_batch(view, 0, config, name)
     check_client_batch(view, header, name)
-    return _validate_records(view, header, config, name, now_ms, budget, pause)
-
-
-def _validate_records(
-    view: memoryview,
-    header: BatchHeader,
-    config: LogConfig,
-    name: str,
-    now_ms: int,
-    budget: Budget | None,
-    pause: Callable[[], object] | None,
-) -> Validated:
     earliest, latest = INT64_MIN, INT64_MAX
     if not config.log_append_time:
         if config.message_timestamp_before_max_ms != NO_LIMIT:

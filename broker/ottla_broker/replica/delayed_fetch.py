@@ -36,7 +36,7 @@ class DelayedFetch:
         """Start waiting, for ``max_wait_ms`` at most."""
         for place in self._places:
             place.add(self)
-        self._timer = self._clock.call_later(max_wait_ms / 1000, self._complete)
+        self._timer = self._clock.call_later(max_wait_ms / 1000, self._end)
 
     def grow(self, size: int) -> None:
         """Called by a partition that has ``size`` more bytes to read."""
@@ -60,10 +60,14 @@ class DelayedFetch:
         if self._timer is not None:
             self._timer.cancel()
 
+    def _end(self) -> None:
+        self._missing = 0
+        self._leave()
+        self._complete()
+
     def _complete(self) -> None:
         run, self._run = self._run, None
         if run is not None:
-            self._leave()
             run()
 
     def _leave(self) -> None:

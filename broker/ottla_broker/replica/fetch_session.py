@@ -92,7 +92,7 @@ class FetchSession:
 class FetchContext:
     """The partitions that a request reads, and whether its response has only news."""
 
-    __slots__ = ("_epoch", "incremental", "of_follower", "partitions", "session")
+    __slots__ = ("_epoch", "incremental", "of_follower", "partitions", "session", "session_id")
 
     def __init__(
         self,
@@ -105,16 +105,12 @@ class FetchContext:
         self.session = session
         self.incremental = incremental
         self.of_follower = of_follower
-        self._epoch = 0 if session is None else session.epoch
+        self.session_id, self._epoch = (0, 0) if session is None else (session.id, session.epoch)
 
     @property
     def overtaken(self) -> bool:
         """Whether a later request of the session has arrived, so that this one's response would be stale."""
         return self.session is not None and self.session.epoch != self._epoch
-
-    @property
-    def session_id(self) -> int:
-        return 0 if self.session is None else self.session.id
 
 
 class FetchSessions:

@@ -200,8 +200,8 @@ class Partition:
 
     def lacks_replicas(self) -> bool:
         """Whether fewer replicas are in sync than acks=all asks for. Raises KafkaError: this broker doesn't lead."""
-        leadership = self._led()
-        return len(leadership.isr) < self.min_insync_replicas
+        in_sync = len((self._leadership or self._led()).isr)
+        return in_sync < self.log.config.min_insync_replicas and in_sync < max(1, len(self.replicas))
 
     def lead(self, state: LeaderState, *, open_log: bool = True) -> bool:
         """Become the leader, or adopt a new state as leader; True in a new epoch.
@@ -296,7 +296,8 @@ class Partition:
 
         ``any_replica``: the client accepts a follower too (KIP-392). Errors as in :meth:`check_epoch`.
         """
-        self.check_epoch(current_leader_epoch)
+        if current_leader_epoch != self.leader_epoch:
+            self.check_epoch(current_leader_epoch)
         if any_replica and self._leadership is None:
             code = _REFUSALS[self.role][1]
             if code is not None:
@@ -417,7 +418,7 @@ class Partition:
             self._pending_flushes += 1
             flushed.add_done_callback(lambda future: self._on_flushed(end, future))
         elif not self._pending_flushes:
-            leadership = self._led()
+            leadership = self._leadership or self._led()
             leadership.own_end = end
             if leadership.followers:
                 self._advance_high_watermark()

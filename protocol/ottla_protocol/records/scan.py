@@ -94,7 +94,7 @@ def scan(
     whose timestamps don't matter then. ``pause`` is called after every few hundred records that Python looks at.
     """
     if _compiled is not None:
-        return Scan._make(_compiled(data, start, end, first, count, base_timestamp, earliest, latest, keys))
+        return Scan(*_compiled(data, start, end, first, count, base_timestamp, earliest, latest, keys))
     return scan_in_python(
         data,
         start,
