@@ -169,7 +169,7 @@ def _make_shares(
     shares = ShareServices(
         groups,
         partitions,
-        ShareSessions(lambda: config.group_share_max_share_sessions),
+        ShareSessions(lambda: config.group_share_max_share_sessions, environment.in_turns),
         coordinator,
         persister,
         ShareOffsets(groups, persister, clock),

@@ -11,7 +11,7 @@ from struct import pack
 
 import pytest
 from tests.badinput.hostile import Attack, attacks
-from tests.badinput.hostile_check import SHARE, check, measure, name_of
+from tests.badinput.hostile_check import LONGEST_HOLD, SHARE, MiB, check, measure, name_of
 from tests.badinput.requests import crowded_batch, now_ms, produce, records
 from tests.badinput.test_groups import join_request, ready
 from tests.support.topics import create_topic
@@ -20,7 +20,7 @@ from tests.support.watched import WatchedBroker
 from tests.support.wire import Wire, request_bytes
 
 from ottla_broker.handlers import SERVED
-from ottla_protocol.messages import share_fetch
+from ottla_protocol.messages import share_acknowledge, share_fetch
 from ottla_protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -242,6 +242,78 @@ def test_describing_share_groups_of_closed_logs_does_not_hold_the_loop(
         group = DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
         asked = DescribeShareGroupOffsetsRequest(groups=[group])
         assert measure(watched, f"share offsets of {count} partitions", request_bytes(asked, 1)[4:])
+
+
+def test_thousands_of_acquired_ranges_do_not_hold_the_loop(
+    watched: WatchedBroker, share: Callable[[str, int], bytes]
+) -> None:
+    """A member has released every other record, acquires those again, and goes."""
+    count, each = 30, 2_000
+    name = "scattered"
+    topic_id = share(name, count)
+    batch = bytes(records(*[b""] * each, timestamp=now_ms()))
+    spread = share_fetch.AcknowledgementBatch(
+        first_offset=0, last_offset=each - 1, acknowledge_types=[2, 1] * (each // 2)
+    )
+
+    def request(epoch: int, *partitions: share_fetch.FetchPartition) -> share_fetch.ShareFetchRequest:
+        return share_fetch.ShareFetchRequest(
+            group_id=name,
+            member_id=_MEMBER,
+            share_session_epoch=epoch,
+            max_wait_ms=60_000,
+            max_bytes=64 * MiB,
+            max_records=count * each,
+            topics=[share_fetch.FetchTopic(topic_id=topic_id, partitions=list(partitions))],
+        )
+
+    def acknowledged(epoch: int, index: int) -> share_acknowledge.ShareAcknowledgeRequest:
+        place = share_fetch.FetchPartition(partition_index=index, acknowledgement_batches=[spread])
+        return share_acknowledge.ShareAcknowledgeRequest(
+            group_id=name,
+            member_id=_MEMBER,
+            share_session_epoch=epoch,
+            topics=[share_fetch.FetchTopic(topic_id=topic_id, partitions=[place])],
+        )
+
+    with Wire(watched.port) as wire:
+        for index in range(count):
+            assert produce(wire, name, batch, partition=index) == (0, 0)
+        places = [share_fetch.FetchPartition(partition_index=index) for index in range(count)]
+        epoch, acquired = 0, 0
+        while acquired < count * each:
+            answer = wire.call(request(epoch, *([] if epoch else places)), 1)
+            assert answer.error_code == 0
+            acquired += _acquired(answer)
+            epoch += 1
+        for index in range(count):
+            assert wire.call(acknowledged(epoch, index), 1).error_code == 0
+            epoch += 1
+        held: list[float] = []
+        while acquired > count * each // 2:
+            watched.watch()
+            acquired -= _acquired(wire.call(request(epoch), 1))
+            epoch += 1
+            held.append(watched.hold())
+        watched.watch()
+    with Wire(watched.port) as wire:
+        beat = ShareGroupHeartbeatRequest(group_id=name, member_id=_MEMBER, member_epoch=-1)
+        assert wire.call(beat, 1).error_code == 0
+        find = FindCoordinatorRequest(key=name, key_type=0)
+        for _ in range(50):
+            assert wire.call(find, 3).error_code == 0
+    held.append(watched.hold())
+    print(f"{acquired} ranges, held {max(held) * 1000:.1f} ms")
+    assert max(held) < LONGEST_HOLD
+
+
+def _acquired(answer: share_fetch.ShareFetchResponse) -> int:
+    return sum(
+        each.last_offset - each.first_offset + 1
+        for topic in answer.responses
+        for partition in topic.partitions
+        for each in partition.acquired_records
+    )
 
 
 def test_beginning_share_groups_by_time_does_not_hold_the_loop(

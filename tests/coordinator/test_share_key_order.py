@@ -14,6 +14,7 @@ from ottla_broker.coordinator.share import key_reader, key_window
 from ottla_broker.coordinator.share.in_flight import Acknowledgement
 from ottla_broker.coordinator.share.key_order import KeyOrder
 from ottla_broker.coordinator.share.settings import ShareSettings
+from ottla_broker.coordinator.share.share_partition import lock_numbers
 from ottla_broker.coordinator.share.states import TERMINAL, Acknowledge
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.records.batch import read_header
@@ -81,7 +82,7 @@ def test_a_poisonous_record_takes_no_other_with_it() -> None:
         found = world.fetch("m0")
         assert found is not None
         assert found.batches[0].deliveries == deliveries
-        world.share.release("m0")
+        world.share.release("m0", next(lock_numbers))
         world.clock.settle()
     # The first was archived, and so was that of another key; the second hasn't counted as delivered.
     found = world.fetch("m0")
@@ -231,13 +232,13 @@ def test_no_record_is_handed_out_before_those_of_its_key_that_precede_it(
             world.restart()
             world.share.users.update(USERS)
         elif action == "kill":
-            world.share.release(member)
+            world.share.release(member, next(lock_numbers))
         elif action == "wait":
             world.clock.advance(number * 10)
         world.clock.settle()
     # Whatever happened: each record that is left comes to a member that accepts what it gets.
     for member in MEMBERS[1:]:
-        world.share.release(member)
+        world.share.release(member, next(lock_numbers))
     accept("m0", dict.fromkeys(world.held("m0"), ACCEPT))
     for _ in keys:
         accept("m0", dict.fromkeys(fetch("m0", 6), ACCEPT))

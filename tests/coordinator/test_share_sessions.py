@@ -103,7 +103,7 @@ async def test_a_share_partition_that_failed_is_not_loaded_again_at_once() -> No
 
 
 def test_a_connection_has_a_limited_number_of_sessions() -> None:
-    sessions = ShareSessions(lambda: 10_000)
+    sessions = ShareSessions(lambda: 10_000, run_whole)
     for number in range(MOST_OF_CONNECTION):
         sessions.begin("g", str(number), "connection")
     with pytest.raises(KafkaError) as refused:
@@ -118,7 +118,7 @@ def test_a_connection_has_a_limited_number_of_sessions() -> None:
 
 def test_all_sessions_have_a_limited_number_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_PLACES_OF_ALL", 10)
-    sessions = ShareSessions(lambda: 100)
+    sessions = ShareSessions(lambda: 100, run_whole)
     places = [(bytes(16), index) for index in range(8)]
     one, two = sessions.begin("g", "1"), sessions.begin("g", "2")
     sessions.change(one, places, ())

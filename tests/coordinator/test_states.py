@@ -120,6 +120,23 @@ def test_a_deadline_can_be_moved_forward_cleared_and_set_again() -> None:
     assert missed == [10, 421]
 
 
+def test_many_missed_deadlines_let_others_run() -> None:
+    clock = FakeClock()
+    order: list[str] = []
+
+    def missed(item: Deadline) -> None:
+        assert isinstance(item, Item)
+        order.append(item.name)
+        clock.time += 0.01
+
+    deadlines = Deadlines(clock, missed)
+    for name in "abc":
+        deadlines.set(Item(name), 10)
+    clock.call_later(10, lambda: order.append("another"))
+    clock.advance(11)
+    assert order == ["a", "another", "b", "c"]
+
+
 def test_many_heartbeats_need_one_timer() -> None:
     clock = FakeClock()
     deadlines = Deadlines(clock, lambda _: None)

@@ -25,6 +25,8 @@ _GRACE_SECONDS: Final = 1.0
 """Enough to read what clients have sent meanwhile."""
 _MOST_CLEARED: Final = 1_000
 """Entries of removed deadlines that may stay in the heap whatever its size."""
+_TURN_SECONDS: Final = 0.005
+"""After so long, other work of the event loop comes before further objects whose deadline has passed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -117,7 +119,8 @@ class Deadlines:
         # No timers are set while this runs: the one set at the end covers all entries.
         self._timer_at = -NEVER
         heap = self._heap
-        while heap and heap[0][0] <= now:
+        until = now + _TURN_SECONDS
+        while heap and heap[0][0] <= now and self._clock.monotonic() < until:
             at, _, item = heappop(heap)
             if item.queued_for != at:
                 continue  # an earlier deadline has been set since, and has an entry of its own
@@ -131,4 +134,4 @@ class Deadlines:
                 self._queue(item, item.deadline)
         self._timer_at = NEVER
         if heap:
-            self._arm(heap[0][0])
+            self._arm(max(heap[0][0], self._clock.monotonic()))

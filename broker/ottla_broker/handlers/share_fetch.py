@@ -46,6 +46,8 @@ _EXACT = 1
 """The acquire mode that never exceeds the number of records."""
 _TURN: Final = 1_000
 """The work of one turn of the event loop: so many batches that are looked at, or partitions without any."""
+_MOST_RANGES: Final = 5_000
+"""How many ranges of acquired records a response has, and those of one partition more."""
 _LOADED: Final = 40
 """The work of a share partition whose state has to be read first."""
 
@@ -122,11 +124,17 @@ class _Scan:
         self.places = deque(places)
         self.left_records = records
         self.left_bytes = size
+        self.left_ranges = _MOST_RANGES
         self.may_wait = may_wait
         self.failures: dict[Place, KafkaError] = {}
         self.has_answer = False
         self.is_over = False
         self.is_woken = False
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the response may have more."""
+        return self.left_records > 0 and self.left_bytes > 0 and self.left_ranges > 0
 
 
 class _ShareFetch:
@@ -206,7 +214,7 @@ class _ShareFetch:
         scan, clock = self._scan, self._ctx.services.clock
         work = 0
         shares: list[SharePartition] = []
-        while scan.places and not self._session.ended and scan.left_records > 0 and scan.left_bytes > 0:
+        while scan.places and not self._session.ended and scan.has_room:
             if work >= _TURN:
                 self._listen(shares)
                 clock.call_later(0, self._guarded, self._go_on)
@@ -260,6 +268,7 @@ class _ShareFetch:
             scan.has_answer = True
             self._take(place, acquired)
             scan.left_bytes -= len(acquired.records)
+            scan.left_ranges -= len(acquired.batches)
             scan.left_records -= sum(each.last - each.first + 1 for each in acquired.batches)
         return work
 

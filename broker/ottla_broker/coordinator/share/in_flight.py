@@ -145,6 +145,9 @@ class InFlight(Generic[L]):
         """How many offsets are in flight: what the most locks of a partition are counted by."""
         return self.end - self.start
 
+    def __len__(self) -> int:
+        return len(self._runs)
+
     def next_offset(self, most: int) -> int | None:
         """The first offset that may be acquired; None while ``most`` are in flight and none of them is available."""
         for run in self._runs:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import Final
 
-from ottla_broker.coordinator.share.share_partition import SharePartition
+from ottla_broker.coordinator.share.share_partition import InTurns, SharePartition, Work, lock_numbers
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 INITIAL, FINAL = 0, -1
@@ -28,6 +28,9 @@ MOST_OF_CONNECTION: Final = 100
 
 _MOST_LEFT: Final = 1_000
 """How many forgotten partitions a request looks at, which takes microseconds for each."""
+
+_RELEASED_AT_ONCE: Final = 500
+"""How much work the end of a session does before it takes turns."""
 
 Place = tuple[bytes, int]
 """A partition by topic id and index."""
@@ -120,21 +123,26 @@ class ShareSession:
         if self.shares.get(place) is share:
             del self.shares[place]
 
-    def end(self) -> None:
-        """Release what the member has."""
+    def end(self) -> Work:
+        """End, and then release what the member has: not what it acquires by another session meanwhile."""
         self.ended = True
         self.disown()
         shares, self.shares = self.shares, {}
-        for share in shares.values():
-            share.release(self.member_id)
+        return self._release(shares.values(), next(lock_numbers))
+
+    def _release(self, shares: Iterable[SharePartition], before: int) -> Work:
+        for share in shares:
+            work = share.release(self.member_id, before)
             share.left_by(self)
+            yield 1 + work
 
 
 class ShareSessions:
-    """Owned by the loop thread. ``most()`` is the largest number of sessions."""
+    """Owned by the loop thread. ``most()`` is the largest number of sessions; ``in_turns`` runs a generator."""
 
-    def __init__(self, most: Callable[[], int]) -> None:
+    def __init__(self, most: Callable[[], int], in_turns: InTurns) -> None:
         self._most = most
+        self._in_turns = in_turns
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._places = 0
         self._owned: dict[object, int] = {}
@@ -207,7 +215,12 @@ class ShareSessions:
         owned = self._owned.pop(session.owner, 0)
         if owned > 1:
             self._owned[session.owner] = owned - 1
-        session.end()
+        releasing, done = session.end(), 0
+        for work in releasing:
+            done += work
+            if done >= _RELEASED_AT_ONCE:
+                self._in_turns(releasing)
+                break
 
     def disconnected(self, session: ShareSession) -> None:
         """The session's connection has closed: it ends, if it hasn't yet."""

@@ -16,8 +16,9 @@ key are keys read, ahead of the fetches (:mod:`.key_reader`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla_broker.clock import Clock
@@ -49,6 +50,8 @@ _MOST_BYTES_IN_ORDER: Final = 512 * 1024
 """The same where records are ordered by key: those of a fetch lie apart, and what lies between isn't sent."""
 _MOST_BATCHES: Final = 1_000
 """How many batches of a partition one turn of the event loop looks at: about five milliseconds."""
+_RUNS_A_BATCH: Final = 32
+"""Looking for an available run among so many takes about as long as looking at a batch."""
 _OFFSETS_A_BATCH: Final = 32
 """Choosing among so many offsets by their keys takes about as long as looking at a batch."""
 _COPIED_A_BATCH: Final = 8 * 1024
@@ -95,12 +98,20 @@ class Waiter(Protocol):
     def finish(self) -> None: ...
 
 
+lock_numbers: Final = count()
+
+
 @dataclass(eq=False, slots=True)
 class AcquisitionLock(Deadline):
-    """What one fetch acquired: when it times out, what is left of it is released."""
+    """What one fetch acquired: when it times out, what is left of it is released.
+
+    Attributes:
+        number: rises with each lock.
+    """
 
     member_id: str
     partition: SharePartition
+    number: int = field(default_factory=lock_numbers.__next__, init=False)
 
 
 class Acquired(NamedTuple):
@@ -308,8 +319,9 @@ class SharePartition:
         keys = self._ordered(settings)
         if keys is not None:
             return self._fetch_in_order(keys, member_id, most_records, most_bytes, limit, settings)
-        work = 0
-        while work < _MOST_BATCHES:
+        work = len(in_flight) // _RUNS_A_BATCH
+        most_work = work + _MOST_BATCHES
+        while work < most_work:
             offset = in_flight.next_offset(settings.most_locks)
             if offset is None or offset >= limit:
                 return Tried(None, work)
@@ -319,7 +331,7 @@ class SharePartition:
             if found is None:
                 return Tried(None, work)
             aborted = log.reader.aborted(offset, found, limit) if settings.read_committed else ()
-            headers = find_batches(found, wanted[-1][1], _MOST_BATCHES - work)
+            headers = find_batches(found, wanted[-1][1], most_work - work)
             work += len(headers)
             if not headers:
                 return Tried(None, work)
@@ -346,7 +358,7 @@ class SharePartition:
         """Acquire these offsets, whose batches are in the slice. Raises KafkaError: they can't be read."""
         records = batches_with(found, headers, ranges)
         batches = self._acquire(member_id, ranges, settings)
-        return Tried(Acquired(records, batches), work + records.copied // _COPIED_A_BATCH)
+        return Tried(Acquired(records, batches), work + len(batches) + records.copied // _COPIED_A_BATCH)
 
     def _acquire(self, member_id: str, ranges: Ranges, settings: ShareSettings) -> list[Batch]:
         lock = AcquisitionLock(member_id, self)
@@ -468,9 +480,12 @@ class SharePartition:
         self._persist(changed, reply)
         self.wake()
 
-    def release(self, member_id: str) -> None:
-        """A member's session is over: what it has acquired is available again."""
-        self._release(lambda lock: lock.member_id == member_id)
+    def release(self, member_id: str, before: int) -> int:
+        """A member's session is over: what it acquired under locks before that number is available again.
+
+        Returns how much work it was.
+        """
+        return self._release(lambda lock: lock.member_id == member_id and lock.number < before)
 
     def holds_for(self, member_id: str) -> bool:
         """Whether a member has any records."""
@@ -481,9 +496,9 @@ class SharePartition:
         self._tally.timeouts += sum(last - first + 1 for first, last in held)
         self._release(lambda each: each is lock)
 
-    def _release(self, lost: Callable[[AcquisitionLock], bool]) -> None:
+    def _release(self, lost: Callable[[AcquisitionLock], bool]) -> int:
         if self.life is not Life.ACTIVE:
-            return
+            return 0
         reply: Callable[[KafkaError | None], None] = _no_request
         settings = self._settings_of(self.key.group_id)
         in_flight, keys = self.in_flight, self._ordered(settings)
@@ -497,6 +512,7 @@ class SharePartition:
         if changed:
             self._persist(changed, reply)
             self.wake()
+        return len(changed)
 
     def _when_written(
         self, order: KeyOrder, keys: Collection[int], reply: Callable[[KafkaError | None], None]
