@@ -12,11 +12,19 @@ from tests.badinput.requests import fetch, now_ms, produce, produce_answer, prod
 from tests.support.waiting import wait_for
 from tests.support.wire import Wire, request_bytes
 
+from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
+from ottla_protocol.header import parse_response_header
 from ottla_protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla_protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from ottla_protocol.records.batch import write_crc
+from ottla_protocol.records.compression import LZ4
 from ottla_protocol.records.record import encode_batch
 
 Topic = Callable[..., str]
@@ -27,6 +35,20 @@ def end_offset(wire: Wire, topic: str) -> int:
     answer = wire.call(ListOffsetsRequest(replica_id=-1, topics=[asked]), 5).topics[0].partitions[0]
     assert answer.error_code == 0
     return int(answer.offset)
+
+
+def test_batches_that_take_long_to_check_keep_their_place(wire: Wire, new_topic: Topic) -> None:
+    """Of a client that sends as fast as the broker reads, as librdkafka does."""
+    topic = new_topic()
+    slow = encode_batch([(now_ms(), None, os.urandom(200_000), ())], codec=LZ4)
+    sent = [slow if number % 3 else records(b"quick", key=None) for number in range(30)]
+    for number, batch in enumerate(sent):
+        wire.send(request_bytes(produce_request(topic, bytes(batch), acks=1), 9, number))
+    for number in range(len(sent)):
+        data = wire.receive()
+        correlation, position = parse_response_header(data, ApiKey.PRODUCE, 9)
+        answer = ProduceResponse.decode(data, 9, position).responses[0].partition_responses[0]
+        assert (correlation, answer.error_code, answer.base_offset) == (number, 0, number)
 
 
 def changed(batch: bytearray, position: int, form: str, *values: int, crc: bool = True) -> bytearray:

@@ -15,7 +15,6 @@ from tests.support.log_dirs import KEEP, World
 
 from ottla_broker.background import Background
 from ottla_broker.clock import SystemClock
-from ottla_broker.handlers import conversions as conversions_module
 from ottla_broker.handlers import produce
 from ottla_broker.handlers.conversions import Conversions, ConversionsStopped
 from ottla_broker.log.files import Files
@@ -26,7 +25,7 @@ from ottla_protocol.messages.produce import ProduceRequest, ProduceResponse
 from ottla_protocol.records.compression import GZIP
 from ottla_protocol.records.formats import decode_any, iter_any_headers
 from ottla_protocol.records.message_set import encode_messages
-from ottla_protocol.records.record import Record, encode_batch
+from ottla_protocol.records.record import Record
 
 T = 1_700_000_000_000
 
@@ -52,10 +51,30 @@ async def conversions() -> AsyncIterator[Conversions]:
     made.close()
 
 
+class Connection(Client):
+    """Says whether it is read from."""
+
+    def __init__(self, name: str, held: set[str]) -> None:
+        super().__init__(id=name)
+        self.held = held
+
+    def begin_long(self) -> None:
+        assert self.id not in self.held
+        self.held.add(self.id)
+
+    def end_long(self) -> None:
+        self.held.remove(self.id)
+
+
 class Broker:
-    """Handles requests of a few connections."""
+    """Handles requests of a few connections.
+
+    Attributes:
+        held: the connections that nothing is read from.
+    """
 
     def __init__(self, world: World, conversions: Conversions) -> None:
+        self.held: set[str] = set()
         self.given = services(
             replicas=world.replicas,
             clock=SystemClock(asyncio.get_running_loop()),
@@ -66,7 +85,7 @@ class Broker:
 
     def handle(self, data: bytes | None, *, connection: str = "1", acks: int = 1, version: int = 2) -> Any:
         context = request_context(self.given, version, ApiKey.PRODUCE)
-        context.connection = Client(id=connection)
+        context.connection = Connection(connection, self.held)
         frame = bytearray(produce_request("t", data, acks=acks).encode(version))
         answer = produce.handle(context, ProduceRequest.decode(memoryview(frame), version, 0))
         # The buffer is used for the next request.
@@ -102,33 +121,25 @@ async def test_few_records_are_converted_at_once(broker: Broker, conversions: Co
 @pytest.mark.parametrize(
     "large", [messages(b"a", 1000), messages(b"a", 3000, codec=GZIP)], ids=["plain", "gzip"]
 )
-async def test_the_order_of_a_connection_stays(broker: Broker, large: bytes) -> None:
-    first = broker.handle(large)
-    assert hasattr(first, "__await__")
-    second = broker.handle(messages(b"b", 1))
-    third = broker.handle(bytes(encode_batch([Record(0, T, b"c", b"")])))
-    assert hasattr(second, "__await__")
-    assert hasattr(third, "__await__")
+async def test_its_connection_waits_for_a_large_one(broker: Broker, large: bytes) -> None:
+    answer = broker.handle(large)
+    assert broker.held == {"1"}
     # Another connection doesn't wait.
     assert outcome(broker.handle(messages(b"other", 1), connection="2")) == (0, 0)
-    answers = await asyncio.gather(third, second, first)
-    assert [outcome(answer)[0] for answer in answers] == [0, 0, 0]
-    assert broker.keys() == [b"other", b"a", b"b", b"c"]
-    # The row is empty again.
-    assert outcome(broker.handle(messages(b"d", 1)))[0] == 0
+    assert outcome(await answer) == (0, 1)
+    assert broker.held == set()
+    assert broker.keys()[:2] == [b"other", b"a"]
 
 
 async def test_a_refused_set_does_not_stop_the_next(broker: Broker) -> None:
     large = bytearray(messages(b"a", 1000))
     large[-1] ^= 1
-    first, second = broker.handle(bytes(large)), broker.handle(messages(b"b", 1))
-    assert outcome(await first) == (ErrorCode.CORRUPT_MESSAGE, -1)
-    assert outcome(await second) == (0, 0)
-    without = broker.handle(bytes(large), acks=0)
-    third = broker.handle(messages(b"c", 1), acks=0)
+    assert outcome(await broker.handle(bytes(large))) == (ErrorCode.CORRUPT_MESSAGE, -1)
+    assert outcome(broker.handle(messages(b"b", 1))) == (0, 0)
     with pytest.raises(CloseConnection):
-        await without
-    assert await third is None
+        await broker.handle(bytes(large), acks=0)
+    assert broker.handle(messages(b"c", 1), acks=0) is None
+    assert broker.held == set()
     assert broker.keys() == [b"b", b"c"]
 
 
@@ -146,24 +157,6 @@ async def test_replicas_are_waited_for(broker: Broker, world: World) -> None:
     assert outcome(await answer) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
-async def test_what_waits_is_bounded(
-    broker: Broker, conversions: Conversions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(conversions_module, "MAX_WAITING_BYTES", 300_000)
-    waiting = [broker.handle(messages(b"a", 1000), connection=str(n)) for n in range(2)]
-    assert conversions.waiting_bytes == 2 * len(messages(b"a", 1000))
-    refused = broker.handle(messages(b"a", 1000), connection="3")
-    assert outcome(refused) == (ErrorCode.REQUEST_TIMED_OUT, -1)
-    # Clients of newer versions don't notice, and a little is converted at once.
-    batch = bytes(encode_batch([Record(0, T, b"c", b"")]))
-    assert outcome(broker.handle(batch, connection="3", version=9)) == (0, 0)
-    assert outcome(broker.handle(messages(b"b", 1), connection="3")) == (0, 1)
-    await asyncio.gather(*waiting)
-    assert conversions.waiting_bytes == 0
-    # A single large one always may.
-    assert outcome(await broker.handle(messages(b"a", 5000), connection="3"))[0] == 0
-
-
 async def test_bombs_are_refused(broker: Broker) -> None:
     bomb = encode_messages([Record(0, T, None, bytes(40_000_000))], 1, codec=GZIP)
     assert len(bomb) < 65_536
@@ -177,4 +170,4 @@ async def test_a_conversion_stops_with_the_broker(broker: Broker, conversions: C
     with pytest.raises((ConversionsStopped, asyncio.CancelledError)):
         await answer
     assert broker.log.log_end_offset == 0
-    assert conversions.waiting_bytes == 0
+    assert broker.held == set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,7 +12,6 @@ from tests.handlers.test_old_produce import Broker, outcome
 from tests.support.log_dirs import KEEP, World
 
 from ottla_broker.background import Background
-from ottla_broker.handlers import conversions as conversions_module
 from ottla_broker.handlers import produce, slow_produce
 from ottla_broker.handlers.conversions import Conversions
 from ottla_broker.log import record_validation
@@ -71,18 +69,15 @@ async def test_quick_ones_are_checked_at_once(broker: Broker, conversions: Conve
 
 @pytest.mark.usefixtures("little")
 @pytest.mark.parametrize("codec", range(5))
-async def test_slow_ones_are_checked_on_a_thread_and_stay_in_order(
-    broker: Broker, conversions: Conversions, codec: int
-) -> None:
+async def test_a_slow_one_is_checked_on_a_thread_and_its_connection_waits(broker: Broker, codec: int) -> None:
     slow = broker.handle(batch(b"slow", 1000, codec=codec), version=VERSION)
-    quick = broker.handle(batch(b"quick"), version=VERSION)
+    assert broker.held == {"1"}
     other = broker.handle(batch(b"other"), version=VERSION, connection="2")
     assert outcome(other) == (0, 0)
-    assert [outcome(each) for each in await asyncio.gather(slow, quick)] == [(0, 1), (0, 1001)]
-    assert broker.keys() == [b"other", b"slow", b"quick"]
-    assert not conversions.is_waiting("1")
-    assert conversions.waiting_bytes == 0
-    assert outcome(broker.handle(batch(b"last"), version=VERSION)) == (0, 1002)
+    assert outcome(await slow) == (0, 1)
+    assert broker.held == set()
+    assert outcome(broker.handle(batch(b"last"), version=VERSION)) == (0, 1001)
+    assert broker.keys() == [b"other", b"slow", b"last"]
 
 
 @pytest.mark.usefixtures("little")
@@ -122,13 +117,3 @@ async def test_zstd_needs_version_7(broker: Broker) -> None:
     answer = broker.handle(batch(b"a", codec=ZSTD), version=6)
     assert outcome(answer) == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, -1)
     assert outcome(broker.handle(batch(b"a", codec=ZSTD), version=7)) == (0, 0)
-
-
-@pytest.mark.usefixtures("little")
-async def test_only_so_much_may_wait(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversions_module, "MAX_WAITING_BYTES", 30_000)
-    slow = broker.handle(batch(b"slow", 1000), version=VERSION)
-    busy = broker.handle(batch(b"slow", 1000), version=VERSION, connection="2")
-    assert outcome(busy) == (ErrorCode.REQUEST_TIMED_OUT, -1)
-    assert outcome(await slow) == (0, 0)
-    assert outcome(await broker.handle(batch(b"slow", 1000), version=VERSION)) == (0, 1000)

@@ -479,6 +479,20 @@ def test_requests_that_came_before_a_client_left_are_kept() -> None:
     assert connection.closed
 
 
+def test_reading_waits_for_all_that_began_long_work() -> None:
+    sent = framed(b"x" * 20)
+    sock = Pieces(sent)
+    connection = connection_on(sock, echo)
+    connection.begin_long()
+    connection.begin_long()
+    connection.end_long()
+    assert connection.has_left() is False
+    assert sock.sent == []
+    connection.end_long()
+    connection._serve_held()
+    assert sock.sent == [sent]
+
+
 def test_a_client_that_is_still_there_has_not_left() -> None:
     connection = connection_on(Pieces(), echo)
     connection.begin_long()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from threading import Event
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from ottla_broker.background import Background
 
@@ -14,9 +14,6 @@ T = TypeVar("T")
 THREADS: Final = 2
 _PAUSE_SECONDS: Final = 0.0002
 """Long enough for the event loop to wake up; see :mod:`ottla_broker.log.cleaner.pace`."""
-
-MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of records that may wait for their conversion. They are copies, which the memory of requests doesn't count."""
 
 
 class ConversionsStopped(Exception):
@@ -37,9 +34,6 @@ class Conversions:
         self._background: Background | None = None
         self._for_consumers: Background | None = None
         self._stopping = Event()
-        # By connection: done when its last request that waits for a conversion has been handled.
-        self._last: dict[str, asyncio.Future[None]] = {}
-        self.waiting_bytes = 0
 
     def run(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
         """Run ``function(*args)``, which touches nothing that the loop changes, on a thread."""
@@ -61,56 +55,9 @@ class Conversions:
         if self._stopping.wait(_PAUSE_SECONDS):
             raise ConversionsStopped
 
-    def is_waiting(self, connection_id: str) -> bool:
-        """Whether a request of the connection waits for a conversion, so that later ones have to wait too."""
-        return connection_id in self._last
-
-    def reserve(self, connection_id: str, size: int) -> Turn | None:
-        """Get in line behind the connection's earlier requests, with ``size`` bytes of records; None: too many wait."""
-        if self.waiting_bytes and self.waiting_bytes + size > MAX_WAITING_BYTES:
-            return None
-        self.waiting_bytes += size
-        previous = self._last.get(connection_id)
-        done = asyncio.get_running_loop().create_future()
-        self._last[connection_id] = done
-        return Turn(self, connection_id, size, previous, done)
-
-    def release(self, turn: Turn) -> None:
-        """Let the connection's next request go on."""
-        self.waiting_bytes -= turn.size
-        if self._last.get(turn.connection_id) is turn.done:
-            del self._last[turn.connection_id]
-        if not turn.done.done():
-            turn.done.set_result(None)
-
     def close(self) -> None:
         """Give up what is under way."""
         self._stopping.set()
         for background in (self._background, self._for_consumers):
             if background is not None:
                 background.close()
-
-
-class Turn:
-    """A request's place among those of its connection."""
-
-    def __init__(
-        self,
-        conversions: Conversions,
-        connection_id: str,
-        size: int,
-        previous: asyncio.Future[None] | None,
-        done: asyncio.Future[None],
-    ) -> None:
-        self._conversions = conversions
-        self.connection_id = connection_id
-        self.size = size
-        self.previous = previous
-        self.done = done
-
-    async def __aenter__(self) -> None:
-        if self.previous is not None:
-            await asyncio.wait([self.previous])
-
-    async def __aexit__(self, *_: Any) -> None:
-        self._conversions.release(self)

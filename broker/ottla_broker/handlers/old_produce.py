@@ -1,7 +1,7 @@
 """Produce, versions 0-2: message sets of the formats 0 and 1 are stored as batches of format 2, as in Kafka 3.9.
 
-A request with few records is converted at once. A larger one is copied and converted on a thread; later ones of its
-connection wait for it, so that their order stays. Clients of these versions may send batches of format 2 as well.
+A request with few records is converted at once, a larger one on a thread, as :mod:`.slow_produce` does. Clients of
+these versions may send batches of format 2 as well.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def handle(ctx: RequestContext, request: ProduceRequest, append: Append) -> Answ
             data.records = memoryview(data.records)[: _whole(data.records)]
         jobs.append(_Job(number, data, log, now_ms))
     size = sum(len(job.data.records or b"") for job in jobs)
-    if size <= _AT_ONCE_BYTES and not ctx.services.conversions.is_waiting(ctx.connection.id):
+    if size <= _AT_ONCE_BYTES:
         settled: dict[int, Validated | KafkaError | None] = {}
         try:
             for job in jobs:

@@ -99,7 +99,7 @@ def serve(ctx: RequestContext, request: ProduceRequest, settled: Settled = _NONE
             from ottla_broker.handlers import old_produce
 
             return old_produce.handle(ctx, request, serve)
-        if _may_take_long(request) or ctx.services.conversions.is_waiting(ctx.connection.id):
+        if _may_take_long(request):
             return slow_produce.handle(ctx, request, serve)
     refusal: tuple[ErrorCode, str | None] | None = None
     if request.acks not in (-1, 0, 1):

@@ -1,8 +1,8 @@
 """Produce requests whose records may take long to check: compressed or many, or in formats of old producers.
 
 All records of such a request are looked at before any is appended. Where that takes some milliseconds at most, it is
-done at once. Otherwise the request is copied and looked at on a thread; later ones of its connection wait for it, so
-that their order stays.
+done at once. Otherwise the request is copied and looked at on a thread. Meanwhile nothing is read from its connection:
+so the order of requests stays, and a client can't send more than the broker can check.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from ottla_broker.handlers.context import RequestContext
-    from ottla_broker.handlers.conversions import Turn
     from ottla_broker.log.log import Log
     from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse
 
@@ -80,17 +79,14 @@ def handle(ctx: RequestContext, request: ProduceRequest, append: Append) -> Answ
         for number, data, log in writable(ctx, request)
         if data.records
     ]
-    if not ctx.services.conversions.is_waiting(ctx.connection.id):
-        settled: dict[int, Validated | KafkaError | None] = {}
-        budget = Budget()
-        try:
-            for job in jobs:
-                settle(job, job.run(None, budget), settled)
-        except SlowRecordsError:
-            pass  # a thread checks all of them below
-        else:
-            return append(ctx, request, settled)
-    return run(ctx, request, jobs, append)
+    settled: dict[int, Validated | KafkaError | None] = {}
+    budget = Budget()
+    try:
+        for job in jobs:
+            settle(job, job.run(None, budget), settled)
+    except SlowRecordsError:
+        return run(ctx, request, jobs, append)
+    return append(ctx, request, settled)
 
 
 def writable(ctx: RequestContext, request: ProduceRequest) -> Iterator[tuple[int, PartitionProduceData, Log]]:
@@ -133,30 +129,26 @@ def settle(
 
 def run(
     ctx: RequestContext, request: ProduceRequest, jobs: Sequence[Job], append: Append
-) -> Answer | Awaitable[Answer]:
-    """Do the jobs on a thread, after those of earlier requests of the connection, and ``append``."""
-    everything = [data for topic in request.topic_data for data in topic.partition_data if data.records]
-    size = sum(len(data.records or b"") for data in everything)
-    turn = ctx.services.conversions.reserve(ctx.connection.id, size)
-    if turn is None:
-        error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too many records wait to be checked or converted")
-        count = sum(len(topic.partition_data) for topic in request.topic_data)
-        return append(ctx, request, dict.fromkeys(range(count), error))
-    for data in everything:
-        # The request's buffer is used again as soon as this returns.
-        data.records = memoryview(bytearray(data.records or b""))
-    return _run(ctx, request, jobs, append, turn)
+) -> Awaitable[Answer]:
+    """Do the jobs on a thread, and ``append``; until then nothing is read from the connection."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records:
+                # The request's buffer is used again as soon as this returns.
+                data.records = memoryview(bytearray(data.records))
+    ctx.connection.begin_long()
+    return _run(ctx, request, jobs, append)
 
 
-async def _run(
-    ctx: RequestContext, request: ProduceRequest, jobs: Sequence[Job], append: Append, turn: Turn
-) -> Answer:
+async def _run(ctx: RequestContext, request: ProduceRequest, jobs: Sequence[Job], append: Append) -> Answer:
     conversions = ctx.services.conversions
-    async with turn:
-        settled: dict[int, Validated | KafkaError | None] = {}
+    settled: dict[int, Validated | KafkaError | None] = {}
+    try:
         for job in jobs:
             settle(job, await conversions.run(job.run, conversions.pause), settled)
         answer = append(ctx, request, settled)
+    finally:
+        ctx.connection.end_long()
     if isinstance(answer, PendingResponse):
         return await Awaited(answer).wait()
     return answer

@@ -223,8 +223,8 @@ class Connection:
         self._reading = False
         self._writing = False
         self._stopping = False
-        # While a long request is worked on in slices, and whether its frame is still counted in the memory.
-        self._long = False
+        # How many wait for the end of a long request, and whether its frame is still counted in the memory.
+        self._long = 0
         self._keeps_memory = False
         self._waiting_for_memory = False
         self._waiting_for_piece = False
@@ -257,13 +257,15 @@ class Connection:
         self._hold_reading()
 
     def begin_long(self) -> None:
-        """Read nothing until the request that is being served is answered: see :meth:`.ClientConnection.begin_long`."""
-        self._long = True
+        """Read nothing until :meth:`end_long`: see :meth:`.ClientConnection.begin_long`."""
+        self._long += 1
         self._hold_reading()
 
     def end_long(self) -> None:
-        """Continue once the long request's response is in its place."""
-        self._long = False
+        """Continue once all that was begun has ended."""
+        self._long -= 1
+        if self._long:
+            return
         if self._keeps_memory:
             self._keeps_memory = False
             self.processor.memory.release(self)
