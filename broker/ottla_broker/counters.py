@@ -34,7 +34,6 @@ class Timings:
         self.buckets = [0] * _BUCKETS
 
     def add(self, seconds: float) -> None:
-        """Count a duration."""
         self.count += 1
         if not seconds:
             # As often as not, of what a request waited for.
@@ -154,7 +153,6 @@ class TopicCounts:
         self.failed_fetch_requests = 0
 
     def add(self, other: TopicCounts) -> None:
-        """Add another topic's counts."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -216,7 +214,6 @@ class ReplicaCounters:
         self.failed_isr_updates = 0
 
     def topic(self, name: str) -> TopicCounts:
-        """A topic's counts."""
         found = self._topics.get(name)
         if found is None:
             found = self._topics[name] = TopicCounts()
@@ -229,7 +226,6 @@ class ReplicaCounters:
             self._gone.add(found)
 
     def topics(self) -> Iterator[tuple[str, TopicCounts]]:
-        """All topics with their counts."""
         return iter(list(self._topics.items()))
 
     def total(self) -> TopicCounts:

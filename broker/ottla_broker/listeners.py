@@ -239,7 +239,6 @@ class Listeners:
         return replace(settings, max_first_bytes=first)
 
     def accept(self) -> None:
-        """Accept clients."""
         for acceptor in self.acceptors:
             acceptor.start()
 
@@ -252,7 +251,6 @@ class Listeners:
         await asyncio.gather(*(acceptor.drain(DRAIN_SECONDS) for acceptor in self.acceptors))
 
     async def close(self) -> None:
-        """Close all connections."""
         for acceptor in self.acceptors:
             await acceptor.close()
 

@@ -391,7 +391,6 @@ class Connection(asyncio.BufferedProtocol):
             self._writable = None
 
     def _finish(self) -> None:
-        """The socket is closed."""
         self._disarm()
         if not self._gone.done():
             self._gone.set_result(None)

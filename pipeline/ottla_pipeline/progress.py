@@ -61,7 +61,6 @@ class JobProgress:
         self._past: deque[tuple[float, int, int, int]] = deque([(self.clock(), 0, 0, 0)])
 
     def add(self, done: BatchDone) -> None:
-        """Add a batch."""
         self.batches += 1
         self.rows += done.rows
         self.bytes += done.bytes

@@ -117,8 +117,6 @@ IMPLIED_BY: Final[Mapping[AclOperation, tuple[AclOperation, ...]]] = {
 
 
 class ResourcePattern(NamedTuple):
-    """The resources that a rule is about."""
-
     resource: AclResource
     name: str
     pattern: PatternType = PatternType.LITERAL
@@ -137,8 +135,6 @@ class AclEntry(NamedTuple):
 
 
 class AclBinding(NamedTuple):
-    """A whole rule."""
-
     pattern: ResourcePattern
     entry: AclEntry
 

@@ -132,7 +132,6 @@ class Source:
         self.lines.append(" " * self.depth + text)
 
     def fresh(self, prefix: str) -> str:
-        """Return a new name."""
         self._fresh += 1
         return f"{prefix}{self._fresh}"
 

@@ -62,7 +62,6 @@ class PasswordEncoder:
         self._random = random
 
     def encode(self, password: str) -> str:
-        """The stored form of a password."""
         salt = self._random.randbytes(_SALT_BYTES)
         vector = self._random.randbytes(_CBC_IV_BYTES if self._cipher == CBC else _GCM_IV_BYTES)
         key = _derive(self._secret, self._factory, salt, self._iterations, self._bits)

@@ -102,8 +102,6 @@ class MorePartitions:
 
 @dataclass(slots=True)
 class ConfigChange:
-    """One operation on one config."""
-
     name: str
     operation: ConfigOperation
     value: str | None

@@ -92,7 +92,6 @@ class Deadlines:
         self._cleared = 0
 
     def close(self) -> None:
-        """Drop all deadlines."""
         self._heap.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -61,8 +61,6 @@ class _Names:
 
 @dataclass(eq=False, slots=True)
 class _Ids:
-    """The ZooKeeper consumers of one group."""
-
     watch: Watch
     members: int | None = None
     """None: not known."""

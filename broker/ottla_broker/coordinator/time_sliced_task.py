@@ -75,7 +75,6 @@ class Sweeps:
         self._running.add(sweep)
 
     def close(self) -> None:
-        """Stop all."""
         for sweep in self._running:
             sweep.cancel()
         self._running.clear()

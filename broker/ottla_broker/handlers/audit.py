@@ -58,7 +58,6 @@ class AuditLog:
         *,
         allowed: bool,
     ) -> None:
-        """Log a decision."""
         if self._off:
             return
         name = name[:_SHOWN]

@@ -37,8 +37,6 @@ _MOST_ASKED: Final = 100
 
 
 class _Kind(NamedTuple):
-    """Where coordinators of one type are."""
-
     resource: AclResource
     topic: str
     partition_for: Callable[[Services, str], int]

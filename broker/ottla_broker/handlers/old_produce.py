@@ -90,7 +90,6 @@ def handle(ctx: RequestContext, request: ProduceRequest, append: Append) -> Answ
 
 
 def _whole(records: Records) -> int:
-    """The bytes of the whole batches."""
     position = 0
     while len(records) - position >= LOG_OVERHEAD:
         size = int.from_bytes(records[position + 8 : position + LOG_OVERHEAD], "big", signed=True)

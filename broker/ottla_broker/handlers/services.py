@@ -115,12 +115,10 @@ class Services:
 
     @property
     def groups(self) -> GroupCoordinator:
-        """The group coordinator."""
         return self.find_groups()
 
     @property
     def transactions(self) -> TransactionCoordinator:
-        """The transaction coordinator."""
         return self.find_transactions()
 
     @property

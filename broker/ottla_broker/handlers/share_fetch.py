@@ -323,7 +323,6 @@ class _ShareFetch:
         self._guarded(partial(self._fetch, failures=failures))
 
     def _leave(self) -> None:
-        """Wait no longer."""
         waiting, self._waiting = self._waiting, []
         for each, shares in waiting:
             each.abandon()

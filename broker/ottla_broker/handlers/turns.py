@@ -143,7 +143,6 @@ class Turns:
         return await answer
 
     def close(self) -> None:
-        """End all jobs."""
         rooms = self._rooms.values()
         for running in [*self._jobs, *(each for room in rooms for each in room.waiting)]:
             running.job.close()

@@ -51,7 +51,6 @@ def decode_lines(data: bytes, path: str, fields: int) -> list[list[str]]:
 
 
 def encode_offsets(offsets: Mapping[tuple[str, int], int] | Iterable[tuple[tuple[str, int], int]]) -> bytes:
-    """The bytes of an offset checkpoint."""
     items = offsets.items() if isinstance(offsets, Mapping) else offsets
     return encode_lines([f"{topic} {partition} {offset}" for (topic, partition), offset in items])
 

@@ -174,7 +174,6 @@ class FutureLogs:
         return new
 
     def folder_of(self, log: Log) -> DataFolder:
-        """The data folder that a log is in."""
         parent = log.path.rpartition("/")[0]
         return next(folder for folder in self._folders if folder.path == parent)
 

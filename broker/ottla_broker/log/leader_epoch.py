@@ -55,7 +55,6 @@ class LeaderEpochs:
         return copied
 
     def encode(self) -> bytes:
-        """The bytes of the checkpoint file."""
         return encode_lines(
             [f"{epoch} {start}" for epoch, start in zip(self.epochs, self.starts, strict=True)]
         )

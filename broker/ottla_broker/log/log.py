@@ -252,7 +252,6 @@ class Log:
 
     @property
     def active(self) -> LogSegment:
-        """The segment that is written to."""
         return self._segments.active
 
     @property

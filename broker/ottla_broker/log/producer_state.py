@@ -140,7 +140,6 @@ def read_marker(header: BatchHeader, batch: memoryview) -> ControlRecord | None:
 
 
 def encode_snapshot(entries: list[ProducerEntry]) -> bytes:
-    """The bytes of a snapshot file."""
     body = len(entries).to_bytes(4, "big") + b"".join(entry.pack() for entry in entries)
     return _HEADER.pack(_VERSION, crc32c(body), len(entries))[:_CRC_END] + body
 

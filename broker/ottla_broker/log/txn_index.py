@@ -49,7 +49,6 @@ class AbortedTransaction(NamedTuple):
 
 
 def encode(aborted: Iterable[AbortedTransaction]) -> bytes:
-    """The bytes of the file."""
     return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in aborted)
 
 

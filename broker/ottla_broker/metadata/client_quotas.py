@@ -171,7 +171,6 @@ class ClientQuotas:
         self._buckets: OrderedDict[QuotaEntity, TokenBucket] = OrderedDict()
 
     def set(self, entity: QuotaEntity, values: Mapping[str, float]) -> None:
-        """Replace the quotas of an entity."""
         for kind, limits in self._limits.items():
             if kind.value in values:
                 limits[entity] = values[kind.value]

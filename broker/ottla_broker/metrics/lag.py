@@ -159,7 +159,6 @@ class LagCollector:
             )
 
     def _forget(self) -> None:
-        """Forget groups that are gone."""
         gone = [name for name, trend in self._trends.items() if trend.round != self._round]
         for name in gone:
             del self._trends[name]

@@ -170,7 +170,6 @@ class LagHistory:
             await self.sample()
 
     async def sample(self) -> None:
-        """Take one sample and keep it."""
         now_ms = self.sampled_ms = self._clock.now_ms()
         self._round += 1
         self.left_out = 0

@@ -31,7 +31,6 @@ class LoopMonitor:
         self._snapshots: deque[tuple[float, float]] = deque(maxlen=_SNAPSHOTS)
 
     def start(self) -> None:
-        """Begin to measure."""
         self._snapshots.append((self._clock.monotonic(), self._cpu_seconds()))
         self._plan()
 

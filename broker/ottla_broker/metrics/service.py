@@ -143,7 +143,6 @@ class MetricsService:
         self._stopping = True
 
     async def close(self) -> None:
-        """Close the listener."""
         if self._monitor is not None:
             self._monitor.stop()
         await self._tasks.close()

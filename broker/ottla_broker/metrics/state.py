@@ -335,7 +335,6 @@ class StateCollector:
         yield
 
     def groups(self, out: Exposition) -> Iterator[None]:
-        """Groups by state."""
         groups = self._sources.groups.groups
         states: Counter[str] = Counter()
         offsets = members = 0

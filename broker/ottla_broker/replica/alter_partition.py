@@ -32,8 +32,6 @@ _EPOCHS_SINCE: Final = 3
 
 
 class ControllerLink(Protocol):
-    """A connection to the controller."""
-
     def version_of(self, api_key: int) -> int: ...
 
     def submit(

@@ -21,7 +21,6 @@ class FetcherManager:
         self._is_adding = True
 
     def add(self, partition: Partition) -> None:
-        """Fetch a partition from its leader."""
         if not self._is_adding:
             return
         share = (crc32(partition.topic.encode()) * 31 + partition.partition) % self._per_leader
@@ -41,7 +40,6 @@ class FetcherManager:
             fetcher.hurry()
 
     async def close_idle(self) -> None:
-        """Close fetchers without a partition."""
         for key in [key for key, fetcher in self._fetchers.items() if not len(fetcher)]:
             await self._fetchers.pop(key).close()
 

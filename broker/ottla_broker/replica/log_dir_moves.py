@@ -169,8 +169,6 @@ class _CopyRefusedError(Exception):
 
 
 class _Move:
-    """One log's move."""
-
     def __init__(
         self, environment: ReplicaEnvironment, quota: ReplicationQuota, partition: Partition, future: Log
     ) -> None:

@@ -15,8 +15,6 @@ Reached = Callable[[ErrorCode, int], None]
 
 
 class OffsetWaiter:
-    """One caller that waits."""
-
     __slots__ = ("callback",)
 
     def __init__(self, callback: Reached) -> None:

@@ -75,8 +75,6 @@ class TxnMarkers:
 
 
 class _Write:
-    """Markers under way."""
-
     def __init__(
         self,
         replicas: ReplicaManager,

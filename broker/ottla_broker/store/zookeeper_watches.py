@@ -162,7 +162,6 @@ class Watches:
                 notify(callback, StoreEvent(kind, watched.path))
 
     def _on_event(self, watched: _WatchedPath, watch: _OneShot, event: WatchedEvent) -> None:
-        """A ZooKeeper watch has fired."""
         watch.is_set = False
         if self._watched.get(watched.path) is not watched:
             return

@@ -89,7 +89,6 @@ class Cluster:
         self._coordinator_requests: dict[_CoordinatorKey, asyncio.Task[int]] = {}
 
     def __str__(self) -> str:
-        """The bootstrap servers."""
         return ",".join(f"{host}:{port}" for host, port in self.bootstrap)
 
     async def start(self, deadline: Deadline) -> None:

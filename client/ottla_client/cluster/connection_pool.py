@@ -54,7 +54,6 @@ class ConnectionPool:
         self._closed = False
 
     def open_connection(self, key: Hashable) -> Connection | None:
-        """The open connection, if any."""
         endpoint = self._endpoints.get(key)
         if endpoint is None or endpoint.connection is None or endpoint.connection.closed:
             return None
@@ -139,7 +138,6 @@ class ConnectionPool:
         return connection
 
     def move(self, key: Hashable, to: Hashable) -> None:
-        """Rename a key."""
         endpoint = self._endpoints.pop(key, None)
         if endpoint is not None:
             self.drop(to)

@@ -25,12 +25,10 @@ class CoordinatorType(IntEnum):
         return f"group {key!r}" if self is CoordinatorType.GROUP else f"transactional id {key!r}"
 
     def error(self, code: ErrorCode, message: str) -> BrokerError:
-        """The exception for a refusal."""
         return GroupError(code, message) if self is CoordinatorType.GROUP else BrokerError(code, message)
 
 
 def coordinator_request(kind: CoordinatorType, key: str, version: int) -> FindCoordinatorRequest:
-    """A request for one key."""
     if version >= _BATCHED:
         return FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
     return FindCoordinatorRequest(key=key, key_type=kind)

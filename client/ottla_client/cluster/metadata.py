@@ -40,8 +40,6 @@ def metadata_request(
 
 
 class MetadataCache:
-    """The latest metadata of one Cluster."""
-
     def __init__(self) -> None:
         self.nodes: dict[int, Node] = {}
         self.controller_id: int | None = None

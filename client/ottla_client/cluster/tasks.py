@@ -45,7 +45,6 @@ class Tasks:
             task.exception()
 
     def cancel(self) -> None:
-        """Cancel all tasks."""
         for task in self._tasks:
             task.cancel()
 

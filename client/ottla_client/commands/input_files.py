@@ -82,7 +82,6 @@ class InThread(Generic[T]):
         threading.Thread(target=self._make, name="ottla-reading", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop the thread."""
         self._stopped = True
         self._room.release()
 

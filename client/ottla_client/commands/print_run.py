@@ -158,7 +158,6 @@ class PrintRun(ABC, Generic[C]):
                     self._left -= rows.count
 
     def _print_summary(self, output: Output, seconds: float) -> None:
-        """Print a summary for a file."""
         if self._path is not None and self._console.talks:
             what = f"{plural(self._records, 'record')} ({amount_of_bytes(output.bytes)}) to {self._path}"
             self._console.note(f"{what} {rate_of(self._records, seconds)}")

@@ -294,7 +294,6 @@ def _batches(parser: Parser, files: Sequence[str]) -> Iterator[Records]:
 
 
 def _keep_records(records: Records, keep: Sequence[bool]) -> None:
-    """Keep only the selected records."""
     records.lines = list(compress(records.lines, keep))
     for name in ("values", "keys", "headers", "timestamps"):
         column = getattr(records, name)

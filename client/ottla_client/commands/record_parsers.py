@@ -85,7 +85,6 @@ class Parser(ABC):
         self._start()
 
     def _start(self) -> None:
-        """Start a new file."""
         self._line = 1
         self._at_start = True
         self._rest: list[bytes] = []

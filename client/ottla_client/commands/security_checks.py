@@ -65,7 +65,6 @@ class Listener:
         return self.protocol.startswith("SASL_")
 
     def value(self, key: str, default: str = "") -> str:
-        """A setting of this listener, or of all."""
         own = self.settings.get(f"listener.name.{self.name.lower()}.{key}")
         return self.settings.get(key, default) if own is None else own
 

@@ -71,7 +71,6 @@ class Prober:
         self._logins = logins
 
     async def probe(self, host: str, port: int, protocol: str) -> Probe:
-        """Try a listener with this security protocol."""
         found = Probe()
         tls = _careless() if protocol.endswith("SSL") else None
         try:

@@ -99,7 +99,6 @@ class Fetcher:
             fetcher.wake()
 
     def node_of(self, state: PartitionState) -> int | None:
-        """The broker to fetch a partition from."""
         replica = state.replica
         if replica is not None:
             if replica in self.cluster.nodes and monotonic() < state.replica_until:
@@ -118,8 +117,6 @@ class Fetcher:
 
 
 class NodeFetcher:
-    """Fetches from one broker."""
-
     def __init__(self, fetcher: Fetcher, node: int) -> None:
         self._fetcher = fetcher
         self._node = node

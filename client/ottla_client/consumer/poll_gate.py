@@ -45,7 +45,6 @@ class PollGate:
         self.inside = False
 
     def signal(self) -> None:
-        """Wake a poll that waits."""
         if self._change is not None and not self._change.done():
             self._change.set_result(None)
 

@@ -54,7 +54,6 @@ class Rows:
         )
 
     def records(self) -> Iterator[ConsumerRecord[Any, Any]]:
-        """The records, made one by one."""
         fields = zip(
             repeat(self.topic, self.count),
             repeat(self.partition),

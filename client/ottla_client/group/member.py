@@ -118,7 +118,6 @@ class GroupMember(BaseMember):
 
     @property
     def state(self) -> MemberState:
-        """The member's state in its group."""
         return self._machine.state
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:

@@ -30,8 +30,6 @@ SMALLEST_LIMIT = 1024
 
 
 class TopicBuffer:
-    """The queues of one topic."""
-
     __slots__ = ("limit", "name", "partitions", "queues", "sticky")
 
     def __init__(self, name: str, limit: int, random: Random) -> None:

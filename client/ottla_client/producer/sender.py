@@ -116,7 +116,6 @@ class Sender:
         self.route(queue)
 
     def route_all(self) -> None:
-        """Route every queue with batches."""
         for queue in self.accumulator.all_queues():
             if queue.batches:
                 self.route(queue)
@@ -259,7 +258,6 @@ class Sender:
         self._next(queue)
 
     def count(self, chosen: list[tuple[PartitionQueue, Batch]]) -> None:
-        """Count the batches of a request."""
         meters, now = self.meters, monotonic()
         meters.add("request-total")
         for queue, batch in chosen:
@@ -293,8 +291,6 @@ class Sender:
 
 
 class NodeSender:
-    """Requests to one broker."""
-
     def __init__(self, sender: Sender, node_id: int) -> None:
         self._sender = sender
         self._settings = sender.settings

@@ -258,7 +258,6 @@ class ShareEngine:
         return Deadline(self.settings.default_api_timeout_ms / 1000 if timeout is None else timeout)
 
     def send(self, deadline: Deadline) -> list[Outgoing]:
-        """Send all acknowledgements that there are."""
         sent = []
         for acquisition, acknowledgements in self.held.take():
             outgoing = Outgoing(acquisition, acknowledgements, deadline)

@@ -19,8 +19,6 @@ _SIMPLE: Final = ("boolean", "int", "long", "float", "double", "bytes", "string"
 
 
 class AvroSchema:
-    """A schema with those that it refers to."""
-
     form: Final = "Avro"
 
     def __init__(self, text: str, references: Mapping[str, str] | None = None) -> None:
@@ -77,7 +75,6 @@ def _all_parts(schema: object, depth: int = 0) -> Iterator[object]:
 
 
 def _parts(schema: object) -> Iterator[object]:
-    """The schemas directly inside a schema."""
     if isinstance(schema, list):
         yield from schema
     elif isinstance(schema, dict):

@@ -116,7 +116,6 @@ def link(path: str, **parameters: Any) -> str:
 
 
 def segment(name: str) -> str:
-    """A name as one part of a path."""
     return quote(name, safe="")
 
 

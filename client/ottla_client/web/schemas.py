@@ -22,8 +22,6 @@ _MOST_VALUE: Final = 1 << 20
 
 
 class Schema(Protocol):
-    """A schema that decodes values."""
-
     @property
     def form(self) -> str:
         """Avro or Protobuf."""

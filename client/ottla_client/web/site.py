@@ -97,7 +97,6 @@ class Site:
         return origin is None or _split(origin).netloc.lower() == request.host.lower()
 
     async def prepare(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Headers of every response."""
         response.headers.update(_HEADERS)
         response.headers.setdefault("Cache-Control", "no-store")
         response.headers.setdefault("Vary", "Accept, Cookie")
@@ -177,7 +176,6 @@ class Site:
         return response
 
     def failed(self, request: web.Request, session: Session | None, failure: Failure) -> web.Response:
-        """The page of a failure."""
         return self.respond(
             request, session, View("failed.html", {"failure": failure}, status=failure.status)
         )

@@ -119,7 +119,6 @@ async def read_groups(
 
 
 async def members_of(registry: Registry, group_id: str) -> list[str]:
-    """The ids of a group's members."""
     return await registry.children(paths.members(group_id))
 
 
@@ -129,7 +128,6 @@ async def partitions_of(registry: Registry, group_id: str) -> list[TopicPartitio
 
 
 async def _partitions(registry: Registry, group_id: str, kind: str) -> list[TopicPartition]:
-    """The partitions that a group has nodes of."""
     top = f"{paths.CONSUMERS}/{group_id}/{kind}"
     return [
         TopicPartition(topic, int(number))

@@ -26,8 +26,6 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TablePartition:
-    """What the table has of a partition."""
-
     landed: Sequence[LandedRange] = ()
     offsets: Runs = NOTHING
     """Of its rows."""

@@ -189,7 +189,6 @@ class _Log:
         return sum(commit.end - commit.start for commits in landed.values() for commit in commits)
 
     def range(self, at: TopicPartition, rows: TablePartition, whole: bool) -> OffsetRange:
-        """The range of a partition to read."""
         topic, partition = at
         end = self.end.get(at, LogEnd(0))
         first, last = self.start.get(at, 0), end.offset

@@ -88,7 +88,6 @@ class DeadLetterSink(ABC):
         self._from.delete([one.path for one in files], self._folder)
 
     def close(self) -> None:
-        """Close connections, if any."""
         return
 
     @property

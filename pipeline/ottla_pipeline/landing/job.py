@@ -72,8 +72,6 @@ def land(
 
 
 class _Job:
-    """One run."""
-
     def __init__(
         self,
         landing: Landing,

@@ -48,7 +48,6 @@ class JobMetrics:
             self._next.update(offsets)
 
     def batch(self, done: BatchDone) -> None:
-        """A batch is in the table."""
         with self._lock:
             self._batches += 1
             for name in self._sums:

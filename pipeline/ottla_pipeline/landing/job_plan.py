@@ -153,7 +153,6 @@ def columns(landing: Landing, table: Table, data: pa.Schema, exists: bool) -> No
 
 
 def task_of(landing: Landing, table: Table, values: ParserSettings) -> TaskSettings:
-    """Settings of the job's tasks."""
     return TaskSettings(
         staging=table.staging_uri,
         storage=dict(landing.storage) if landing.storage else None,

@@ -64,8 +64,6 @@ def replay(landing: Landing) -> Replayed:
 
 
 class _Replay:
-    """One run."""
-
     def __init__(self, landing: Landing, table: Table) -> None:
         self._landing = landing
         self._table = table
@@ -260,7 +258,6 @@ class _FromTopic:
 
 
 def _topics(table: Table) -> pa.Array:
-    """The topics that were landed in a table."""
     return pa.array(sorted({topic for topic, _ in table.state().ledger.landed}), pa.string())
 
 

@@ -175,7 +175,6 @@ class _Reader:
         return fields
 
     def type(self) -> pa.DataType:
-        """A type."""
         at = self._at
         name = self._take(("word",), "a type").lower()
         if name in _SIMPLE:

@@ -37,8 +37,6 @@ COLUMNS = ("key", "value", "offset", "timestamp")
 
 @dataclass(frozen=True)
 class TaskSettings:
-    """Settings that go with a task to its executor."""
-
     staging: str
     """Where files go, as a path or URI."""
     storage: dict[str, str] | None

@@ -62,5 +62,4 @@ class Exposition:
                 self.gauge("lag_seconds", "The age of the next record.", round(lag.seconds, 3), **where)
 
     def text(self) -> bytes:
-        """The whole text."""
         return "".join("".join(lines) for lines in self._metrics.values()).encode(errors="replace")

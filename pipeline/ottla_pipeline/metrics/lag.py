@@ -123,5 +123,4 @@ class LagProbe:
         }
 
     def close(self) -> None:
-        """Close the connections."""
         self._cluster.close()

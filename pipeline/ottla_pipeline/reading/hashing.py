@@ -52,7 +52,6 @@ def _sum(keys: pa.Array, values: pa.Array, offsets: pa.Array) -> int:
 
 
 def _field(column: pa.Array) -> Words:
-    """The hashes of a column's fields."""
     rows = len(column)
     if column.type not in (pa.binary(), pa.string()):
         column = column.cast(pa.binary())

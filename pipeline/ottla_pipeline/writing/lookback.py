@@ -30,8 +30,6 @@ class TopicState:
 
 
 class LookBack:
-    """Looks at the topics of a batch."""
-
     def __init__(
         self, options: WriteOptions, identity: Identity, *, whole_batch: bool, set_marks: bool
     ) -> None:

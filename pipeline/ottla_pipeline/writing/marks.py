@@ -57,11 +57,9 @@ class Marks:
         self._admin.close()
 
     def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where these partitions end."""
         return self._offsets(partitions, OffsetSpec.LATEST)
 
     def starts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where these partitions start."""
         return self._offsets(partitions, OffsetSpec.EARLIEST)
 
     def _offsets(

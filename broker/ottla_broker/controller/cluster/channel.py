@@ -239,8 +239,6 @@ async def _build(building: Building, version: int) -> Message | Encoded:
 
 
 class Channels:
-    """A channel for each registered broker."""
-
     def __init__(self, connect: Connect, clock: Clock, listener: Listener) -> None:
         self._connect = connect
         self._clock = clock

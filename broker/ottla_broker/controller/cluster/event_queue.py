@@ -70,7 +70,6 @@ class EventQueue:
 
     @property
     def waiting(self) -> int:
-        """How many events wait."""
         return self._events.qsize()
 
     def post(self, event: Event) -> None:

@@ -211,7 +211,6 @@ class GroupCoordinator:
 
     @property
     def loading(self) -> bool:
-        """Whether groups are being loaded."""
         return self._host.loading
 
     # Finding groups
@@ -374,7 +373,6 @@ class GroupCoordinator:
     # Share groups
 
     def share_group(self, group_id: str) -> ShareGroup | None:
-        """The share group of this id, if there is one."""
         return None if self.shares is None else self.shares.groups.get(group_id)
 
     def share_heartbeat(self, group_id: str, request: ShareHeartbeat, reply: ShareReply) -> None:

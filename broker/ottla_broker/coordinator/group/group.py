@@ -232,7 +232,6 @@ class Group(GroupStateMachine):
                 del supported[name]
 
     def _weigh(self, member: Member) -> None:
-        """Count what a member takes."""
         stated = names_bytes(member.member_id, member.instance_id, member.client_id, member.client_host)
         stated += metadata_bytes(member.protocols) + len(member.assignment)
         self._count(member, MEMBER + stated)

@@ -49,8 +49,6 @@ class JoinRequest(NamedTuple):
 
 
 class LeaveRequest(NamedTuple):
-    """One member of a LeaveGroup request."""
-
     member_id: str
     instance_id: str | None
     reason: str

@@ -21,8 +21,6 @@ _OFFSET: Final = 256
 
 @dataclass(slots=True)
 class Committed:
-    """One committed offset."""
-
     offset: int
     leader_epoch: int
     """Of the last record consumed; -1 if the consumer doesn't state it."""

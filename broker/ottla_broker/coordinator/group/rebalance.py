@@ -114,7 +114,6 @@ class Rebalancer:
             sync(sync_error(codes.UNKNOWN_MEMBER_ID))
 
     def _continue(self, group: Group, reason: str) -> None:
-        """Rebalance the remaining members."""
         if group.state is GroupState.PREPARING:
             self.check_join(group)
         elif group.state in IN_GENERATION:

@@ -540,7 +540,6 @@ class PushCoordinator:
             await pace.worked(1 + len(group.members) // 10)
 
     async def _commit_regularly(self) -> None:
-        """The committer."""
         while True:
             await self._clock.sleep(self._settings.commit_interval_seconds)
             await self.store_offsets()

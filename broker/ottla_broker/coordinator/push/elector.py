@@ -57,7 +57,6 @@ class Elector:
         self._rereading.start(CoordinatorNode.PATH)
 
     async def close(self) -> None:
-        """Resign."""
         await self._rereading.close()
         was_leading = self.leading
         self._resign("the broker stops")

@@ -97,7 +97,6 @@ class GroupNodes:
     # Topics and groups
 
     async def topics(self) -> list[str]:
-        """The names of all topics."""
         return await children_of(self._store, TopicNode.PARENT)
 
     async def partitions(self, topic: str) -> list[int]:

@@ -53,7 +53,6 @@ class CleanedOutput:
         self._runs += map(Run._make, _RUN.iter_unpack(runs))
 
     def add_batch(self, header: BatchHeader, kept: KeptBatch | None) -> None:
-        """Add what stays of one batch."""
         if kept is None:
             self._changed = True
             return

@@ -164,8 +164,6 @@ def _plan(form: Any) -> tuple[reset_plans.Plan, str]:
 
 
 class GroupChanges:
-    """Proposals to change groups."""
-
     def __init__(self, site: Site) -> None:
         self._site = site
 
@@ -223,7 +221,6 @@ class GroupChanges:
         return self._site.propose(session, change)
 
     async def delete(self, request: web.Request, session: Session) -> View:
-        """Ask whether to delete a group."""
         name = str((await request.post()).get("id", ""))
         described = (await session.admin.describe_groups([name]))[name]
         if described.members:

@@ -66,7 +66,6 @@ def format_in(request: web.Request) -> str:
 
 
 def _row(found: Found, how: str) -> dict[str, Any]:
-    """A message in a list."""
     where = f"/topics/{segment(found.topic)}/{found.partition}/{found.offset}"
     return {
         "href": link(where, format=None if how == "auto" else how),

@@ -39,7 +39,6 @@ async def overview(request: web.Request, session: Session) -> View:
 
 
 async def brokers(request: web.Request, session: Session) -> View:
-    """The brokers with their partitions and disks."""
     return View("brokers.html", {"state": await session.watch.state.get()}, live=True)
 
 

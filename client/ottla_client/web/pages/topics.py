@@ -61,7 +61,6 @@ async def topics(request: web.Request, session: Session) -> View:
 
 
 async def topic(request: web.Request, session: Session) -> View:
-    """One topic."""
     from ...admin import ConfigResource
 
     name = request.match_info["topic"]

@@ -80,8 +80,6 @@ async def moves(request: web.Request, session: Session) -> View:
 
 
 class TransactionChanges:
-    """Proposals to end transactions."""
-
     def __init__(self, site: Site) -> None:
         self._site = site
 

@@ -40,8 +40,6 @@ class Stale(Exception):
 
 @dataclass(frozen=True)
 class DataFile:
-    """A Parquet file of a table."""
-
     path: str
     """Below the table's root, with forward slashes."""
     size: int

@@ -119,7 +119,6 @@ class Membership:
         return len(self._names) + sum(name not in self._names for name in topics) <= MOST_NAMES
 
     def names_of(self, member: ConsumerMember) -> Iterable[str]:
-        """The topics that a member subscribes to."""
         if member.regex is None or member.regex not in self.regexes:
             return member.topics
         return {*member.topics, *self.regexes[member.regex].topics}

@@ -86,7 +86,6 @@ class Matcher:
         self._begun: dict[str, _Begun] = {}
 
     def begin_request(self) -> None:
-        """The time of a request begins."""
         self._until = self._monotonic() + _REQUEST_SECONDS
 
     def resolve(self, text: str, version: int, names: Sequence[str]) -> tuple[str, ...] | None:

@@ -24,7 +24,6 @@ class Topic(NamedTuple):
 
 
 def assign(members: Iterable[str], topics: Iterable[Topic]) -> Mapping[str, Partitions]:
-    """The partitions of each member."""
     found: dict[str, dict[bytes, set[int]]] = {member: {} for member in members}
     begin = 0
     for topic_id, partitions, subscribers in topics:
