@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final
 
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
+from ottla_broker.replica.broker_link import BrokerLink
 from ottla_broker.replica.isr import IsrChange, IsrOutcome
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.alter_partition import (
     AlterPartitionRequest,
-    AlterPartitionResponse,
     BrokerState,
     PartitionData,
     TopicData,
@@ -31,14 +31,6 @@ _IDS_SINCE: Final = 2
 _EPOCHS_SINCE: Final = 3
 
 
-class ControllerLink(Protocol):
-    def version_of(self, api_key: int) -> int: ...
-
-    def submit(
-        self, request: AlterPartitionRequest, *, timeout: float, version: int | None = None
-    ) -> Awaitable[AlterPartitionResponse]: ...
-
-
 class AlterPartitionManager:
     """Owned by the loop thread; one task asks while changes are waiting."""
 
@@ -46,7 +38,7 @@ class AlterPartitionManager:
         self,
         broker_id: int,
         broker_epoch: Callable[[], int],
-        connect: Callable[[], Awaitable[ControllerLink]],
+        connect: Callable[[], Awaitable[BrokerLink]],
         clock: Clock,
     ) -> None:
         """``connect`` returns the open connection to the controller or raises ConnectionError."""

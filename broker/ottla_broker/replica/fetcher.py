@@ -28,10 +28,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
+from ottla_broker.replica.broker_link import BrokerLink
 from ottla_broker.replica.partition import Partition, Role
 from ottla_broker.replica.replication_quota import ReplicationQuota
 from ottla_protocol.api_keys import ApiKey
@@ -85,19 +86,6 @@ _NOT_YET: Final = frozenset(
 """Two brokers hear of a change at different times: no reason to log."""
 
 
-class Leader(Protocol):
-    """A fetcher's own connection to the leader's broker. Failures raise ConnectionError."""
-
-    @property
-    def closed(self) -> bool: ...
-
-    def version_of(self, api_key: int) -> int: ...
-
-    def submit(self, request: Any, *, timeout: float, version: int | None = None) -> Awaitable[Any]: ...
-
-    def close(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class FetcherSettings:
     """``replica.fetch.*`` and ``replica.socket.timeout.ms``."""
@@ -148,7 +136,7 @@ class Fetcher:
         leader_id: int,
         broker_id: int,
         broker_epoch: Callable[[], int],
-        connect: Callable[[int], Awaitable[Leader]],
+        connect: Callable[[int], Awaitable[BrokerLink]],
         settings: FetcherSettings,
         clock: Clock,
         on_disk_error: Callable[[Partition, KafkaError], None],
@@ -165,7 +153,7 @@ class Fetcher:
         self._quota = quota
         self._followed: dict[Key, _Followed] = {}
         self._session: FetchSession[Key, _Position] = FetchSession()
-        self._connection: Leader | None = None
+        self._connection: BrokerLink | None = None
         self._changed = asyncio.Event()
         # Whether partitions were added that the fetch under way doesn't name.
         self._added = False
@@ -252,7 +240,7 @@ class Fetcher:
         except TimeoutError:
             return
 
-    async def _fetch(self, connection: Leader, ready: Mapping[Key, _Followed]) -> None:
+    async def _fetch(self, connection: BrokerLink, ready: Mapping[Key, _Followed]) -> None:
         version = connection.version_of(ApiKey.FETCH)
         if version < _DIVERGING_SINCE:
             raise ConnectionError(
@@ -317,7 +305,7 @@ class Fetcher:
 
     async def _apply_all(
         self,
-        connection: Leader,
+        connection: BrokerLink,
         ready: Mapping[Key, _Followed],
         positions: Mapping[Key, _Position],
         answers: Mapping[Key, PartitionData],
@@ -432,7 +420,7 @@ class Fetcher:
         )
 
     async def _apply(
-        self, connection: Leader, followed: _Followed, data: PartitionData
+        self, connection: BrokerLink, followed: _Followed, data: PartitionData
     ) -> asyncio.Future[None] | None:
         """Apply an answer to its partition; the future, if any, is an fsync that is due."""
         partition = followed.partition
@@ -493,7 +481,7 @@ class Fetcher:
             # The next fetch would get the same answer.
             self._pause(followed)
 
-    async def _find_range(self, connection: Leader, followed: _Followed) -> None:
+    async def _find_range(self, connection: BrokerLink, followed: _Followed) -> None:
         """Truncate or restart a log that ends where the leader has nothing: above its end, or below its start."""
         partition = followed.partition
         epoch = partition.leader_epoch
@@ -529,7 +517,7 @@ class Fetcher:
             and partition.role is Role.FOLLOWER
         )
 
-    async def _offset(self, connection: Leader, followed: _Followed, timestamp: int) -> int | None:
+    async def _offset(self, connection: BrokerLink, followed: _Followed, timestamp: int) -> int | None:
         """The end or the start of the leader's log; None when it refuses."""
         partition = followed.partition
         request = ListOffsetsRequest(

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
+from ottla_broker.replica.broker_link import BrokerLink
 from ottla_broker.tasks import in_pauses
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.exchange import Encoded
@@ -46,30 +47,13 @@ _FINAL: Final = frozenset(
 )
 
 
-class Link(Protocol):
-    """An open connection to a broker."""
-
-    on_close: Callable[[ConnectionError | None], None] | None
-
-    @property
-    def closed(self) -> bool: ...
-
-    def version_of(self, api_key: int) -> int: ...
-
-    def submit(
-        self, request: Message | Encoded, *, timeout: float, version: int | None = None
-    ) -> Awaitable[Any]: ...
-
-    def close(self) -> None: ...
-
-
 Building = Generator[None, None, "Message"]
 """Builds a request, and yields after every few hundred of its partitions."""
 
 Build = Callable[[int], Building]
 """Builds a request in a version."""
 
-Connect = Callable[[int, float], Awaitable[Link]]
+Connect = Callable[[int, float], Awaitable[BrokerLink]]
 """Connects to a broker within a number of seconds; raises ConnectionError, ``refused`` if its address refuses it."""
 
 
@@ -147,7 +131,7 @@ class Channel:
             self._listener.reachable(self.broker_id)
 
     async def _run(self) -> None:
-        link: Link | None = None
+        link: BrokerLink | None = None
         refusals = 0
         reason = ""
         try:
@@ -178,7 +162,7 @@ class Channel:
             if link is not None:
                 link.close()
 
-    async def _serve(self, link: Link) -> None:
+    async def _serve(self, link: BrokerLink) -> None:
         """Send the queued requests until the connection closes. Raises ConnectionError."""
         while not link.closed:
             self._wake.clear()
@@ -205,7 +189,7 @@ class Channel:
         """Whether :meth:`drop` has not completed the request in the meantime."""
         return self._in_flight is queued
 
-    async def _request(self, link: Link, queued: QueuedRequest) -> Any:
+    async def _request(self, link: BrokerLink, queued: QueuedRequest) -> Any:
         """Repeat the request while the broker can't carry it out, as without ZooKeeper. Raises ConnectionError."""
         version = link.version_of(queued.api_key)
         request = await _build(queued.build(version), version)

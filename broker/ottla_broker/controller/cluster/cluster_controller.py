@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.clock import Clock
 from ottla_broker.controller.api import (
@@ -23,14 +23,15 @@ from ottla_broker.controller.api import (
     ResourceType,
     TopicToDelete,
 )
+from ottla_broker.controller.client_quotas import Configs
 from ottla_broker.controller.cluster.batch import Replies
-from ottla_broker.controller.cluster.channel import Link
 from ottla_broker.controller.config_admin import ConfigAdmin, entity_of
 from ottla_broker.controller.new_topics import new_topic_on_first_use
 from ottla_broker.controller.producer_ids import ProducerIds
 from ottla_broker.controller.stored_passwords import StoredPasswords
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.cache import MetadataCache, TopicInfo
+from ottla_broker.replica.broker_link import BrokerLink
 from ottla_broker.store.keys import Assignment, ProducerIdBlock
 from ottla_broker.tasks import unhurried
 from ottla_protocol.api_keys import ApiKey
@@ -74,14 +75,6 @@ _AGAIN: Final = frozenset(
 """Errors that may be gone a moment later, when a new controller is elected or knows this broker."""
 
 
-class Configs(Protocol):
-    """The settings of topics and brokers in the store."""
-
-    async def read(self, kind: str, name: str) -> dict[str, str]: ...
-
-    async def write(self, kind: str, name: str, settings: Mapping[str, str]) -> None: ...
-
-
 class _Awaited(NamedTuple):
     """A topic whose leaders are waited for."""
 
@@ -102,7 +95,7 @@ class ClusterController(ConfigAdmin):
         clock: Clock,
         random: Random,
         configs: Configs,
-        to_controller: Callable[[], Awaitable[Link]],
+        to_controller: Callable[[], Awaitable[BrokerLink]],
         wait_for: Callable[[Callable[[], bool], float], Awaitable[bool]],
         broker_epoch: Callable[[], int],
         active: Callable[[], ActiveController | None],

@@ -6,7 +6,7 @@ Only batches' headers are read to find them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import (
@@ -20,19 +20,12 @@ from ottla_protocol.records.formats import read_any_header
 
 if TYPE_CHECKING:
     from ottla_broker.coordinator.share.key_order import Ranges
+    from ottla_broker.log.files import FileSlice
 
 _WINDOW: Final = 16 * 1024
 """Bytes that are read at a time to find headers."""
 COPIED: Final = 4096
 """Smaller pieces are read into memory: each one that stays in the file costs a call to send it."""
-
-
-class Slice(Protocol):
-    """A slice of a file: see :class:`ottla_broker.log.files.FileSlice`."""
-
-    def __len__(self) -> int: ...
-    def read_at(self, start: int, size: int) -> bytes: ...
-    def part(self, start: int, size: int) -> Slice: ...
 
 
 class Fetched:
@@ -45,7 +38,7 @@ class Fetched:
 
     __slots__ = ("_size", "copied", "parts")
 
-    def __init__(self, parts: Sequence[Slice | bytes]) -> None:
+    def __init__(self, parts: Sequence[FileSlice | bytes]) -> None:
         self.parts = parts
         self._size = sum(map(len, parts))
         self.copied = sum(len(part) for part in parts if isinstance(part, bytes))
@@ -54,7 +47,7 @@ class Fetched:
         return self._size
 
 
-def find_batches(found: Slice, last_offset: int, most: int) -> list[tuple[int, BatchHeader]]:
+def find_batches(found: FileSlice, last_offset: int, most: int) -> list[tuple[int, BatchHeader]]:
     """A slice's batches with their positions, up to the one with ``last_offset``, ``most`` at most.
 
     The last one of a slice may be cut off; it is left out. Raises KafkaError: CORRUPT_MESSAGE.
@@ -83,7 +76,7 @@ def find_batches(found: Slice, last_offset: int, most: int) -> list[tuple[int, B
     return headers
 
 
-def batches_with(found: Slice, headers: Sequence[tuple[int, BatchHeader]], ranges: Ranges) -> Fetched:
+def batches_with(found: FileSlice, headers: Sequence[tuple[int, BatchHeader]], ranges: Ranges) -> Fetched:
     """The batches that hold any of these offsets. Raises KafkaError: CORRUPT_MESSAGE."""
     pieces: list[tuple[int, int]] = []
     at = 0
@@ -99,7 +92,7 @@ def batches_with(found: Slice, headers: Sequence[tuple[int, BatchHeader]], range
             pieces[-1] = pieces[-1][0], end
         else:
             pieces.append((position, end))
-    parts: list[Slice | bytes] = []
+    parts: list[FileSlice | bytes] = []
     copied: list[bytes] = []
     try:
         for position, end in pieces:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.coordinator.group.modern.topics import TopicsView
 from ottla_broker.coordinator.group.share.group import ShareGroup
-from ottla_broker.coordinator.group.share.groups import ShareGroups, StateKeeper
+from ottla_broker.coordinator.group.share.groups import ShareGroups
+from ottla_broker.coordinator.share.persister import Persister
 from ottla_broker.coordinator.share.state_batches import ShareKey
 from ottla_broker.coordinator.time_sliced_task import Sweeps
 from ottla_broker.events import get_logger
@@ -27,7 +28,7 @@ class DeletedTopics:
     def __init__(
         self,
         groups: ShareGroups,
-        keeper: StateKeeper,
+        keeper: Persister,
         topics: TopicsView,
         knows_topics: Callable[[], bool],
         clock: Clock,

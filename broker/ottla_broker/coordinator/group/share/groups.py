@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator import codes
@@ -32,6 +32,7 @@ from ottla_broker.coordinator.group.share.group import (
 )
 from ottla_broker.coordinator.group.share.records import Row
 from ottla_broker.coordinator.shard import Shard
+from ottla_broker.coordinator.share.persister import Persister
 from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareKey
 from ottla_broker.coordinator.share.state_coordinator import Settled
 from ottla_broker.events import get_logger
@@ -81,13 +82,6 @@ class _Plan(NamedTuple):
     assignment_epoch: int
 
 
-class StateKeeper(Protocol):
-    """The part of the persister that groups use."""
-
-    def initialize(self, key: ShareKey, epoch: int, start: int, settled: Settled) -> None: ...
-    def delete(self, key: ShareKey, settled: Settled) -> None: ...
-
-
 def check(group_id: str, request: ShareHeartbeat) -> None:
     """Check what needs no group. Raises KafkaError, with Kafka's messages."""
     if not group_id.strip():
@@ -112,7 +106,7 @@ class ShareGroups:
 
     def __init__(
         self,
-        keeper: StateKeeper,
+        keeper: Persister,
         times_of: TimesOf,
         topics: TopicsView,
         most_members: Callable[[], int],

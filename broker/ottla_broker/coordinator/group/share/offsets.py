@@ -6,14 +6,14 @@ Only an empty group's can be changed. A new start is a new state epoch, which fe
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
 
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.share.group import ShareGroup
-from ottla_broker.coordinator.group.share.groups import ShareGroups, StateKeeper, state_epoch
+from ottla_broker.coordinator.group.share.groups import ShareGroups, state_epoch
+from ottla_broker.coordinator.share.persister import Persister
 from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState
-from ottla_broker.coordinator.share.state_coordinator import Read, Settled
+from ottla_broker.coordinator.share.state_coordinator import Settled
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 Place = tuple[bytes, int]
@@ -22,16 +22,10 @@ Changed = Callable[[Mapping[Place, KafkaError | None]], None]
 """What became of each partition."""
 
 
-class SummaryKeeper(StateKeeper, Protocol):
-    """The part of the persister that is used here."""
-
-    def summary(self, key: ShareKey, read: Read) -> None: ...
-
-
 class ShareOffsets:
     """Owned by the loop thread."""
 
-    def __init__(self, groups: ShareGroups, keeper: SummaryKeeper, clock: Clock) -> None:
+    def __init__(self, groups: ShareGroups, keeper: Persister, clock: Clock) -> None:
         self._groups = groups
         self._keeper = keeper
         self._clock = clock
