@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla_broker.clock import Clock
-from ottla_broker.config.group_configs import group_times, sets_heartbeat_interval, share_configs
+from ottla_broker.config.group_configs import group_times, sets_heartbeat_interval, share_settings
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.modern.settings import GroupTimes
 from ottla_broker.coordinator.group.modern.topics import CachedTopics
@@ -24,7 +24,7 @@ from ottla_broker.coordinator.old_consumers import OldConsumers
 from ottla_broker.coordinator.on_demand import OnDemand
 from ottla_broker.coordinator.share.persister import Coordinators, Persister
 from ottla_broker.coordinator.share.sessions import ShareSessions
-from ottla_broker.coordinator.share.settings import Configs, KeptSettings, ShareSettings
+from ottla_broker.coordinator.share.settings import KeptSettings
 from ottla_broker.coordinator.share.share_partition import InTurns
 from ottla_broker.coordinator.share.share_partitions import SharePartitions
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator, StateSettings
@@ -118,19 +118,8 @@ def _make_shares(
     """Build the share coordinator, and what leaders and the group coordinator need for share groups."""
     config, clock, metadata = environment.config, environment.clock, environment.metadata
 
-    def settings_for(own: Configs) -> ShareSettings:
-        found = share_configs(config, own)
-        return ShareSettings(
-            lock_ms=found.lock_ms,
-            most_deliveries=found.most_deliveries,
-            most_locks=found.most_locks,
-            offset_reset=found.reset,
-            read_committed=found.read_committed,
-            key_ordered=found.key_ordered,
-        )
-
     def times_of(group_id: str) -> GroupTimes:
-        found = share_configs(config, metadata.group_configs.get(group_id, {}))
+        found = share_settings(config, metadata.group_configs.get(group_id, {}))
         return GroupTimes(found.session_timeout_ms, found.heartbeat_interval_ms)
 
     settings = StateSettings.from_config(config)
@@ -150,7 +139,7 @@ def _make_shares(
     )
     partitions = SharePartitions(
         persister,
-        KeptSettings(metadata.group_configs, settings_for),
+        KeptSettings(metadata.group_configs, partial(share_settings, config)),
         clock,
         environment.run,
         environment.in_turns,

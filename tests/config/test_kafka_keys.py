@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from ottla_broker.config.broker import BrokerConfig, all_keys
+from ottla_broker.config.group_configs import GROUP_KEYS
 from ottla_broker.config.model import LIST, LONG, LONG_MAX, READ_ONLY, SUPPORTED, Key, format_value, keys_of
 from ottla_broker.config.topics import SYNONYMS, TOPIC_KEYS
 
@@ -156,11 +157,14 @@ def test_every_supported_key_is_used() -> None:
         if not (path.parent.name == "config" and path.name in declared)
     )
     through_topics = {synonym.name for synonyms in SYNONYMS.values() for synonym in synonyms}
+    # check_group_configs reads the limits of what groups may set by their names.
+    parts = [name.partition(".") for name in GROUP_KEYS]
+    through_groups = {f"group.{kind}.{end}.{what}" for kind, _, what in parts for end in ("min", "max")}
     unread = [
         key.name
         for key in keys_of(BrokerConfig).values()
         if key.effect == SUPPORTED
-        and key.name not in through_topics
+        and key.name not in through_topics | through_groups
         and re.search(rf"\.{key.attribute}\b", sources) is None
         and f'"{key.name}"' not in sources
     ]

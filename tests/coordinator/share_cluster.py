@@ -10,9 +10,9 @@ from tests.coordinator.harness import FakePartition
 from tests.coordinator.share_world import AnyUser, MemoryLog
 from tests.support.clock import FakeClock
 
+from ottla_broker.config.group_configs import ShareSettings
 from ottla_broker.coordinator.share.in_flight import Acknowledgement
 from ottla_broker.coordinator.share.persister import Persister
-from ottla_broker.coordinator.share.settings import ShareSettings
 from ottla_broker.coordinator.share.share_partition import SharePartition
 from ottla_broker.coordinator.share.share_partitions import SharePartitions
 from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareKey, ShareState, StateChange

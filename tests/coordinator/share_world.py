@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from tests.support.clock import FakeClock
 
+from ottla_broker.config.group_configs import ShareSettings
 from ottla_broker.coordinator.deadlines import Deadline, Deadlines
 from ottla_broker.coordinator.share.in_flight import Acknowledgement, Batch
-from ottla_broker.coordinator.share.settings import ShareSettings
 from ottla_broker.coordinator.share.share_partition import Acquired, AcquisitionLock, SharePartition
 from ottla_broker.coordinator.share.state_batches import (
     ShareKey,

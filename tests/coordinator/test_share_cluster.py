@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.coordinator.share_cluster import KEY, ShareCluster, state_of
 from tests.support.depth import examples
 
+from ottla_broker.config.group_configs import ShareSettings
 from ottla_broker.coordinator.share.in_flight import Batch
-from ottla_broker.coordinator.share.settings import ShareSettings
 from ottla_broker.coordinator.share.share_partition import SharePartition
 from ottla_broker.coordinator.share.state_batches import ShareState, StateChange
 from ottla_broker.coordinator.share.states import Acknowledge, RecordState

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.coordinator.share_world import AnyUser, MemoryLog, ShareWorld
 from tests.support.depth import examples
 
+from ottla_broker.config.group_configs import ShareSettings
 from ottla_broker.coordinator.share import key_reader, key_window
 from ottla_broker.coordinator.share.in_flight import Acknowledgement
 from ottla_broker.coordinator.share.key_order import KeyOrder
-from ottla_broker.coordinator.share.settings import ShareSettings
 from ottla_broker.coordinator.share.share_partition import lock_numbers
 from ottla_broker.coordinator.share.states import TERMINAL, Acknowledge
 from ottla_protocol.errors import ErrorCode

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.coordinator.share_world import Keeper, ShareWorld
 
+from ottla_broker.config.group_configs import ShareSettings
 from ottla_broker.coordinator.share.fetched import batches_with, find_batches
 from ottla_broker.coordinator.share.in_flight import Batch
-from ottla_broker.coordinator.share.settings import ShareSettings
 from ottla_broker.coordinator.share.state_batches import ShareState
 from ottla_broker.coordinator.share.states import Acknowledge, RecordState
 from ottla_protocol.errors import ErrorCode, KafkaError

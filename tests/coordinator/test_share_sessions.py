@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from tests.coordinator.share_world import KEY, ShareWorld
 
+from ottla_broker.config.group_configs import ShareSettings
 from ottla_broker.coordinator.share import sessions as module
 from ottla_broker.coordinator.share.persister import Persister
 from ottla_broker.coordinator.share.sessions import (
@@ -17,7 +18,6 @@ from ottla_broker.coordinator.share.sessions import (
     ShareSession,
     ShareSessions,
 )
-from ottla_broker.coordinator.share.settings import ShareSettings
 from ottla_broker.coordinator.share.share_partition import Life
 from ottla_broker.coordinator.share.share_partitions import SharePartitions
 from ottla_broker.coordinator.share.state_batches import ShareKey

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla_broker.coordinator.share.settings import KeptSettings, ShareSettings
+from ottla_broker.config.group_configs import ShareSettings
+from ottla_broker.coordinator.share.settings import KeptSettings
 
 
 def test_settings_are_computed_once_for_each_change() -> None:

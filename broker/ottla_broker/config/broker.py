@@ -13,7 +13,7 @@ from ottla_broker.config.authorization_keys import AuthorizationKeys, parse_prin
 from ottla_broker.config.cluster_keys import ClusterKeys
 from ottla_broker.config.delegation_keys import DelegationTokenKeys
 from ottla_broker.config.environment import PREFIX, read_environment
-from ottla_broker.config.group_keys import GroupKeys, check_consumer_times
+from ottla_broker.config.group_keys import GroupKeys, check_consumer_times, check_times
 from ottla_broker.config.limit_keys import LimitKeys
 from ottla_broker.config.listener_settings import LIMITS, full_name, listener_setting
 from ottla_broker.config.listener_settings import PREFIX as LISTENER_PREFIX
@@ -42,7 +42,7 @@ from ottla_broker.config.quota_keys import QuotaKeys
 from ottla_broker.config.sasl import check_logins, check_sasl
 from ottla_broker.config.security_keys import SaslKeys, TlsKeys
 from ottla_broker.config.server_keys import NetworkKeys, ServerKeys
-from ottla_broker.config.share_keys import ShareKeys, check_share_times
+from ottla_broker.config.share_keys import SHARE_TIMES, ShareKeys
 from ottla_broker.config.transaction_keys import TransactionKeys
 from ottla_protocol.prometheus import parse_address
 from ottla_protocol.sasl.mechanism import OAUTHBEARER
@@ -463,7 +463,7 @@ class BrokerConfig(
                 "group.min.session.timeout.ms",
                 f"must not be more than group.max.session.timeout.ms ({self.group_max_session_timeout_ms})",
             )
-        wrong = check_consumer_times(self) or check_share_times(self)
+        wrong = check_consumer_times(self) or check_times(self, "share", SHARE_TIMES)
         if wrong is not None:
             raise self._error(*wrong)
         try:

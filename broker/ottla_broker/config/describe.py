@@ -107,16 +107,24 @@ class ConfigEntry:
     synonyms: list[SynonymEntry] = field(default_factory=list)
 
 
-def _entry(name: str, key: Key[Any], value: str | None, synonyms: list[SynonymEntry]) -> ConfigEntry:
+def _entry(
+    name: str, key: Key[Any], value: str | None, synonyms: list[SynonymEntry], *, read_only: bool = False
+) -> ConfigEntry:
     """A config whose source is that of its first synonym."""
     return ConfigEntry(
         name,
-        value,
+        None if key.sensitive else value,
         synonyms[0].source if synonyms else DEFAULT_CONFIG,
-        type=_TYPES[key.kind],
-        documentation=key.documentation,
-        synonyms=synonyms,
+        read_only,
+        key.sensitive,
+        _TYPES[key.kind],
+        key.documentation,
+        synonyms,
     )
+
+
+def _wanted(known: Iterable[str], names: Iterable[str] | None) -> Iterable[str]:
+    return known if names is None else [name for name in names if name in known]
 
 
 def describe_topic(
@@ -124,14 +132,11 @@ def describe_topic(
 ) -> list[ConfigEntry]:
     """Describe a topic's configs, or those in ``names``; ``overrides`` are its own settings."""
     values = effective(config, overrides)
-    wanted = TOPIC_KEYS if names is None else [name for name in names if name in TOPIC_KEYS]
     entries = []
-    for name in wanted:
+    for name in _wanted(TOPIC_KEYS, names):
         key = TOPIC_KEYS[name]
         value = format_value(key.kind, values[name])
-        synonyms = []
-        if SYNONYMS[name]:
-            synonyms = _broker_sources(config, SYNONYMS[name][0].name)
+        synonyms = _broker_sources(config, SYNONYMS[name][0].name) if SYNONYMS[name] else []
         if name in overrides:
             synonyms.insert(0, SynonymEntry(name, value, TOPIC_CONFIG))
         entries.append(_entry(name, key, value, synonyms))
@@ -142,9 +147,8 @@ def describe_group(
     config: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
     """Describe a group's configs, or those in ``names``; ``overrides`` are its own settings."""
-    wanted = GROUP_KEYS if names is None else [name for name in names if name in GROUP_KEYS]
     entries = []
-    for name in wanted:
+    for name in _wanted(GROUP_KEYS, names):
         synonyms = _broker_sources(config, f"group.{name}")
         if name in overrides:
             synonyms.insert(0, SynonymEntry(name, overrides[name], GROUP_CONFIG))
@@ -160,15 +164,14 @@ def describe_client_metrics(
 
     As in Kafka, one that isn't there has the defaults alone.
     """
-    wanted = CLIENT_METRICS_KEYS if names is None else [name for name in names if name in CLIENT_METRICS_KEYS]
     entries = []
-    for name in wanted:
+    for name in _wanted(CLIENT_METRICS_KEYS, names):
         key = CLIENT_METRICS_KEYS[name]
-        default = format_value(key.kind, key.default)
-        synonyms = []
-        if name in overrides:
-            synonyms.append(SynonymEntry(name, overrides[name], CLIENT_METRICS_CONFIG))
-        entries.append(_entry(name, key, overrides.get(name, default), synonyms))
+        own = overrides.get(name)
+        synonyms = [] if own is None else [SynonymEntry(name, own, CLIENT_METRICS_CONFIG)]
+        entries.append(
+            _entry(name, key, format_value(key.kind, key.default) if own is None else own, synonyms)
+        )
     return entries
 
 
@@ -184,16 +187,14 @@ def describe_broker(config: BrokerConfig, names: Iterable[str] | None = None) ->
     """Describe this broker's configs, including unknown ones that were given, as Kafka does."""
     known = {name for name in all_keys() if name not in _INTERNAL}
     known |= config.static.keys() | config.dynamic_broker.keys() | config.dynamic_default.keys()
-    wanted = sorted(known) if names is None else [name for name in names if name in known]
-    return [_broker_entry(config, name) for name in wanted]
+    return [_broker_entry(config, name) for name in _wanted(sorted(known), names)]
 
 
 def describe_cluster_default(config: BrokerConfig, names: Iterable[str] | None = None) -> list[ConfigEntry]:
     """Describe the settings made at runtime for all brokers."""
     given = config.dynamic_default
-    wanted = sorted(given) if names is None else [name for name in names if name in given]
     entries = []
-    for name in wanted:
+    for name in _wanted(sorted(given), names):
         entry = _broker_entry(config, name)
         entry.synonyms = [s for s in entry.synonyms if s.source == DYNAMIC_DEFAULT_BROKER_CONFIG]
         entry.value = None if entry.sensitive else given[name]
@@ -208,16 +209,8 @@ def _broker_entry(config: BrokerConfig, name: str) -> ConfigEntry:
         # An unknown key may hold anything, even a password.
         source = SynonymEntry(name, None, STATIC_BROKER_CONFIG)
         return ConfigEntry(name, None, STATIC_BROKER_CONFIG, True, True, synonyms=[source])
-    synonyms = _broker_sources(config, name)
-    return ConfigEntry(
-        name,
-        None if key.sensitive else _text(config, name),
-        synonyms[0].source if synonyms else DEFAULT_CONFIG,
-        key.mode == READ_ONLY,
-        key.sensitive,
-        _TYPES[key.kind],
-        key.documentation,
-        synonyms,
+    return _entry(
+        name, key, _text(config, name), _broker_sources(config, name), read_only=key.mode == READ_ONLY
     )
 
 
@@ -238,12 +231,11 @@ def _broker_sources(config: BrokerConfig, name: str) -> list[SynonymEntry]:
         names = (name, setting.key.name)
         keys[name] = setting.key
     found: list[SynonymEntry] = []
-    layers: tuple[tuple[Mapping[str, Any], int], ...] = (
+    for layer, source in (
         (config.dynamic_broker, DYNAMIC_BROKER_CONFIG),
         (config.dynamic_default, DYNAMIC_DEFAULT_BROKER_CONFIG),
         (config.static, STATIC_BROKER_CONFIG),
-    )
-    for layer, source in layers:
+    ):
         found += [
             SynonymEntry(n, None if keys[n].sensitive else layer[n], source) for n in names if n in layer
         ]

@@ -34,6 +34,8 @@ SHARE_OFFSET_RESET: Final = "share.auto.offset.reset"
 SHARE_ISOLATION: Final = "share.isolation.level"
 SHARE_KEY_ORDERED: Final = "share.key.ordered"
 
+LATEST, EARLIEST = "latest", "earliest"
+
 _DURATION: Final = re.compile(
     r"by_duration:P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
 )
@@ -50,97 +52,85 @@ def duration_ms(text: str) -> int | None:
 
 
 def _check_reset(text: str) -> str | None:
-    if text.lower() in ("latest", "earliest") or duration_ms(text) is not None:
+    if text.lower() in (LATEST, EARLIEST) or duration_ms(text) is not None:
         return None
     return "must be latest, earliest, or by_duration: with an ISO 8601 duration such as PT1H"
 
 
-def _share(name: str, default: int, meaning: str, check: Validator) -> Key[int]:
-    return Key(INT, default, meaning, check, CLUSTER_WIDE, name=name)
+def _own(
+    kind: str, name: str, default: object, meaning: str, check: Validator | None = None, note: str = ""
+) -> Key[Any]:
+    return Key(kind, default, meaning, check, CLUSTER_WIDE, name=name, note=note)
 
 
-GROUP_KEYS: Final[Mapping[str, Key[Any]]] = {
-    HEARTBEAT_INTERVAL: Key(
-        INT,
-        5000,
-        "The heartbeat interval of the group's members.",
-        at_least(1),
-        CLUSTER_WIDE,
-        name=HEARTBEAT_INTERVAL,
-    ),
-    SESSION_TIMEOUT: Key(
-        INT,
-        45000,
-        "The session timeout of the group's members.",
-        at_least(1),
-        CLUSTER_WIDE,
-        name=SESSION_TIMEOUT,
-    ),
-    SHARE_OFFSET_RESET: Key(
+_KEYS: Final = (
+    _own(INT, HEARTBEAT_INTERVAL, 5000, "The heartbeat interval of the group's members.", at_least(1)),
+    _own(INT, SESSION_TIMEOUT, 45000, "The session timeout of the group's members.", at_least(1)),
+    _own(
         STRING,
+        SHARE_OFFSET_RESET,
         "latest",
         "Where a share group starts: latest, earliest, or by_duration: with a duration such as PT1H.",
         Validator(_check_reset, "latest, earliest, by_duration:PnDTnHnMn.nS"),
-        CLUSTER_WIDE,
-        name=SHARE_OFFSET_RESET,
     ),
-    SHARE_DELIVERY_LIMIT: _share(
-        SHARE_DELIVERY_LIMIT, 5, "The most deliveries of a record to the share group.", between(2, 10)
+    _own(INT, SHARE_DELIVERY_LIMIT, 5, "The most deliveries of a record to the share group.", between(2, 10)),
+    _own(
+        INT,
+        SHARE_HEARTBEAT_INTERVAL,
+        5000,
+        "The heartbeat interval of the share group's members.",
+        at_least(1),
     ),
-    SHARE_HEARTBEAT_INTERVAL: _share(
-        SHARE_HEARTBEAT_INTERVAL, 5000, "The heartbeat interval of the share group's members.", at_least(1)
-    ),
-    SHARE_ISOLATION: Key(
+    _own(
         STRING,
+        SHARE_ISOLATION,
         "read_uncommitted",
         "Whether the share group gets records of transactions that are open or aborted.",
         one_of("read_committed", "read_uncommitted"),
-        CLUSTER_WIDE,
-        name=SHARE_ISOLATION,
     ),
-    SHARE_KEY_ORDERED: Key(
+    _own(
         BOOLEAN,
+        SHARE_KEY_ORDERED,
         False,
         "Whether a record of the share group waits until the earlier ones of its key are done with.",
-        None,
-        CLUSTER_WIDE,
-        name=SHARE_KEY_ORDERED,
         note="Kafka has no such config.",
     ),
-    SHARE_RECORD_LOCKS: _share(
+    _own(
+        INT,
         SHARE_RECORD_LOCKS,
         2000,
         "The most records of a partition that are in flight for the share group.",
         between(100, 10000),
     ),
-    SHARE_LOCK_DURATION: _share(
+    _own(
+        INT,
         SHARE_LOCK_DURATION,
         30000,
         "How long a record is locked that the share group has acquired.",
         at_least(1000),
     ),
-    SHARE_SESSION_TIMEOUT: _share(
-        SHARE_SESSION_TIMEOUT, 45000, "The session timeout of the share group's members.", at_least(1)
-    ),
-}
+    _own(INT, SHARE_SESSION_TIMEOUT, 45000, "The session timeout of the share group's members.", at_least(1)),
+)
+GROUP_KEYS: Final[Mapping[str, Key[Any]]] = {key.name: key for key in _KEYS}
 """By name. Their defaults are the broker's keys of the same names after ``group.``, where there are such keys."""
 
 
-class ShareConfigs(NamedTuple):
-    """What is in force for a share group; times in ms. ``reset``: ``latest``, ``earliest``, or so many ms ago."""
+class ShareSettings(NamedTuple):
+    """What is in force for a share group; times in ms. The defaults are Kafka 4.2's."""
 
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
-    lock_ms: int
-    most_deliveries: int
-    most_locks: int
-    reset: str | int
-    read_committed: bool
-    key_ordered: bool
+    lock_ms: int = 30_000
+    most_deliveries: int = 5
+    most_locks: int = 2_000
+    offset_reset: str | int = LATEST
+    """Where a group starts in a partition: ``latest``, ``earliest``, or so many ms ago."""
+    read_committed: bool = False
+    key_ordered: bool = False
+    """Whether a record waits until the earlier ones of its key are done with."""
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
 
 
-def share_configs(config: BrokerConfig, settings: Mapping[str, str]) -> ShareConfigs:
-    """The configs of a share group with these settings."""
+def share_settings(config: BrokerConfig, settings: Mapping[str, str]) -> ShareSettings:
 
     def number(name: str, default: int) -> int:
         own = settings.get(name)
@@ -148,15 +138,15 @@ def share_configs(config: BrokerConfig, settings: Mapping[str, str]) -> ShareCon
 
     reset = settings.get(SHARE_OFFSET_RESET, "latest")
     ago = duration_ms(reset)
-    return ShareConfigs(
-        number(SHARE_SESSION_TIMEOUT, config.group_share_session_timeout_ms),
-        number(SHARE_HEARTBEAT_INTERVAL, config.group_share_heartbeat_interval_ms),
+    return ShareSettings(
         number(SHARE_LOCK_DURATION, config.group_share_record_lock_duration_ms),
         number(SHARE_DELIVERY_LIMIT, config.group_share_delivery_count_limit),
         number(SHARE_RECORD_LOCKS, config.group_share_partition_max_record_locks),
         reset.lower() if ago is None else ago,
         settings.get(SHARE_ISOLATION, "read_uncommitted") == "read_committed",
         settings.get(SHARE_KEY_ORDERED, "false").strip().lower() == "true",
+        number(SHARE_SESSION_TIMEOUT, config.group_share_session_timeout_ms),
+        number(SHARE_HEARTBEAT_INTERVAL, config.group_share_heartbeat_interval_ms),
     )
 
 
@@ -188,54 +178,25 @@ def check_group_configs(config: BrokerConfig, settings: Mapping[str, str]) -> No
     for name, text in settings.items():
         check_group_config(name, text)
     session, heartbeat = group_times(config, settings)
-    share = share_configs(config, settings)
-    for name, value, least, most in (
-        (
-            HEARTBEAT_INTERVAL,
-            heartbeat,
-            config.group_consumer_min_heartbeat_interval_ms,
-            config.group_consumer_max_heartbeat_interval_ms,
-        ),
-        (
-            SESSION_TIMEOUT,
-            session,
-            config.group_consumer_min_session_timeout_ms,
-            config.group_consumer_max_session_timeout_ms,
-        ),
-        (
-            SHARE_HEARTBEAT_INTERVAL,
-            share.heartbeat_interval_ms,
-            config.group_share_min_heartbeat_interval_ms,
-            config.group_share_max_heartbeat_interval_ms,
-        ),
-        (
-            SHARE_SESSION_TIMEOUT,
-            share.session_timeout_ms,
-            config.group_share_min_session_timeout_ms,
-            config.group_share_max_session_timeout_ms,
-        ),
-        (
-            SHARE_LOCK_DURATION,
-            share.lock_ms,
-            config.group_share_min_record_lock_duration_ms,
-            config.group_share_max_record_lock_duration_ms,
-        ),
-    ):
+    share = share_settings(config, settings)
+    times = {
+        HEARTBEAT_INTERVAL: heartbeat,
+        SESSION_TIMEOUT: session,
+        SHARE_HEARTBEAT_INTERVAL: share.heartbeat_interval_ms,
+        SHARE_SESSION_TIMEOUT: share.session_timeout_ms,
+        SHARE_LOCK_DURATION: share.lock_ms,
+    }
+    for name, value in times.items():
         kind, _, what = name.partition(".")
+        limits = f"group.{kind}.min.{what}", f"group.{kind}.max.{what}"
+        least, most = map(config.get, limits)
         if value < least:
-            reason = f"must be greater than or equal to group.{kind}.min.{what} ({least})"
-            raise InvalidValue(name, value, reason)
+            raise InvalidValue(name, value, f"must be greater than or equal to {limits[0]} ({least})")
         if value > most:
-            reason = f"must be less than or equal to group.{kind}.max.{what} ({most})"
-            raise InvalidValue(name, value, reason)
-    for name, other, longer, shorter in (
-        (SESSION_TIMEOUT, HEARTBEAT_INTERVAL, session, heartbeat),
-        (
-            SHARE_SESSION_TIMEOUT,
-            SHARE_HEARTBEAT_INTERVAL,
-            share.session_timeout_ms,
-            share.heartbeat_interval_ms,
-        ),
+            raise InvalidValue(name, value, f"must be less than or equal to {limits[1]} ({most})")
+    for name, other in (
+        (SESSION_TIMEOUT, HEARTBEAT_INTERVAL),
+        (SHARE_SESSION_TIMEOUT, SHARE_HEARTBEAT_INTERVAL),
     ):
-        if longer <= shorter:
-            raise InvalidValue(name, longer, f"must be greater than {other} ({shorter})")
+        if times[name] <= times[other]:
+            raise InvalidValue(name, times[name], f"must be greater than {other} ({times[other]})")

@@ -11,6 +11,7 @@ _ASSIGNORS: Final = (
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor",
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
 )
+TIMES: Final = ("heartbeat.interval", "session.timeout")
 _POLICIES: Final = ("disabled", "upgrade", "downgrade", "bidirectional")
 
 
@@ -129,25 +130,36 @@ class GroupKeys:
 
 def check_consumer_times(keys: GroupKeys) -> tuple[str, str] | None:
     """The key of the consumer protocol's times that contradicts another, and what is wrong, if there is one."""
-    for what in ("heartbeat.interval", "session.timeout"):
+    for what in TIMES:
         attribute = what.replace(".", "_")
-        own = getattr(keys, f"group_consumer_{attribute}_ms")
-        least = getattr(keys, f"group_consumer_min_{attribute}_ms")
         most = getattr(keys, f"group_consumer_max_{attribute}_ms")
-        if least > most:
+        if getattr(keys, f"group_consumer_min_{attribute}_ms") > most:
             return (
                 f"group.consumer.min.{what}.ms",
                 f"must not be more than group.consumer.max.{what}.ms ({most})",
             )
+    return check_times(keys, "consumer", TIMES)
+
+
+def check_times(keys: object, kind: str, times: Sequence[str]) -> tuple[str, str] | None:
+    """The first of these times that isn't between its limits, or a heartbeat interval as long as a session."""
+
+    def value(name: str) -> int:
+        found: int = getattr(keys, f"group_{kind}_{name.replace('.', '_')}_ms")
+        return found
+
+    for what in times:
+        own, least, most = value(what), value(f"min.{what}"), value(f"max.{what}")
         if not least <= own <= most:
             return (
-                f"group.consumer.{what}.ms",
-                f"is {own}, and must be between group.consumer.min.{what}.ms ({least}) and"
-                f" group.consumer.max.{what}.ms ({most})",
+                f"group.{kind}.{what}.ms",
+                f"is {own}, and must be between group.{kind}.min.{what}.ms ({least}) and"
+                f" group.{kind}.max.{what}.ms ({most})",
             )
-    if keys.group_consumer_heartbeat_interval_ms >= keys.group_consumer_session_timeout_ms:
+    heartbeat, session = TIMES
+    if value(heartbeat) >= value(session):
         return (
-            "group.consumer.heartbeat.interval.ms",
-            f"must be less than group.consumer.session.timeout.ms ({keys.group_consumer_session_timeout_ms})",
+            f"group.{kind}.{heartbeat}.ms",
+            f"must be less than group.{kind}.{session}.ms ({value(session)})",
         )
     return None

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from ottla_broker.config.group_keys import TIMES
 from ottla_broker.config.model import SHORT, Key, at_least, between, boolean, integer
+
+SHARE_TIMES: Final = (*TIMES, "record.lock.duration")
 
 
 class ShareKeys:
@@ -90,24 +95,3 @@ class ShareKeys:
     share_coordinator_write_timeout_ms = integer(
         5000, "The longest wait of a write for the topic's replicas.", at_least(1)
     )
-
-
-def check_share_times(keys: ShareKeys) -> tuple[str, str] | None:
-    """The key of share groups that contradicts another, and what is wrong, if there is one."""
-    for what in ("heartbeat.interval", "session.timeout", "record.lock.duration"):
-        attribute = what.replace(".", "_")
-        own = getattr(keys, f"group_share_{attribute}_ms")
-        least = getattr(keys, f"group_share_min_{attribute}_ms")
-        most = getattr(keys, f"group_share_max_{attribute}_ms")
-        if not least <= own <= most:
-            return (
-                f"group.share.{what}.ms",
-                f"is {own}, and must be between group.share.min.{what}.ms ({least}) and"
-                f" group.share.max.{what}.ms ({most})",
-            )
-    if keys.group_share_heartbeat_interval_ms >= keys.group_share_session_timeout_ms:
-        return (
-            "group.share.heartbeat.interval.ms",
-            f"must be less than group.share.session.timeout.ms ({keys.group_share_session_timeout_ms})",
-        )
-    return None

@@ -22,13 +22,14 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla_broker.clock import Clock
+from ottla_broker.config.group_configs import EARLIEST, LATEST, ShareSettings
 from ottla_broker.coordinator.deadlines import Deadline, Deadlines
 from ottla_broker.coordinator.share.fetched import Fetched, batches_with, find_batches
 from ottla_broker.coordinator.share.in_flight import Acknowledgement, Batch, InFlight
 from ottla_broker.coordinator.share.key_order import KeyOrder, Ranges
 from ottla_broker.coordinator.share.key_reader import KeyReader, Run
 from ottla_broker.coordinator.share.persister import Persister
-from ottla_broker.coordinator.share.settings import EARLIEST, LATEST, SettingsOf, ShareSettings
+from ottla_broker.coordinator.share.settings import SettingsOf
 from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState, StateChange
 from ottla_broker.coordinator.share.states import Acknowledge
 from ottla_broker.coordinator.share.tally import Tally
