@@ -33,7 +33,7 @@ def test_a_fetch_looks_at_a_thousand_batches_in_a_turn() -> None:
     first = world.share.fetch("m", 5_000, 1 << 20, True)
     assert first.acquired is not None
     assert [(each.first, each.last) for each in first.acquired.batches] == [(0, 999)]
-    assert first.work == 1_000
+    assert first.work == 1_001  # batches, and the range
     second = world.share.fetch("m", 5_000, 1 << 20, True)
     assert second.acquired is not None
     assert [(each.first, each.last) for each in second.acquired.batches] == [(1_000, 1_999)]
