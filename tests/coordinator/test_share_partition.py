@@ -41,7 +41,7 @@ def test_a_fetch_looks_at_a_thousand_batches_in_a_turn() -> None:
     world = ShareWorld(ShareSettings())
     for _ in range(50):
         world.log.append([None])
-    assert world.share.fetch("m", 7, 1 << 20, True).work == 7
+    assert world.share.fetch("m", 7, 1 << 20, True).work == 8
 
 
 @pytest.mark.parametrize(
