@@ -404,6 +404,7 @@ class Broker:
             transactions.get()
         self.transaction_verifier = TransactionVerifier(
             self.config.broker_id,
+            self.clock,
             self._verify_transaction,
             self._transaction_coordinator,
             None if member is None else member.verification_transport(),
@@ -452,11 +453,19 @@ class Broker:
             return NO_LEADER
         return self._leader_of(TRANSACTION_TOPIC, self.transactions.partition_for(transactional_id))
 
-    def _verify_transaction(self, asked: Verification) -> tuple[int, Collection[tuple[str, int]]]:
+    def _verify_transaction(
+        self, asked: Verification, answered: Callable[[int, Collection[tuple[str, int]]], None]
+    ) -> None:
         from ottla_broker.coordinator.transaction.metadata import Producer
 
+        transactional_id, partitions = asked.transactional_id, asked.partitions
         producer = Producer(asked.producer_id, asked.producer_epoch)
-        return self.transactions.verify_partitions(asked.transactional_id, producer, asked.partitions)
+        if asked.adds:
+            self.transactions.add_for_leader(
+                transactional_id, producer, partitions, lambda error: answered(error, ())
+            )
+        else:
+            answered(*self.transactions.verify_partitions(transactional_id, producer, partitions))
 
     def _leader_of(self, topic: str, index: int) -> int | None:
         """The broker that can be asked for a partition, -1 while there is none; None: there is no such partition."""

@@ -10,7 +10,9 @@ buffer of its own size and the rest is received directly into that, so that view
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from struct import Struct
+from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from .api_keys import ApiKey, api_title
@@ -75,6 +77,13 @@ class Answer(NamedTuple, Generic[T]):
     error: ProtocolError | None = None
 
 
+class Features(NamedTuple):
+    """The levels of features that the cluster runs at (KIP-584), and the epoch that grows with each change."""
+
+    epoch: int = -1
+    levels: Mapping[str, int] = MappingProxyType({})
+
+
 class _Api:
     """One version of an API on this connection: writes its header, and reads its responses."""
 
@@ -108,6 +117,7 @@ class Exchange(Generic[T]):
     def __init__(self, client_id: str, max_answer_bytes: int) -> None:
         self.handshake_version = _FIRST_HANDSHAKE
         self.theirs: dict[int, tuple[int, int]] = {}
+        self.features = Features()
         self.pending: deque[_Pending[T]] = deque()
         self._client_id = client_id
         self._max_answer_bytes = max_answer_bytes
@@ -134,6 +144,10 @@ class Exchange(Generic[T]):
         if response.error_code:
             raise KafkaError(error_code(response.error_code), "ApiVersions is refused")
         self.theirs = theirs
+        self.features = Features(
+            response.finalized_features_epoch,
+            {each.name: each.max_version_level for each in response.finalized_features},
+        )
         return True
 
     def common(self, api_key: int) -> tuple[int, int] | None:

@@ -101,13 +101,35 @@ def test_a_request_is_held_for_a_moment_only() -> None:
     assert again.codes == [Code.NONE]
 
 
-def test_one_request_is_held_for_a_transactional_id() -> None:
+def test_a_few_requests_are_held_for_a_transactional_id() -> None:
     held = Held()
-    first, second = held.add(), held.add()
-    assert not first.codes
-    assert second.codes == [Code.CONCURRENT_TRANSACTIONS]
+    asked = [held.add() for _ in range(8)]
+    assert held.add().codes == [Code.CONCURRENT_TRANSACTIONS]
+    assert not any(each.codes for each in asked)
     held.world.brokers.deliver()
-    assert first.codes == [Code.NONE]
+    assert all(each.codes == [Code.NONE] for each in asked)
+
+
+def test_leaders_wait_for_each_other_s_partitions() -> None:
+    """A client of version 2 writes to several partitions at once, and each adds itself."""
+    held = Held()
+    held.world.brokers.deliver()
+    held.world.partition.hold = True
+    answers = [held.world.add_for_leader(held.producer, index) for index in range(3)]
+    assert answers == [[], [], []]
+    held.world.partition.hold = False
+    held.world.partition.release()
+    held.world.clock.settle()
+    assert answers == [[Code.NONE]] * 3
+    assert held.world.metadata().partitions == {("t", index) for index in range(3)}
+
+
+def test_a_leader_waits_for_a_moment_only() -> None:
+    held = Held()
+    answer = held.world.add_for_leader(held.producer)
+    assert not answer
+    held.world.clock.advance(2 * HOLD_SECONDS)
+    assert answer == [Code.CONCURRENT_TRANSACTIONS]
 
 
 def test_a_request_whose_client_goes_begins_nothing() -> None:
@@ -127,10 +149,9 @@ def test_a_request_whose_client_goes_on_by_another_connection_is_late() -> None:
     held = Held()
     asked = held.add(later=1)
     newer = held.add(later=2)
-    assert newer.codes == [Code.CONCURRENT_TRANSACTIONS]
     held.world.brokers.deliver()
     assert asked.codes == [Code.COORDINATOR_LOAD_IN_PROGRESS]
-    assert held.world.state() == "CompleteCommit"
+    assert newer.codes == [Code.NONE]
 
 
 def test_a_producer_that_is_replaced_meanwhile_is_fenced() -> None:

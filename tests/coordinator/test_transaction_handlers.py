@@ -205,22 +205,26 @@ def test_add_offsets(broker: FakeBroker, version: int) -> None:
 def test_end(broker: FakeBroker, version: int) -> None:
     producer = broker.world.producer()
 
-    def ask(producer: Producer, commit: bool) -> int:
+    def ask(producer: Producer, commit: bool) -> Any:
         request = EndTxnRequest(
             transactional_id="x",
             producer_id=producer.id,
             producer_epoch=producer.epoch,
             committed=commit,
         )
-        return int(broker.ask(ApiKey.END_TXN, version, request).error_code)
+        return broker.ask(ApiKey.END_TXN, version, request)
 
-    assert ask(producer, True) == Code.INVALID_TXN_STATE
+    assert ask(producer, True).error_code == Code.INVALID_TXN_STATE
     for commit in (True, False):
         broker.world.add(producer)
-        assert ask(producer, commit) == 0
+        answer = ask(producer, commit)
+        assert answer.error_code == 0
         assert broker.world.markers()[-1].commit is commit
+        if version >= 5:
+            assert (answer.producer_id, answer.producer_epoch) == (producer.id, producer.epoch + 1)
+            producer = Producer(answer.producer_id, answer.producer_epoch)
     fenced = Code.PRODUCER_FENCED if version >= 2 else Code.INVALID_PRODUCER_EPOCH
-    assert ask(Producer(producer.id, 3), True) == fenced
+    assert ask(Producer(producer.id, 9), True).error_code == fenced
 
 
 def test_an_answer_that_waits_for_the_log(broker: FakeBroker) -> None:
@@ -306,7 +310,7 @@ def test_offsets_that_begin_a_transaction_are_verified(broker: FakeBroker, versi
     assert codes(answer)["t", 0] is Code.NONE
     assert broker.partitions[partition[1]].guards == [guard]
     [(verification, _)] = broker.asked
-    assert verification == ("x", 7, 0, [partition])
+    assert verification == ("x", 7, 0, [partition], version >= 5)
 
 
 @pytest.mark.parametrize(

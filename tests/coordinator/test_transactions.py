@@ -8,6 +8,7 @@ from tests.coordinator.transactions import LOGGED, Marker, TransactionWorld, wor
 from ottla_broker.coordinator.transaction.metadata import LAST_EPOCH, Producer
 from ottla_broker.coordinator.transaction.states import (
     END,
+    END_WITH_BUMP,
     STATE_IDS,
     TRANSITIONS,
     Event,
@@ -26,12 +27,12 @@ PREPARED = [S.PREPARE_COMMIT, S.PREPARE_ABORT]
 
 
 def test_the_table_is_kafkas() -> None:
-    # Kafka's states with their valid predecessors (TransactionMetadata.scala).
+    # Kafka's states with their valid predecessors (Kafka 4's TransactionState).
     predecessors = {
         S.EMPTY: {S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT},
         S.ONGOING: {S.ONGOING, S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT},
         S.PREPARE_COMMIT: {S.ONGOING},
-        S.PREPARE_ABORT: {S.ONGOING, S.PREPARE_EPOCH_FENCE},
+        S.PREPARE_ABORT: {S.ONGOING, S.PREPARE_EPOCH_FENCE, S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT},
         S.COMPLETE_COMMIT: {S.PREPARE_COMMIT},
         S.COMPLETE_ABORT: {S.PREPARE_ABORT},
         S.DEAD: {S.EMPTY, S.COMPLETE_ABORT, S.COMPLETE_COMMIT},
@@ -52,7 +53,7 @@ def test_the_table_is_kafkas() -> None:
         "Dead",
         "PrepareEpochFence",
     ]
-    assert set(END) == set(S) == set(TRANSITIONS)
+    assert set(END) == set(END_WITH_BUMP) == set(S) == set(TRANSITIONS)
 
 
 @pytest.mark.parametrize("state", S)
@@ -466,3 +467,123 @@ def test_many_ids_expire_in_several_batches() -> None:
     world.clock.advance(8 * 24 * 3600)
     assert len(world.partition.batches) == written + 3
     assert world.listed([], [], -1) == (0, [], [])
+
+
+# Transaction version 2: every EndTxn raises the epoch
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("state", LOGGED)
+def test_end_with_bump_in_each_state(state: TransactionState, commit: bool) -> None:
+    world = world_in(state)
+    world.brokers.hold = False
+    answers = {
+        (S.ONGOING, True): (Code.NONE, "CompleteCommit"),
+        (S.ONGOING, False): (Code.NONE, "CompleteAbort"),
+        # The producer doesn't know whether a request of its transaction has come.
+        (S.EMPTY, False): (Code.NONE, "CompleteAbort"),
+        (S.COMPLETE_COMMIT, False): (Code.NONE, "CompleteAbort"),
+        (S.COMPLETE_ABORT, False): (Code.NONE, "CompleteAbort"),
+    }
+    other = Code.CONCURRENT_TRANSACTIONS if state in PREPARED else Code.INVALID_TXN_STATE
+    code, after = answers.get((state, commit), (other, state.value))
+    [ended] = world.end_with_bump(Producer(7, 3), commit)
+    assert ended == ((0, 7, 4) if code is Code.NONE else (code, -1, -1))
+    assert world.state() == after
+    assert [marker[:3] for marker in world.markers()] == [(7, 4, commit)] * (state is S.ONGOING)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("state", LOGGED)
+def test_end_with_bump_is_repeated_in_each_state(state: TransactionState, commit: bool) -> None:
+    """Also by a coordinator that has only the log: the epoch is that of the EndTxn before."""
+    world = world_in(state, 4, client_version=2)
+    [ended] = world.end_with_bump(Producer(7, 3), commit)
+    if state in PREPARED:
+        assert ended.error == Code.CONCURRENT_TRANSACTIONS
+    elif state is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT):
+        assert ended == (0, 7, 4)
+    elif state in (S.COMPLETE_COMMIT, S.COMPLETE_ABORT):
+        assert ended.error == Code.INVALID_TXN_STATE
+    else:
+        assert ended.error == Code.PRODUCER_FENCED
+    assert world.state() == state.value
+    assert world.metadata().producer_epoch == 4
+    for producer, code in (
+        (Producer(7, 2), Code.PRODUCER_FENCED),
+        (Producer(8, 3), Code.INVALID_PRODUCER_ID_MAPPING),
+    ):
+        assert world.end_with_bump(producer, commit) == [(code, -1, -1)]
+
+
+def test_an_older_client_s_completed_transaction_was_not_ended_by_the_epoch_before() -> None:
+    world = world_in(S.COMPLETE_COMMIT, 4)
+    assert world.end_with_bump(Producer(7, 3)) == [(Code.PRODUCER_FENCED, -1, -1)]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_last_epoch_leads_to_another_id(commit: bool) -> None:
+    world = world_in(S.COMPLETE_COMMIT, LAST_EPOCH)
+    last = Producer(7, LAST_EPOCH)
+    assert world.add_for_leader(last) == [Code.NONE]
+    assert world.end_with_bump(last, commit) == [(0, 1000, 0)]
+    prepared = world.metadata()
+    assert (prepared.producer_id, prepared.producer_epoch) == (7, LAST_EPOCH + 1)
+    assert world.end_with_bump(last, commit) == [(Code.CONCURRENT_TRANSACTIONS, -1, -1)]
+    again = world.restart()
+    while again.brokers.waiting:
+        again.brokers.deliver(-1)
+    assert again.markers()[-1][:3] == (7, LAST_EPOCH + 1, commit)
+    assert again.end_with_bump(last, commit) == [(0, 1000, 0)]
+    assert again.end_with_bump(last, not commit) == [(Code.INVALID_TXN_STATE, -1, -1)]
+    assert again.add(Producer(1000, 0)) == [Code.NONE]
+
+
+def test_everything_is_looked_at_again_when_the_id_is_drawn() -> None:
+    world = world_in(S.ONGOING, LAST_EPOCH)
+    world.hold_draws = True
+    first, second = (world.end_with_bump(Producer(7, LAST_EPOCH)) for _ in range(2))
+    assert (first, second) == ([], [])
+    world.give_id(world.draws.pop())
+    world.give_id(world.draws.pop())
+    assert second == [(0, 1000, 0)]
+    assert first == [(Code.CONCURRENT_TRANSACTIONS, -1, -1)]
+
+
+def test_a_client_moves_between_the_versions() -> None:
+    world = TransactionWorld()
+    producer = world.producer()
+    for _ in range(2):
+        assert world.add_for_leader(producer) == [Code.NONE]
+        [ended] = world.end_with_bump(producer)
+        producer = Producer(ended.producer_id, ended.producer_epoch)
+        assert world.add(producer) == [Code.NONE]
+        assert world.end(producer) == [Code.NONE]
+        assert world.end(producer) == [Code.NONE]
+    assert [marker.producer_epoch for marker in world.markers()] == [1, 1, 2, 2]
+    versions = [each.client_version for _, each in world.logged() if each is not None]
+    assert versions == [0, 2, 2, 2, 0, 0, 0, 2, 2, 2, 0, 0, 0]
+
+
+def test_a_producer_of_version_2_continues_after_its_time_was_up() -> None:
+    """Its abort is answered as if it had come first; a newer producer still fences it."""
+    world = TransactionWorld()
+    producer = world.producer()
+    assert world.add_for_leader(producer) == [Code.NONE]
+    world.clock.advance(100)
+    assert world.state() == "CompleteAbort"
+    assert world.end_with_bump(producer, True) == [(Code.INVALID_TXN_STATE, -1, -1)]
+    assert world.end_with_bump(producer, False) == [(0, producer.id, 1)]
+    world.producer()
+    assert world.end_with_bump(producer, False) == [(Code.PRODUCER_FENCED, -1, -1)]
+    assert world.end_with_bump(Producer(producer.id, 1), False) == [(Code.PRODUCER_FENCED, -1, -1)]
+
+
+def test_a_producer_whose_last_epoch_was_fenced_does_not_continue() -> None:
+    world = world_in(S.COMPLETE_COMMIT, LAST_EPOCH)
+    world.brokers.hold = False
+    assert world.add_for_leader(Producer(7, LAST_EPOCH)) == [Code.NONE]
+    world.clock.advance(100)
+    assert world.state() == "CompleteAbort"
+    assert world.end_with_bump(Producer(7, LAST_EPOCH), False) == [(Code.PRODUCER_FENCED, -1, -1)]
+    assert world.init() == [(0, 1000, 0)]

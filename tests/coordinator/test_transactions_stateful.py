@@ -208,10 +208,10 @@ class Transactions(RuleBasedStateMachine):
         name=st.sampled_from(NAMES),
         back=st.sampled_from([0, 0, 0, 0, 1, 2]),
         indexes=st.sets(st.integers(0, 5), min_size=1, max_size=3),
-        held=st.booleans(),
+        how=st.sampled_from(["plain", "held", "leader"]),
     )
-    def add(self, name: str, back: int, indexes: set[int], held: bool = True) -> None:
-        """``held``: the request may wait for the end of the transaction before."""
+    def add(self, name: str, back: int, indexes: set[int], how: str = "held") -> None:
+        """``held``: the request may wait for the end of the transaction before; ``leader``: of version 2."""
         partitions = {("t", index) for index in indexes}
         add = self.world.coordinator.add_partitions
 
@@ -225,7 +225,10 @@ class Transactions(RuleBasedStateMachine):
                     assert last.state is ONGOING
                     assert last.partitions >= partitions
 
-            again = partial(add, name, producer, partitions, answered) if held else None
+            if how == "leader":
+                self.world.coordinator.add_for_leader(name, producer, partitions, answered)
+                return
+            again = partial(add, name, producer, partitions, answered) if how == "held" else None
             add(name, producer, partitions, answered, again)
 
         self.use(name, back, request)
@@ -239,6 +242,38 @@ class Transactions(RuleBasedStateMachine):
             commit,
         )
         assert answer is None or answer[:1] != [Code.UNKNOWN_SERVER_ERROR]
+
+    @rule(name=st.sampled_from(NAMES), back=st.sampled_from([0, 0, 0, 0, 1, 2]), commit=st.booleans())
+    def end_with_bump(self, name: str, back: int, commit: bool) -> None:
+        """A client of version 2; with ``back`` it may repeat its request, whose answer got lost."""
+        known = self.producers[name]
+        if back >= len(known):
+            return
+        producer, newest = known[-1 - back], self.newest(name)
+        assert newest is not None
+        answer: list[Any] = []
+        self.wanted.add((name, *producer, commit))
+
+        def reply(ended: Any) -> None:
+            assert not answer
+            answer.append(ended)
+            if ended.error:
+                return
+            following = Producer(ended.producer_id, ended.producer_epoch)
+            assert self.age(name, following) > self.age(name, producer), "the epoch wasn't raised"
+            decided = [
+                metadata
+                for key, metadata in self.partition.rows(self.partition.committed_end)
+                if key == name and metadata is not None
+            ][-1]
+            assert decided.next_producer == following
+            assert decided.state in DECIDED[commit]
+            self.producers[name].append(following)
+
+        self.world.coordinator.end_with_bump(name, producer, commit, reply)
+        if self.age(name, producer) < self.age(name, newest):
+            assert answer, "a fenced producer has to wait"
+        self.wait_for(answer)
 
     def use(self, name: str, back: int, request: Any, commit: bool | None = None) -> list[Any] | None:
         known = self.producers[name]
@@ -387,6 +422,8 @@ class Transactions(RuleBasedStateMachine):
         self.last[name] = metadata
         if metadata.producer_id not in self.order[name]:
             self.order[name].append(metadata.producer_id)
+        if metadata.next_producer_id >= 0:
+            self.order[name].append(metadata.next_producer_id)
         if before is None:
             return
         assert metadata.state in NEXT[before.state], (before, metadata)
@@ -396,11 +433,11 @@ class Transactions(RuleBasedStateMachine):
             assert metadata.partitions == before.partitions
             if metadata.producer_epoch == before.producer_epoch:
                 assert (name, metadata.producer_id, metadata.producer_epoch, metadata.commits) in self.wanted
-            else:
-                assert not metadata.commits
+            elif metadata.commits:
+                assert (name, *before.next_producer, True) in self.wanted
             self.before[name] = {each: self.count(each, metadata) for each in metadata.partitions}
         elif before.state in PREPARED:
-            assert metadata.producer_epoch == before.producer_epoch
+            assert (metadata.producer_id, metadata.producer_epoch) == before.next_producer
             assert not metadata.partitions
             for partition in before.partitions:
                 if partition in self.brokers.leaders:
@@ -437,6 +474,13 @@ class Transactions(RuleBasedStateMachine):
             assert self.world.add(producer, (0,), name) == [Code.NONE]
             assert self.world.end(producer, True, name) == [Code.NONE]
             assert self.world.state(name) == "CompleteCommit"
+            for commit in (True, False):
+                self.wanted.add((name, *producer, commit))
+                assert self.world.add_for_leader(producer, name=name) == [Code.NONE]
+                [(error, *following)] = self.world.end_with_bump(producer, commit, name)
+                assert error == 0
+                assert [(0, *following)] == self.world.end_with_bump(producer, commit, name)
+                producer = Producer(*following)
 
 
 TestTransactions = Transactions.TestCase

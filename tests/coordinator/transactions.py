@@ -9,7 +9,12 @@ from typing import NamedTuple
 from tests.coordinator.harness import FakePartition
 from tests.support.clock import FakeClock
 
-from ottla_broker.coordinator.transaction.coordinator import InitResult, Listed, TransactionCoordinator
+from ottla_broker.coordinator.transaction.coordinator import (
+    EndResult,
+    InitResult,
+    Listed,
+    TransactionCoordinator,
+)
 from ottla_broker.coordinator.transaction.metadata import Producer, TopicPartition, TransactionMetadata
 from ottla_broker.coordinator.transaction.records import (
     read_key,
@@ -166,14 +171,33 @@ class TransactionWorld:
         assert result.error == 0, ErrorCode(result.error)
         return Producer(result.producer_id, result.producer_epoch)
 
-    def add(self, producer: Producer, partitions: Iterable[int] = (0,), name: str = "x") -> list[ErrorCode]:
+    def add(
+        self,
+        producer: Producer,
+        partitions: Iterable[int] = (0,),
+        name: str = "x",
+        client_version: int = 0,
+    ) -> list[ErrorCode]:
         answers: list[ErrorCode] = []
         self.coordinator.add_partitions(
             name,
             producer,
             {("t", index) for index in partitions},
             lambda code: answers.append(ErrorCode(code)),
+            client_version=client_version,
         )
+        return answers
+
+    def add_for_leader(self, producer: Producer, index: int = 0, name: str = "x") -> list[ErrorCode]:
+        answers: list[ErrorCode] = []
+        self.coordinator.add_for_leader(
+            name, producer, {("t", index)}, lambda code: answers.append(ErrorCode(code))
+        )
+        return answers
+
+    def end_with_bump(self, producer: Producer, commit: bool = True, name: str = "x") -> list[EndResult]:
+        answers: list[EndResult] = []
+        self.coordinator.end_with_bump(name, producer, commit, answers.append)
         return answers
 
     def end(self, producer: Producer, commit: bool = True, name: str = "x") -> list[ErrorCode]:
@@ -218,7 +242,12 @@ S = TransactionState
 
 
 def world_in(
-    state: TransactionState, epoch: int = 3, producer_id: int = 7, update_ms: int = 0
+    state: TransactionState,
+    epoch: int = 3,
+    producer_id: int = 7,
+    update_ms: int = 0,
+    client_version: int = 0,
+    next_producer_id: int = -1,
 ) -> TransactionWorld:
     """A coordinator that has loaded the id ``x`` in a state; no markers get through."""
     started = state not in (S.EMPTY,)
@@ -231,6 +260,8 @@ def world_in(
         partitions=frozenset(partitions),
         start_ms=1_700_000_000_000 if started else -1,
         update_ms=update_ms or 1_700_000_000_000,
+        client_version=client_version,
+        next_producer_id=next_producer_id,
     )
     partition = FakePartition(0, TRANSACTION_TOPIC)
     row = (0, transaction_key("x"), transaction_value(metadata), ())

@@ -39,16 +39,21 @@ class VerifyingBench(Bench):
         self.here: tuple[int, Collection[tuple[str, int]]] = (0, ())
         self.questions: list[Callable[[Answers], None]] = []
         self.asked = 0
+        self.added = 0
         self.services.transaction_verifier = TransactionVerifier(
             1,
+            self.services.clock,
             self.verify_here,
             lambda name: 2 if self.remote else 1,
             lambda broker, verifications, answered: self.questions.append(answered),
         )
 
-    def verify_here(self, asked: Verification) -> tuple[int, Collection[tuple[str, int]]]:
+    def verify_here(
+        self, asked: Verification, answered: Callable[[int, Collection[tuple[str, int]]], None]
+    ) -> None:
         self.asked += 1
-        return self.here
+        self.added += asked.adds
+        answered(*self.here)
 
     def sending(self, *values: bytes, **options: Any) -> asyncio.Task[Any]:
         return asyncio.create_task(self.send(*values, **options))
@@ -105,7 +110,9 @@ async def test_a_repetition_needs_no_transaction(bench: VerifyingBench) -> None:
             "Unable to verify the partition has been added to the transaction. Underlying error: "
             "CONCURRENT_TRANSACTIONS",
         ),
+        ((ErrorCode.CONCURRENT_TRANSACTIONS, ()), 12, ErrorCode.CONCURRENT_TRANSACTIONS, None),
         ((ErrorCode.PRODUCER_FENCED, ()), 9, ErrorCode.INVALID_PRODUCER_EPOCH, None),
+        ((ErrorCode.PRODUCER_FENCED, ()), 12, ErrorCode.INVALID_PRODUCER_EPOCH, None),
         ((ErrorCode.INVALID_PRODUCER_ID_MAPPING, ()), 9, ErrorCode.INVALID_PRODUCER_ID_MAPPING, None),
     ],
 )
@@ -273,6 +280,31 @@ async def test_it_can_be_switched_off(bench: VerifyingBench) -> None:
     bench.world.logs.environment.verifies_transactions = False
     assert (await bench.send(b"v", base_sequence=0)).error_code == 0
     assert bench.asked == 0
+
+
+@pytest.mark.parametrize("verified", [True, False])
+async def test_version_12_adds_partitions(bench: VerifyingBench, verified: bool) -> None:
+    bench.services.config.apply_dynamic(
+        {"transaction.partition.verification.enable": str(verified).lower()}, {}
+    )
+    bench.world.logs.environment.verifies_transactions = verified
+    for number in range(2):
+        assert (await bench.send(b"v", base_sequence=number, version=12)).error_code == 0
+    assert bench.added == 1
+    assert await bench.mark(commit=True, epoch=1) is ErrorCode.NONE
+    old = await bench.send(b"v", base_sequence=2, version=12)
+    assert old.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert (await bench.send(b"v", base_sequence=0, producer_epoch=1, version=12)).error_code == 0
+    assert bench.partition.last_stable_offset == 3
+
+
+async def test_the_next_transaction_waits_for_the_marker_of_the_last(bench: VerifyingBench) -> None:
+    """The partition is open under the epoch before: the batch begins a transaction, which is not added yet."""
+    assert (await bench.send(b"v", base_sequence=0, version=12)).error_code == 0
+    bench.here = (ErrorCode.CONCURRENT_TRANSACTIONS, ())
+    early = await bench.send(b"v", base_sequence=0, producer_epoch=1, version=12)
+    assert early.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert bench.partition.log.log_end_offset == 1
 
 
 async def test_unverified_batches_are_refused_by_the_log(bench: VerifyingBench) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
 import pytest
+from tests.support.clock import FakeClock
 
 from ottla_broker.cluster.verification_transport import VerificationTransport, answers_of, request_of
 from ottla_broker.replica.transaction_verifier import (
@@ -34,8 +35,9 @@ class Bench:
         self.asked: list[tuple[int, Sequence[Verification], Callable[[Answers], None]]] = []
         self.here: tuple[int, Collection[tuple[str, int]]] = (0, ())
         self.heard: list[tuple[str, Verdicts]] = []
+        self.clock = FakeClock()
         self.verifier = TransactionVerifier(
-            1, self.verify_here, self.broker_of, lambda *asked: self.asked.append(asked)
+            1, self.clock, self.verify_here, self.broker_of, lambda *asked: self.asked.append(asked)
         )
 
     def broker_of(self, name: str) -> int | None:
@@ -43,14 +45,21 @@ class Bench:
             return 1
         return int(name[0]) if name[0].isdigit() else {"n": None, "l": -1}[name[0]]
 
-    def verify_here(self, asked: Verification) -> tuple[int, Collection[tuple[str, int]]]:
-        return self.here
+    def verify_here(
+        self, asked: Verification, answered: Callable[[int, Collection[tuple[str, int]]], None]
+    ) -> None:
+        answered(*self.here)
 
     def ask(
-        self, name: str, *partitions: tuple[str, int], producer: tuple[int, int] = (7, 0), tag: str = ""
+        self,
+        name: str,
+        *partitions: tuple[str, int],
+        producer: tuple[int, int] = (7, 0),
+        tag: str = "",
+        adds: bool = False,
     ) -> None:
         self.verifier.verify(
-            Verification(name, *producer, partitions or (A,)),
+            Verification(name, *producer, partitions or (A,), adds),
             lambda verdicts: self.heard.append((tag or name, dict(verdicts))),
         )
 
@@ -88,7 +97,7 @@ def test_there_is_no_coordinator(bench: Bench) -> None:
     bench.ask("leaderless")
     none = {A: ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert bench.heard == [("none", none), ("leaderless", none)]
-    alone = TransactionVerifier(1, bench.verify_here, bench.broker_of, None)
+    alone = TransactionVerifier(1, bench.clock, bench.verify_here, bench.broker_of, None)
     alone.verify(Verification("2", 7, 0, (A,)), lambda verdicts: bench.heard.append(("2", verdicts)))
     assert bench.heard[-1] == ("2", none)
 
@@ -223,3 +232,55 @@ def test_the_request_and_its_response() -> None:
 )
 def test_a_response_with_one_error_for_all(code: ErrorCode, verdict: ErrorCode) -> None:
     assert answers_of([Verification("x", 7, 3, (A,))], AddPartitionsToTxnResponse(error_code=code)) is verdict
+
+
+# Partitions that are added
+
+
+def test_adding_is_tried_again_while_the_transaction_before_ends(bench: Bench) -> None:
+    bench.ask("2x", adds=True)
+    for _ in range(3):
+        assert bench.answer([{A: ErrorCode.CONCURRENT_TRANSACTIONS}])[0].adds
+        assert not bench.asked
+        bench.clock.advance(0.02)
+    bench.answer([{}])
+    assert bench.heard == [("2x", {})]
+
+
+def test_adding_is_not_tried_for_long(bench: Bench) -> None:
+    bench.ask("2x", adds=True)
+    while bench.asked:
+        bench.answer([{A: ErrorCode.CONCURRENT_TRANSACTIONS}])
+        bench.clock.advance(0.02)
+    assert bench.heard == [("2x", {A: ErrorCode.CONCURRENT_TRANSACTIONS})]
+    assert bench.clock.time < FakeClock().time + 1
+
+
+def test_a_question_and_an_addition_do_not_mix(bench: Bench) -> None:
+    """A client moves from one version to the other; its earlier request is sent again."""
+    bench.ask("2first")
+    bench.ask("2x", tag="asks")
+    bench.ask("2x", tag="adds", adds=True)
+    assert bench.heard == [("asks", {A: ErrorCode.NETWORK_EXCEPTION})]
+    bench.answer([{}])
+    assert [each.adds for each in bench.answer([{}])] == [True]
+    assert ("adds", {}) in bench.heard
+
+
+def test_a_coordinator_that_is_too_old_adds_nothing(bench: Bench) -> None:
+    bench.ask("2x", adds=True)
+    bench.answer(None)
+    assert bench.heard == [("2x", {A: ErrorCode.UNSUPPORTED_VERSION})]
+
+
+def test_the_coordinator_has_moved_here_meanwhile(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.ask("2x", adds=True)
+    bench.answer([{A: ErrorCode.CONCURRENT_TRANSACTIONS}])
+    monkeypatch.setattr(bench.verifier, "_broker_of", lambda name: 1)
+    bench.clock.advance(0.02)
+    assert bench.heard == [("2x", {A: ErrorCode.NOT_COORDINATOR})]
+
+
+def test_the_request_between_brokers_says_whether_it_adds() -> None:
+    asked = [Verification("x", 7, 0, [A], adds) for adds in (True, False)]
+    assert [each.verify_only for each in request_of(asked).transactions] == [False, True]

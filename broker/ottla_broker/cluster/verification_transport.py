@@ -1,4 +1,7 @@
-"""Asks other brokers, as transaction coordinators, to verify transactions: AddPartitionsToTxn between brokers."""
+"""Asks other brokers, as transaction coordinators, to verify transactions or to add partitions to them.
+
+Both are AddPartitionsToTxn between brokers.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,7 @@ class VerificationTransport:
 
 
 def request_of(verifications: Sequence[Verification]) -> AddPartitionsToTxnRequest:
-    """The request that verifies transactions, each with an id of its own."""
+    """The request about transactions, each with an id of its own."""
     transactions = []
     for each in verifications:
         topics: dict[str, AddPartitionsToTxnTopic] = {}
@@ -87,7 +90,7 @@ def request_of(verifications: Sequence[Verification]) -> AddPartitionsToTxnReque
                 transactional_id=each.transactional_id,
                 producer_id=each.producer_id,
                 producer_epoch=each.producer_epoch,
-                verify_only=True,
+                verify_only=not each.adds,
                 topics=list(topics.values()),
             )
         )

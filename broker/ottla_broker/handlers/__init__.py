@@ -17,7 +17,7 @@ class Served(NamedTuple):
 
 
 SERVED: dict[int, Served] = {
-    0: Served("produce", 0, 11),
+    0: Served("produce", 0, 12),
     1: Served("fetch", 0, 17),
     2: Served("list_offsets", 0, 9),
     3: Served("metadata", 0, 12),
@@ -39,9 +39,9 @@ SERVED: dict[int, Served] = {
     23: Served("offset_for_leader_epoch", 0, 4),
     24: Served("add_partitions_to_txn", 0, 5),
     25: Served("add_offsets_to_txn", 0, 4),
-    26: Served("end_txn", 0, 4),
+    26: Served("end_txn", 0, 5),
     27: Served("write_txn_markers", 0, 1),
-    28: Served("txn_offset_commit", 0, 4),
+    28: Served("txn_offset_commit", 0, 5),
     29: Served("describe_acls", 0, 3),
     30: Served("create_acls", 0, 3),
     31: Served("delete_acls", 0, 3),

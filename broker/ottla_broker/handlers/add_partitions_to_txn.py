@@ -12,7 +12,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from ottla_broker.coordinator import codes
-from ottla_broker.coordinator.transaction.metadata import Producer, TopicPartition
+from ottla_broker.coordinator.transaction.metadata import (
+    TRANSACTION_VERSION_2,
+    Producer,
+    TopicPartition,
+)
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.transactions import add_partitions, producer_error
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
@@ -109,7 +113,14 @@ def _serve(
             pending,
         )
     else:
-        coordinator.add_partitions(transaction.transactional_id, producer, partitions, reply)
+        # A leader asks on behalf of a client of version 2, and asks again if this comes too early.
+        coordinator.add_partitions(
+            transaction.transactional_id,
+            producer,
+            partitions,
+            reply,
+            client_version=TRANSACTION_VERSION_2,
+        )
 
 
 def _check(

@@ -1,7 +1,7 @@
-"""EndTxn (key 26), versions 0-4: commit or abort a transaction.
+"""EndTxn (key 26), versions 0-5: commit or abort a transaction.
 
 The answer says that the decision is in the log; the markers follow. Version 2 has PRODUCER_FENCED, 3 is flexible, 4 has
-TRANSACTION_ABORTABLE (KIP-890).
+TRANSACTION_ABORTABLE, and 5 raises the epoch of the producer (KIP-890).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 _HAS_FENCED = 2
+_RAISES_EPOCH = 5
 
 
 def handle(ctx: RequestContext, request: EndTxnRequest) -> PendingResponse | EndTxnResponse:
@@ -21,6 +22,20 @@ def handle(ctx: RequestContext, request: EndTxnRequest) -> PendingResponse | End
     if is_late(ctx, request.transactional_id, producer, ApiKey.END_TXN):
         return EndTxnResponse(error_code=TRY_AGAIN)
     pending = PendingResponse()
+    if ctx.version >= _RAISES_EPOCH:
+        ctx.services.transactions.end_with_bump(
+            request.transactional_id,
+            producer,
+            request.committed,
+            lambda ended: pending.complete(
+                EndTxnResponse(
+                    error_code=ended.error,
+                    producer_id=ended.producer_id,
+                    producer_epoch=ended.producer_epoch,
+                )
+            ),
+        )
+        return pending
     ctx.services.transactions.end(
         request.transactional_id,
         producer,

@@ -1,4 +1,4 @@
-"""Produce, versions 0-11: append record batches as they came.
+"""Produce, versions 0-12: append record batches as they came.
 
 A batch is checked with its records (:mod:`ottla_broker.log.record_validation`), offset and leader epoch are written
 into it, and the bytes go to the segment. A request with many or compressed records is checked before anything of it is

@@ -1,8 +1,8 @@
 """Produce in a transaction: what is asked of its coordinator before the batches are appended (KIP-890).
 
 Only a batch that begins a producer's transaction in a partition is verified; see
-:mod:`ottla_broker.log.verification`. Most requests go on at once: nothing has to be verified, or this broker is the
-coordinator.
+:mod:`ottla_broker.log.verification`. From version 12 on, the coordinator adds the partition instead. Most requests go
+on at once: nothing has to be verified, or this broker is the coordinator.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _log = get_logger()
 
 _KNOWS_ABORTABLE: Final = 11
 """The first version whose clients know TRANSACTION_ABORTABLE."""
+_ADDS: Final = 12
+"""The first version that adds partitions to the transaction. Its clients know CONCURRENT_TRANSACTIONS."""
 
 _TRY_AGAIN: Final = frozenset(
     {
@@ -86,14 +88,15 @@ def append_verified(
 ) -> Any:
     """Verify the ``batches``, all of one producer, and then append the request."""
     verifier = ctx.services.transaction_verifier
+    adds = ctx.version >= _ADDS
     guards = {}
-    if verifier is not None and ctx.services.config.transaction_partition_verification_enable:
+    if verifier is not None and (adds or ctx.services.config.transaction_partition_verification_enable):
         guards = _begin(ctx, batches)
     if verifier is None or not guards:
         return append(request, Verified({}, {}), None)
     header = next(iter(batches.values()))
     verification = Verification(
-        request.transactional_id or "", header.producer_id, header.producer_epoch, list(guards)
+        request.transactional_id or "", header.producer_id, header.producer_epoch, list(guards), adds
     )
     waiting = _Waiting(ctx.version, guards, append)
     verifier.verify(verification, waiting.verified)
@@ -212,6 +215,8 @@ def _failure(code: ErrorCode, version: int) -> Failure:
         code = ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.INVALID_TXN_STATE:
         return code, "Partition was not added to the transaction"
+    if code is ErrorCode.CONCURRENT_TRANSACTIONS and version >= _ADDS:
+        return code, None
     if code in _TRY_AGAIN:
         return (
             ErrorCode.NOT_ENOUGH_REPLICAS,

@@ -1,7 +1,8 @@
-"""TxnOffsetCommit (key 28), versions 0-4: offsets of a group that count once their transaction is committed.
+"""TxnOffsetCommit (key 28), versions 0-5: offsets of a group that count once their transaction is committed.
 
 Version 2 has leader epochs (KIP-320), 3 names the group's member and is flexible (KIP-447), 4 has
-TRANSACTION_ABORTABLE (KIP-890). A partition that doesn't exist is refused alone.
+TRANSACTION_ABORTABLE, 5 makes the group part of the transaction (KIP-890). A partition that doesn't exist is refused
+alone.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ottla_broker.replica.transaction_verifier import TopicPartition
 
 _KNOWS_ABORTABLE = 4
+_ADDS = 5
 _KNOWS_LOADING = 2
 """Older clients fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 
@@ -114,14 +116,15 @@ class _Commit:
     def _verify(self) -> None:
         services, request = self._ctx.services, self._request
         verifier = services.transaction_verifier
+        adds = self._ctx.version >= _ADDS
         guard = None
-        if verifier is not None and services.config.transaction_partition_verification_enable:
+        if verifier is not None and (adds or services.config.transaction_partition_verification_enable):
             guard = services.groups.begin_verification(request.group_id, self._producer)
         if verifier is None or guard is None:
             self._write(None)
             return
         partition = (OFFSETS_TOPIC, services.groups.partition_for(request.group_id))
-        verification = Verification(request.transactional_id, *self._producer, [partition])
+        verification = Verification(request.transactional_id, *self._producer, [partition], adds)
         verifier.verify(verification, partial(self._verified, guard, partition))
 
     def _verified(self, guard: VerificationGuard, partition: TopicPartition, verdicts: Verdicts) -> None:

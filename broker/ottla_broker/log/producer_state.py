@@ -288,7 +288,11 @@ class ProducerStates:
             for batch in batches:
                 if batch.first_sequence == sequence and batch.last_sequence == last_sequence:
                     return batch
-        if guard is not None and entry.txn_first_offset < 0 and header.is_transactional:
+        if (
+            guard is not None
+            and header.is_transactional
+            and (entry.txn_first_offset < 0 or epoch > entry.epoch)
+        ):
             self._check_guard(header, guard)
         if epoch < entry.epoch:
             raise self._old_epoch(header, entry)
@@ -339,10 +343,10 @@ class ProducerStates:
                 f"{marker.coordinator_epoch}, {entry.coordinator_epoch} was seen",
             )
 
-    def has_open_transaction(self, producer_id: int) -> bool:
-        """Whether the producer has written to a transaction that no marker has ended."""
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer has written under ``epoch`` to a transaction that no marker has ended."""
         entry = self.producers.get(producer_id)
-        return entry is not None and entry.txn_first_offset >= 0
+        return entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch
 
     def _old_epoch(self, header: BatchHeader, entry: ProducerEntry) -> KafkaError:
         return KafkaError(
@@ -445,13 +449,15 @@ class ProducerStates:
         if entry is None:
             self._make_room()
             entry = self.producers[header.producer_id] = ProducerEntry(header.producer_id)
+        # What is still under way has the old epoch, and is refused for that.
+        raised = entry.txn_first_offset >= 0 and header.producer_epoch > entry.epoch
         if entry.epoch != header.producer_epoch:
             entry.epoch = header.producer_epoch
             entry.batches.clear()
         first_offset, entry.txn_first_offset = entry.txn_first_offset, -1
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = header.max_timestamp
-        if marker.type != COMMIT:
+        if marker.type != COMMIT and not raised:
             entry.heard.begin(self.monotonic())
         if self.verifications:
             self.verifications.end(header.producer_id)

@@ -363,7 +363,7 @@ class Partition:
         """
         self.check_leader()
         producers = self.log.producers
-        if producers.has_open_transaction(producer_id):
+        if producers.has_open_transaction(producer_id, epoch):
             return None
         return producers.verifications.begin(producer_id, sequence, epoch, now_ms)
 

@@ -2,8 +2,8 @@
 
 Versions 0-2 carried the message formats 0 and 1, 3 brought format 2 and transactional ids, 4 and 6 changed
 nothing on the wire, 5 returns the log's start offset, 7 allows zstd, 8 names the records at fault, 9 is
-flexible, 10 returns the new leader to a client of the wrong broker (KIP-951), 11 is for transactions
-(KIP-890).
+flexible, 10 returns the new leader to a client of the wrong broker (KIP-951), 11 has a new error for
+transactions, 12 makes partitions part of them (KIP-890).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TopicProduceData(Struct):
     partition_data: list[PartitionProduceData] = field(default_factory=list)
 
 
-class ProduceRequest(Message, key=ApiKey.PRODUCE, versions="0-11", flexible="9+"):
+class ProduceRequest(Message, key=ApiKey.PRODUCE, versions="0-12", flexible="9+"):
     """Records for partitions of topics.
 
     With ``acks`` 0 nothing is answered, with 1 the leader's append is, with -1 that of all in-sync
@@ -82,7 +82,7 @@ class NodeEndpoint(Struct):
     rack: String | None = field("10+", default=None)
 
 
-class ProduceResponse(Message, key=ApiKey.PRODUCE, versions="0-11", flexible="9+"):
+class ProduceResponse(Message, key=ApiKey.PRODUCE, versions="0-12", flexible="9+"):
     responses: list[TopicProduceResponse] = field(default_factory=list)
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     node_endpoints: list[NodeEndpoint] = field("10+", default_factory=list, tag=0)

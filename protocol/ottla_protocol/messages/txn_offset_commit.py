@@ -1,6 +1,7 @@
 """TxnOffsetCommit, key 28: offsets of a group that count once their transaction commits (KIP-98).
 
-Version 2 has leader epochs (KIP-320); 3 has the member and its generation (KIP-447) and is flexible; 4 has a new error.
+Version 2 has leader epochs (KIP-320); 3 has the member and its generation (KIP-447) and is flexible; 4 has a new error;
+5 makes the group part of the transaction (KIP-890).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class TxnOffsetCommitRequestTopic(Struct):
     partitions: list[TxnOffsetCommitRequestPartition] = field(default_factory=list)
 
 
-class TxnOffsetCommitRequest(Message, key=ApiKey.TXN_OFFSET_COMMIT, versions="0-4", flexible="3+"):
+class TxnOffsetCommitRequest(Message, key=ApiKey.TXN_OFFSET_COMMIT, versions="0-5", flexible="3+"):
     """From a member of the group or, with generation -1, from outside."""
 
     transactional_id: String = field(default="")
@@ -46,6 +47,6 @@ class TxnOffsetCommitResponseTopic(Struct):
     partitions: list[TxnOffsetCommitResponsePartition] = field(default_factory=list)
 
 
-class TxnOffsetCommitResponse(Message, key=ApiKey.TXN_OFFSET_COMMIT, versions="0-4", flexible="3+"):
+class TxnOffsetCommitResponse(Message, key=ApiKey.TXN_OFFSET_COMMIT, versions="0-5", flexible="3+"):
     throttle_time_ms: Int32 = field(default=0)
     topics: list[TxnOffsetCommitResponseTopic] = field(default_factory=list)

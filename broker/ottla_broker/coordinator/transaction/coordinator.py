@@ -16,17 +16,25 @@ from ottla_broker.coordinator.refusals import Refusals
 from ottla_broker.coordinator.shard import Shard, ShardHost
 from ottla_broker.coordinator.time_sliced_task import Sweeps
 from ottla_broker.coordinator.transaction.markers import DeliverMarkers, LeaderOf, MarkerJob, MarkerSender
-from ottla_broker.coordinator.transaction.metadata import Producer, TopicPartition, TransactionMetadata
+from ottla_broker.coordinator.transaction.metadata import (
+    NO_PRODUCER_ID,
+    TRANSACTION_VERSION_2,
+    Producer,
+    TopicPartition,
+    TransactionMetadata,
+)
 from ottla_broker.coordinator.transaction.settings import TransactionSettings
 from ottla_broker.coordinator.transaction.states import (
     CAN_EXPIRE,
     DEAD,
     END,
+    END_WITH_BUMP,
     ONGOING,
     PREPARED,
     STATE_BY_NAME,
 )
 from ottla_broker.coordinator.transaction.transaction_shard import (
+    HOLD_SECONDS,
     MAX_WAIT_MS,
     Reply,
     Transaction,
@@ -58,6 +66,17 @@ class InitResult(NamedTuple):
 
 
 InitReply = Callable[[InitResult], None]
+
+
+class EndResult(NamedTuple):
+    """The answer to EndTxn, with the producer of the next transaction."""
+
+    error: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+EndReply = Callable[[EndResult], None]
 
 
 class Described(NamedTuple):
@@ -310,6 +329,7 @@ class TransactionCoordinator:
         partitions: Collection[TopicPartition],
         reply: Reply,
         again: Callable[[], None] | None = None,
+        client_version: int = 0,
     ) -> None:
         """Make partitions part of the transaction, which the first ones begin; ``reply`` gets the error code.
 
@@ -328,7 +348,27 @@ class TransactionCoordinator:
         elif metadata.state is ONGOING and metadata.partitions.issuperset(partitions):
             reply(codes.NONE)
         else:
-            shard.change(transaction, metadata.added(partitions, self._clock.now_ms()), reply)
+            following = metadata.added(partitions, self._clock.now_ms(), client_version)
+            shard.change(transaction, following, reply)
+
+    def add_for_leader(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        reply: Reply,
+    ) -> None:
+        """Make partitions part of a transaction because its client, of version 2, writes to them.
+
+        As :meth:`add_partitions`, but a few requests are held, each until its moment is over.
+        """
+        until = self._clock.monotonic() + HOLD_SECONDS
+
+        def serve() -> None:
+            again = serve if self._clock.monotonic() < until else None
+            self.add_partitions(transactional_id, producer, partitions, reply, again, TRANSACTION_VERSION_2)
+
+        serve()
 
     def verify_partitions(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
@@ -363,6 +403,57 @@ class TransactionCoordinator:
             return
         following = metadata.ended(commit, self._clock.now_ms())
         shard.change(transaction, following, reply, partial(self._send_markers, shard, transaction))
+
+    def end_with_bump(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        commit: bool,
+        reply: EndReply,
+        next_id: int = NO_PRODUCER_ID,
+    ) -> None:
+        """As :meth:`end`, for a client of transaction version 2, which continues with a higher epoch.
+
+        A repeated request names the epoch before. ``next_id``: a producer id that has been drawn because one was
+        needed; everything is looked at again.
+        """
+        error, shard, transaction = self._find(transactional_id)
+        if shard is None:
+            reply(EndResult(error))
+            return
+        if transaction is None:
+            reply(EndResult(codes.INVALID_PRODUCER_ID_MAPPING))
+            return
+        metadata = transaction.metadata
+        repeated = metadata.was_ended_by(producer)
+        error = codes.NONE if repeated else metadata.check_producer(producer)
+        if error == codes.NONE and transaction.pending is not None:
+            error = codes.CONCURRENT_TRANSACTIONS
+        if error != codes.NONE:
+            reply(EndResult(error))
+            return
+        answer = (END if repeated else END_WITH_BUMP)[metadata.state][0 if commit else 1]
+        if answer is not None:
+            reply(_ended(answer, metadata))
+        elif metadata.is_exhausted and next_id == NO_PRODUCER_ID:
+
+            def drawn(error: int, producer_id: int) -> None:
+                if error != codes.NONE:
+                    reply(EndResult(error))
+                else:
+                    self.end_with_bump(transactional_id, producer, commit, reply, producer_id)
+
+            self._draw(drawn)
+        else:
+            following = metadata.ended_with_bump(
+                commit, self._clock.now_ms(), next_id if metadata.is_exhausted else NO_PRODUCER_ID
+            )
+            shard.change(
+                transaction,
+                following,
+                lambda error: reply(_ended(error, following)),
+                partial(self._send_markers, shard, transaction),
+            )
 
     def _fence(self, shard: TransactionShard, transaction: Transaction, reply: Reply) -> None:
         """Abort an ongoing transaction with an epoch that keeps its producer out."""
@@ -512,6 +603,10 @@ class TransactionCoordinator:
 
         every = [each for shard in self._shards.values() for each in shard.transactions.values()]
         return codes.NONE, unknown, map(select, every)
+
+
+def _ended(error: int, metadata: TransactionMetadata) -> EndResult:
+    return EndResult(error, *metadata.next_producer) if error == codes.NONE else EndResult(error)
 
 
 def _is_expired(transaction: Transaction, limit_ms: int) -> bool:

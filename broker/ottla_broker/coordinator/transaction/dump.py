@@ -36,4 +36,7 @@ def _payload(value: TransactionLogValue) -> Entry:
         "partitions": {each.topic: each.partition_ids for each in value.transaction_partitions or ()},
         "lastUpdateTimestamp": value.transaction_last_update_timestamp_ms,
         "startTimestamp": value.transaction_start_timestamp_ms,
+        "previousProducerId": value.previous_producer_id,
+        "nextProducerId": value.next_producer_id,
+        "clientTransactionVersion": value.client_transaction_version,
     }

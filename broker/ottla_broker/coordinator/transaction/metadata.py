@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.transaction.states import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
     ONGOING,
     PREPARE_COMMIT,
     PREPARED,
@@ -23,7 +25,13 @@ NO_TIME: Final = -1
 LAST_EPOCH: Final = 32_766
 """The last epoch that a producer gets. One more is left, to fence that producer."""
 
+TRANSACTION_VERSION_2: Final = 2
+"""The version of clients whose epoch grows with every transaction (KIP-890)."""
+
 TopicPartition = tuple[str, int]
+
+
+_ENDED: Final = PREPARED | {COMPLETE_COMMIT, COMPLETE_ABORT}
 
 
 class Producer(NamedTuple):
@@ -46,6 +54,10 @@ class TransactionMetadata(NamedTuple):
     previous_producer_id: int = NO_PRODUCER_ID
     last_producer_epoch: int = NO_EPOCH
     """The epoch before a producer raised its own: a repeated request still names it (KIP-360). The log lacks it."""
+    next_producer_id: int = NO_PRODUCER_ID
+    """The id once the transaction that has ended is complete, because that raised the last epoch of this one."""
+    client_version: int = 0
+    """:data:`TRANSACTION_VERSION_2` if the last event was of a client with that version, otherwise 0."""
     timeout_ms: int = 0
     state: TransactionState = TransactionState.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
@@ -62,6 +74,13 @@ class TransactionMetadata(NamedTuple):
     def commits(self) -> bool:
         """Whether the transaction that has ended was committed."""
         return self.state is PREPARE_COMMIT
+
+    @property
+    def next_producer(self) -> Producer:
+        """Who begins the next transaction."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return Producer(self.next_producer_id, 0)
+        return Producer(self.producer_id, self.producer_epoch)
 
     def end_ms(self) -> int:
         """When the transaction's time is up."""
@@ -128,7 +147,18 @@ class TransactionMetadata(NamedTuple):
             return codes.INVALID_PRODUCER_ID_MAPPING
         return codes.NONE if producer.epoch == self.producer_epoch else codes.PRODUCER_FENCED
 
-    def added(self, partitions: Iterable[TopicPartition], now_ms: int) -> TransactionMetadata:
+    def was_ended_by(self, producer: Producer) -> bool:
+        """Whether an EndTxn of ``producer`` has raised the epoch to the current one: it is repeated now."""
+        if self.client_version != TRANSACTION_VERSION_2 or self.state not in _ENDED:
+            return False
+        if producer.id == self.producer_id:
+            return producer.epoch + 1 == self.producer_epoch
+        rotated = self.producer_epoch == 0 and producer.id == self.previous_producer_id
+        return rotated and producer.epoch == LAST_EPOCH
+
+    def added(
+        self, partitions: Iterable[TopicPartition], now_ms: int, client_version: int = 0
+    ) -> TransactionMetadata:
         """With more partitions; the first ones begin a transaction."""
         begins = self.state is not ONGOING
         return self._replace(
@@ -136,26 +166,53 @@ class TransactionMetadata(NamedTuple):
             partitions=self.partitions.union(partitions),
             start_ms=now_ms if begins else self.start_ms,
             update_ms=now_ms,
+            client_version=client_version,
         )
 
     def ended(self, commit: bool, now_ms: int) -> TransactionMetadata:
         """The producer has decided."""
         event = Event.COMMIT if commit else Event.ABORT
-        return self._replace(state=state_after(self.state, event), update_ms=now_ms)
+        return self._replace(state=state_after(self.state, event), update_ms=now_ms, client_version=0)
+
+    def ended_with_bump(
+        self, commit: bool, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
+    ) -> TransactionMetadata:
+        """The producer has decided, and continues with a higher epoch, or with another id if this one is exhausted."""
+        return self.ended(commit, now_ms)._replace(
+            producer_epoch=self.producer_epoch + 1,
+            last_producer_epoch=self.producer_epoch,
+            next_producer_id=next_producer_id,
+            client_version=TRANSACTION_VERSION_2,
+            start_ms=self.start_ms if self.state is ONGOING else now_ms,
+        )
 
     def fenced(self, now_ms: int) -> TransactionMetadata:
-        """Aborted, with a higher epoch that no producer gets: the markers keep late batches out."""
+        """Aborted, with a higher epoch: the markers keep late batches out.
+
+        No producer gets the epoch, except one of version 2 that aborts, too: it learns the epoch as if it had been
+        first. After the last epoch it can't, and gets another id.
+        """
+        continues = self.client_version == TRANSACTION_VERSION_2 and not self.is_exhausted
         return self._replace(
             state=state_after(self.state, Event.FENCE, Event.ABORT),
             producer_epoch=self.producer_epoch + 1,
-            last_producer_epoch=NO_EPOCH,
+            last_producer_epoch=self.producer_epoch if continues else NO_EPOCH,
+            client_version=self.client_version if continues else 0,
             update_ms=now_ms,
         )
 
     def completed(self, now_ms: int) -> TransactionMetadata:
         """All partitions have their markers."""
-        return self._replace(
+        following = self._replace(
             state=state_after(self.state, Event.MARKED), partitions=frozenset(), update_ms=now_ms
+        )
+        if self.next_producer_id == NO_PRODUCER_ID:
+            return following
+        return following._replace(
+            producer_id=self.next_producer_id,
+            producer_epoch=0,
+            previous_producer_id=self.producer_id,
+            next_producer_id=NO_PRODUCER_ID,
         )
 
     def expired(self) -> TransactionMetadata:
@@ -166,7 +223,10 @@ class TransactionMetadata(NamedTuple):
         """Raise TransactionStateError unless ``following`` may come after this: no epoch and no partition is lost."""
         grows = following.producer_epoch - self.producer_epoch in (0, 1)
         if following.producer_id != self.producer_id:
-            grows = following.producer_epoch == 0 and self.state not in {ONGOING, *PREPARED}
+            rotates = self.state is not ONGOING and self.state not in PREPARED
+            grows = following.producer_epoch == 0 and (
+                rotates or following.producer_id == self.next_producer_id
+            )
         keeps = not {following.state, self.state} <= {ONGOING, *PREPARED} or (
             self.partitions <= following.partitions
         )

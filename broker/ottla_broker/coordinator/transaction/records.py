@@ -1,4 +1,4 @@
-"""The records of ``__transaction_state``, byte for byte as Kafka 3.9 writes them.
+"""The records of ``__transaction_state``, byte for byte as Kafka writes them.
 
 A key and a value each begin with their version, an int16::
 
@@ -7,7 +7,11 @@ A key and a value each begin with their version, an int16::
              Empty), time of the last update, time of the start
     no value a tombstone: the id has expired
 
-Values of version 1 are flexible. Kafka: ``TransactionLog.scala``.
+    value 1  the same, flexible, and as tagged fields what transaction version 2 needs: the ids before and after this
+             one, the client's version
+
+Version 1 is written where a client of transaction version 2 was the last; Kafka 3.9 reads it and skips the tagged
+fields. Kafka: ``TransactionLog.scala``.
 """
 
 from __future__ import annotations
@@ -29,7 +33,6 @@ from ottla_protocol.messages.transaction_records import (
 from ottla_protocol.versioned import decode_versioned, encode_versioned
 
 _KEY_VERSION = 0
-_VALUE_VERSION = 0
 _NEVER_WRITTEN = frozenset({DEAD, PREPARE_EPOCH_FENCE})
 
 
@@ -47,8 +50,11 @@ def transaction_value(metadata: TransactionMetadata) -> bytes:
             transaction_partitions=None if metadata.state is EMPTY else _by_topic(metadata.partitions),
             transaction_last_update_timestamp_ms=metadata.update_ms,
             transaction_start_timestamp_ms=metadata.start_ms,
+            previous_producer_id=metadata.previous_producer_id,
+            next_producer_id=metadata.next_producer_id,
+            client_transaction_version=metadata.client_version,
         ),
-        _VALUE_VERSION,
+        1 if metadata.client_version else 0,
     )
 
 
@@ -79,6 +85,8 @@ def read_value(value: bytes) -> TransactionMetadata:
         producer_id=read.producer_id,
         producer_epoch=read.producer_epoch,
         previous_producer_id=read.previous_producer_id,
+        next_producer_id=read.next_producer_id,
+        client_version=read.client_transaction_version,
         timeout_ms=read.transaction_timeout_ms,
         state=state,
         partitions=frozenset(

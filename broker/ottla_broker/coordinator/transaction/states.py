@@ -6,6 +6,7 @@
                                          |------the producer aborts----> PrepareAbort --markers--> CompleteAbort
                                          '--fenced--> PrepareEpochFence -----^
 
+A producer of transaction version 2 may also abort where nothing was added: it doesn't know whether its request came.
 A completed transaction is the start of the next one. InitProducerId makes a completed or empty one *Empty*. In
 *PrepareEpochFence* the coordinator gives an ongoing transaction a higher epoch before it aborts it, because a new
 instance of the producer has come or because time is up; no log has this state. *PrepareCommit* and *PrepareAbort* are
@@ -17,6 +18,7 @@ Kafka: ``TransactionMetadata.scala``, where states name their valid predecessors
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
@@ -65,7 +67,7 @@ class Event(Enum):
 ) = TransactionState
 
 TRANSITIONS: Final[dict[TransactionState, dict[Event, TransactionState]]] = {
-    EMPTY: {Event.INIT: EMPTY, Event.ADD: ONGOING, Event.EXPIRE: DEAD},
+    EMPTY: {Event.INIT: EMPTY, Event.ADD: ONGOING, Event.ABORT: PREPARE_ABORT, Event.EXPIRE: DEAD},
     ONGOING: {
         Event.ADD: ONGOING,
         Event.COMMIT: PREPARE_COMMIT,
@@ -74,8 +76,8 @@ TRANSITIONS: Final[dict[TransactionState, dict[Event, TransactionState]]] = {
     },
     PREPARE_COMMIT: {Event.MARKED: COMPLETE_COMMIT},
     PREPARE_ABORT: {Event.MARKED: COMPLETE_ABORT},
-    COMPLETE_COMMIT: {Event.INIT: EMPTY, Event.ADD: ONGOING, Event.EXPIRE: DEAD},
-    COMPLETE_ABORT: {Event.INIT: EMPTY, Event.ADD: ONGOING, Event.EXPIRE: DEAD},
+    COMPLETE_COMMIT: {Event.INIT: EMPTY, Event.ADD: ONGOING, Event.ABORT: PREPARE_ABORT, Event.EXPIRE: DEAD},
+    COMPLETE_ABORT: {Event.INIT: EMPTY, Event.ADD: ONGOING, Event.ABORT: PREPARE_ABORT, Event.EXPIRE: DEAD},
     DEAD: {},
     PREPARE_EPOCH_FENCE: {Event.ABORT: PREPARE_ABORT},
 }
@@ -85,7 +87,9 @@ STATE_IDS: Final[dict[TransactionState, int]] = {state: id_ for id_, state in en
 STATE_BY_ID: Final[dict[int, TransactionState]] = dict(enumerate(TransactionState))
 STATE_BY_NAME: Final[dict[str, TransactionState]] = {state.value: state for state in TransactionState}
 
-END: Final[dict[TransactionState, tuple[int | None, int | None]]] = {
+Answers = Mapping[TransactionState, tuple[int | None, int | None]]
+
+END: Final[Answers] = {
     #                commit, abort: the answer; None begins it
     EMPTY: (codes.INVALID_TXN_STATE, codes.INVALID_TXN_STATE),
     ONGOING: (None, None),
@@ -100,6 +104,14 @@ END: Final[dict[TransactionState, tuple[int | None, int | None]]] = {
 
 Kafka has decided on the next state as long as markers are missing, so it answers CONCURRENT_TRANSACTIONS then, too.
 """
+
+END_WITH_BUMP: Final[Answers] = {
+    **END,
+    EMPTY: (codes.INVALID_TXN_STATE, None),
+    COMPLETE_COMMIT: (codes.INVALID_TXN_STATE, None),
+    COMPLETE_ABORT: (codes.INVALID_TXN_STATE, None),
+}
+"""The answers to an EndTxn that raises the epoch: under the current epoch it ends the next transaction."""
 
 PREPARED: Final = frozenset(state for state, events in TRANSITIONS.items() if Event.MARKED in events)
 """The transaction has ended, but not all of its partitions have their markers yet."""

@@ -33,6 +33,8 @@ MAX_WAIT_MS: Final = 30_000
 _LOOK_AGAIN_SECONDS: Final = 0.2
 HOLD_SECONDS: Final = 0.1
 """How long a request waits for the end of the transaction before it. Clients send it again after 20 ms or more."""
+_MOST_HELD: Final = 8
+"""Requests of one transactional id that wait. Java's producer has at most 5 under way to a broker."""
 
 LOG_ERRORS: Final[Mapping[int, int]] = {
     codes.UNKNOWN_TOPIC_OR_PARTITION: codes.COORDINATOR_NOT_AVAILABLE,
@@ -66,7 +68,7 @@ class Transaction:
         pending: what comes next, from its append until the log has committed it.
         job: sends the markers of a transaction that has ended.
         heard: the connections that its producer uses, of those accepted since this broker became the coordinator.
-        held: the first request of the next transaction, if it waits for the end of this one.
+        held: the first requests of the next transaction, which wait for the end of this one.
     """
 
     __slots__ = ("heard", "held", "job", "metadata", "pending", "transactional_id")
@@ -79,7 +81,7 @@ class Transaction:
         self.metadata = metadata
         self.pending: TransactionMetadata | None = None
         self.job: MarkerJob | None = None
-        self.held: _Held | None = None
+        self.held: list[_Held] = []
 
 
 class TransactionShard:
@@ -222,20 +224,21 @@ class TransactionShard:
     def hold(self, transaction: Transaction, resume: Callable[[], None]) -> bool:
         """Call ``resume`` once: when the transaction under way is complete, or after :data:`HOLD_SECONDS`.
 
-        False: another request waits for that already, and ``resume`` won't be called.
+        False: too many requests wait for that already, and ``resume`` won't be called.
         """
-        if transaction.held is not None:
+        if len(transaction.held) >= _MOST_HELD:
             return False
         timer = self._clock.call_later(HOLD_SECONDS, self._release, transaction)
-        transaction.held = _Held(resume, timer)
+        transaction.held.append(_Held(resume, timer))
         return True
 
     @staticmethod
     def _release(transaction: Transaction) -> None:
-        held, transaction.held = transaction.held, None
-        if held is not None:
-            held.timer.cancel()
-            held.resume()
+        held, transaction.held = transaction.held, []
+        for each in held:
+            each.timer.cancel()
+        for each in held:
+            each.resume()
 
     def _apply(self, transaction: Transaction, following: TransactionMetadata) -> None:
         transaction.metadata, transaction.pending = following, None
