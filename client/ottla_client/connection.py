@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ottla_protocol.api_keys import api_title
 from ottla_protocol.errors import ErrorCode, KafkaError, LocalProtocolError, ProtocolError
-from ottla_protocol.exchange import Exchange, UnsupportedVersionError
+from ottla_protocol.exchange import Exchange, Features, UnsupportedVersionError
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
 from ottla_protocol.sasl.login import LOGIN, MechanismRefused, authenticate
 from ottla_protocol.sasl.mechanism import SaslError
@@ -256,6 +256,11 @@ class Connection(asyncio.BufferedProtocol):
         except UnsupportedVersionError as error:
             raise self._unsupported(error) from error
 
+    @property
+    def features(self) -> Features:
+        """The features of the cluster when the connection was opened."""
+        return self._exchange.features
+
     def _unsupported(self, error: UnsupportedVersionError) -> UnsupportedApiError:
         return UnsupportedApiError(
             f"{self.host}:{self.port} can't be asked {error}; another version of the broker or of the client is needed"
@@ -289,13 +294,18 @@ class Connection(asyncio.BufferedProtocol):
         return future
 
     def call(
-        self, request: Message, answered: Callable[[Any, Exception | None], None], *, timeout: float
+        self,
+        request: Message,
+        answered: Callable[[Any, Exception | None], None],
+        *,
+        timeout: float,
+        version: int | None = None,
     ) -> None:
         """As ``submit``, but calls ``answered(response, error)``, which saves a turn of the event loop per request.
 
         ``answered`` must not raise.
         """
-        self._write(request, _Call(answered), timeout, None, raw=False)
+        self._write(request, _Call(answered), timeout, version, raw=False)
 
     def _write(
         self,

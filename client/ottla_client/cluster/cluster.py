@@ -31,6 +31,7 @@ from ottla_client.suggestions import near_names
 from ottla_client.types import Node, TopicMetadata
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import RETRIABLE, ErrorCode, error_code
+from ottla_protocol.exchange import Features
 
 from .addresses import parse_servers
 from .backoff import Backoff, retrying
@@ -90,6 +91,11 @@ class Cluster:
 
     def __str__(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self.bootstrap)
+
+    @property
+    def features(self) -> Features:
+        """The cluster's features, as the brokers reported them when connections were opened."""
+        return self._pool.features
 
     async def start(self, deadline: Deadline) -> None:
         """Connect to a bootstrap server and fetch the list of brokers.

@@ -11,6 +11,7 @@ from ottla_client.deadline import Deadline
 from ottla_client.errors import ClientError, ClosedError, ConnectError
 from ottla_client.login import login_of
 from ottla_client.settings import ConnectionSettings
+from ottla_protocol.exchange import Features
 
 from .backoff import Backoff
 from .tasks import Tasks, joined
@@ -52,6 +53,8 @@ class ConnectionPool:
         self._tasks = Tasks()
         self._closing: set[Connection] = set()
         self._closed = False
+        self.features = Features()
+        """The newest that a broker has reported."""
 
     def open_connection(self, key: Hashable) -> Connection | None:
         endpoint = self._endpoints.get(key)
@@ -129,6 +132,7 @@ class ConnectionPool:
             raise
         finally:
             endpoint.opening = None
+        self.features = max(self.features, connection.features, key=lambda each: each.epoch)
         endpoint.error = None
         endpoint.reached = True
         endpoint.failures = 0

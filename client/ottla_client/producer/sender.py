@@ -58,7 +58,7 @@ class Sender:
         self.settings = settings
         self._identities = identities
         self._on_fatal = on_fatal
-        self._transactions = transactions
+        self.transactions = transactions
         self.meters = accumulator.meters
         self.by_topic = accumulator.by_topic
         self._loop = asyncio.get_running_loop()
@@ -104,7 +104,7 @@ class Sender:
 
     def may_send(self, queue: PartitionQueue) -> bool:
         """Whether batches of ``queue`` may be sent now; if its transaction lacks the partition, later."""
-        return self._transactions is None or self._transactions.may_send(queue)
+        return self.transactions is None or self.transactions.may_send(queue)
 
     def route_later(self, queue: PartitionQueue, delay: float) -> None:
         """Route ``queue`` after ``delay`` seconds."""
@@ -167,7 +167,7 @@ class Sender:
 
     def _opened(self, queue: PartitionQueue) -> None:
         """A batch was opened: set the timers for its transaction, linger and expiry."""
-        if self._transactions is not None:
+        if self.transactions is not None:
             self._not_added.append(queue)
             if "partitions" not in self._timers:
                 self._timers["partitions"] = self._loop.call_later(_ADD_SOON, self._add_partitions)
@@ -283,8 +283,8 @@ class Sender:
 
     def _next(self, queue: PartitionQueue) -> None:
         """A batch of ``queue`` is no longer in flight: send the next one; it may need a new producer id."""
-        if self._transactions is not None:
-            self._transactions.returned()
+        if self.transactions is not None:
+            self.transactions.returned()
         self._need_identity()
         if queue.batches:
             self.route(queue)
@@ -405,7 +405,13 @@ class NodeSender:
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
         )
         try:
-            if connection.version_of(ApiKey.PRODUCE) < _RECORD_BATCHES:
+            transactions = self._sender.transactions
+            version = (
+                connection.version_of(ApiKey.PRODUCE)
+                if transactions is None
+                else transactions.produce_version(connection)
+            )
+            if version < _RECORD_BATCHES:
                 raise UnsupportedApiError(
                     f"{connection.host}:{connection.port} is older than Kafka 0.11 and doesn't support record batches"
                 )
@@ -416,6 +422,7 @@ class NodeSender:
                     request,
                     partial(self._answered, chosen, monotonic()),
                     timeout=self._settings.request_timeout,
+                    version=version,
                 )
         except UnsupportedApiError as error:
             for queue, batch in chosen:

@@ -18,7 +18,8 @@ unknown, and matters for the next one. So the next batch finds out::
     RESTART     nothing is in flight                                     CONTINUOUS, in a new epoch from 0
 
 The first batch with a new id or epoch is sent alone: a broker that doesn't know the producer accepts any number, so if
-it refused the first batch and accepted the second, the first would be stored after it.
+it refused the first batch and accepted the second, the first would be stored after it. In transactions of version 2,
+whose epochs are always new, brokers prevent that: they remember the lowest number that was not yet added.
 
 In GAP no new batch is sent, in RESTART no batch at all. Batches outstanding at a restart were not written: the first
 was refused for its number, and the others can't be written before it. So they can be sent in the new epoch without
@@ -41,10 +42,12 @@ MAX_OUTSTANDING = 5
 class ProducerIdHolder:
     """The producer id and epoch for new sequences; ``current`` is None while the cluster has to be asked for one."""
 
-    __slots__ = ("current",)
+    __slots__ = ("current", "keeps_order")
 
     def __init__(self) -> None:
         self.current: ProducerIdAndEpoch | None = None
+        self.keeps_order = False
+        """Whether brokers refuse a batch whose predecessor in a new epoch they have refused."""
 
     def leave(self, old: ProducerIdAndEpoch) -> None:
         """A partition can't continue with ``old``: raise the epoch, if that hasn't happened."""
@@ -98,7 +101,7 @@ class Sequences:
             if not self.outstanding and self._identity != self._holder.current:
                 self._identity = self._holder.current
                 self._next = 0
-                self._known = False
+                self._known = self._holder.keeps_order
             batch.sequence = self._next
             self._next += batch.count
             self.outstanding.append(batch)

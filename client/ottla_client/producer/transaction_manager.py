@@ -5,6 +5,9 @@ takes its response. Requests go out one at a time, in this order: the partitions
 A transaction ends only after every batch that was sent has an outcome (``drained``): until then it is unknown which
 sequence number comes next. After an abort the producer raises its epoch (KIP-360): sequence numbers begin again, and
 brokers refuse what is still under way. On a broker that is too old for that, a lost sequence number stops the producer.
+
+In a transaction of version 2 (KIP-890) leaders and group coordinators add what is written, and the answer to EndTxn
+has the epoch of the next transaction. A cluster may change the version between two transactions.
 """
 
 from __future__ import annotations
@@ -99,6 +102,8 @@ class TransactionManager:
         """Why the transaction has failed, or the producer can't continue."""
         self.identity: ProducerIdAndEpoch | None = None
         self.ids = TransactionalIds()
+        self.is_version_2 = False
+        """Whether the transaction is one of version 2."""
         self.partitions: set[TopicPartition] = set()
         """Those that the coordinator has added to the transaction."""
         self._changed = changed
@@ -126,11 +131,12 @@ class TransactionManager:
         """Ask for a producer id; fences older producers with the same transactional id."""
         self._become(TransactionState.INITIALIZING)
 
-    def begin(self) -> None:
+    def begin(self, *, version_2: bool = False) -> None:
         """Begin a transaction. Raises TransactionStateError, and the reason for a producer that can't continue."""
         self._check_not_fatal()
         if self.state is not TransactionState.READY:
             raise TransactionStateError(f"{self}: {_NOT_READY[self.state]}")
+        self.is_version_2 = self.ids.keeps_order = version_2
         self._become(TransactionState.IN_TRANSACTION)
 
     def check_sending(self) -> None:
@@ -180,7 +186,7 @@ class TransactionManager:
             raise TransactionStateError(f"{self}: there is no transaction to abort")
         self._forget_requests(self.aborted())
         self._drained = False
-        self._raise_epoch |= self._may_have_begun
+        self._raise_epoch |= self._may_have_begun and not self.is_version_2
         self._become(TransactionState.ABORTING)
 
     def aborted(self) -> Exception:
@@ -195,7 +201,11 @@ class TransactionManager:
 
     def add_partition(self, partition: TopicPartition) -> None:
         """A batch for a partition waits, which is to become part of the transaction."""
-        if self.state in _OPEN and partition not in self._to_add:
+        if self.is_version_2:
+            if self.state in _OPEN:
+                self.partitions.add(partition)
+                self._began = self._may_have_begun = True
+        elif self.state in _OPEN and partition not in self._to_add:
             self._to_add.add(partition)
             self._changed()
 
@@ -217,7 +227,7 @@ class TransactionManager:
     def fail(self, error: Exception, *, epoch_is_lost: bool = False, forgotten: bool = False) -> None:
         """The transaction can't be committed any more."""
         if self.state in (*_OPEN, TransactionState.ABORTABLE_ERROR, TransactionState.ABORTING):
-            self._raise_epoch = True
+            self._raise_epoch |= not self.is_version_2 or forgotten
             self._epoch_is_lost |= epoch_is_lost
             self._forgotten |= forgotten
         if self.state in _OPEN:
@@ -253,7 +263,7 @@ class TransactionManager:
             )
         if self._offsets:
             its = self._offsets[0]
-            if its.group.group_id not in self._groups:
+            if its.group.group_id not in self._groups and not self.is_version_2:
                 add = add_offsets_request(transactional_id, identity, its.group.group_id)
                 return Ask(Step.ADD_OFFSETS, add, offsets=its)
             request_ = commit_offsets_request(transactional_id, identity, its.group, its.offsets)
@@ -265,7 +275,7 @@ class TransactionManager:
 
     def sent(self, ask: Ask) -> None:
         """``ask`` is on its way; whether the broker gets it is unknown."""
-        if ask.step in (Step.ADD_PARTITIONS, Step.ADD_OFFSETS):
+        if ask.step in (Step.ADD_PARTITIONS, Step.ADD_OFFSETS, Step.COMMIT_OFFSETS):
             self._may_have_begun = True
         elif ask.step is Step.END and ask.commit:
             self._commits_sent += 1
@@ -273,7 +283,8 @@ class TransactionManager:
     def answered(self, ask: Ask, response: Any) -> Reaction:
         """Take the response for ``ask``. RETRY and FIND_COORDINATOR concern the caller, and change nothing here."""
         reaction, what, code = _worst(ask, response)
-        if code is ErrorCode.INVALID_TXN_STATE and ask.step is Step.END and not (ask.commit or self._began):
+        may_be_unknown = ask.step is Step.END and not (ask.commit or self._began or self.is_version_2)
+        if code is ErrorCode.INVALID_TXN_STATE and may_be_unknown:
             reaction = Reaction.DONE  # the request that would have begun the transaction never arrived
         if reaction is Reaction.DONE:
             self._done(ask, response)
@@ -314,9 +325,13 @@ class TransactionManager:
             self._began = True
             self._groups.add(ask.offsets.group.group_id)
         elif ask.step is Step.COMMIT_OFFSETS:
+            self._began = True
             if self._offsets and self._offsets[0] is ask.offsets:
                 self._offsets.popleft().done = True
         else:
+            if self.is_version_2 and not self._raise_epoch:
+                self.identity = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+                self.ids.current = self.identity
             self._end()
             return
         self._end_if_nothing_is_left()

@@ -22,19 +22,29 @@ from ..errors import (
     UnsupportedApiError,
     is_retriable,
 )
-from ..requests.transactions import ADD_PARTITIONS_UP_TO, MEMBERS_SINCE, RAISES_EPOCH_SINCE
+from ..requests.transactions import (
+    ADD_PARTITIONS_UP_TO,
+    COMMIT_ADDS_SINCE,
+    END_RAISES_EPOCH_SINCE,
+    MEMBERS_SINCE,
+    PRODUCE_ADDS_SINCE,
+    RAISES_EPOCH_SINCE,
+)
 from ..types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from .transaction_manager import Ask, TransactionManager, is_concurrent
 from .transaction_state import Reaction, Step, TransactionState
 
 if TYPE_CHECKING:
     from ..cluster import Cluster
+    from ..connection import Connection
     from .accumulator import Accumulator
     from .queue import PartitionQueue
     from .settings import ProducerSettings
 
 _log = logging.getLogger("ottla_client.producer")
 
+_FEATURE = "transaction.version"
+_VERSION_2 = 2
 SOON = 0.002
 """Seconds before the first retry while the coordinator still ends the last transaction; markers take that long."""
 SOON_AT_MOST = 0.02
@@ -108,7 +118,7 @@ class Transactions:
 
     def begin(self) -> None:
         """Raises TransactionStateError if one is open, and the reason for a producer that can't continue."""
-        self.manager.begin()
+        self.manager.begin(version_2=self._cluster.features.levels.get(_FEATURE, 0) >= _VERSION_2)
 
     async def add_offsets(
         self,
@@ -198,12 +208,16 @@ class Transactions:
         manager = self.manager
         partition = TopicPartition(queue.topic, queue.partition)
         if manager.state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
-            if partition in manager.partitions:
-                return True
-            manager.add_partition(partition)
-            return False
+            if partition not in manager.partitions:
+                manager.add_partition(partition)
+            return partition in manager.partitions
         # Batches that brokers may have are sent until their outcome is known.
         return bool(queue.batches) and queue.batches[0].sequence is not None
+
+    def produce_version(self, connection: Connection) -> int:
+        """The version in which batches are sent. Raises UnsupportedApiError."""
+        known = connection.version_of(ApiKey.PRODUCE)
+        return _limited(known, PRODUCE_ADDS_SINCE, self.manager.is_version_2)
 
     def batch_failed(self, error: Exception, numbered: bool) -> None:
         """A batch of the transaction won't be delivered."""
@@ -298,7 +312,8 @@ class Transactions:
         try:
             node = await cluster.coordinator(key, deadline, kind)
             connection = await cluster.connection(node, deadline)
-            version = _version(ask, connection.version_of(_APIS[ask.step]))
+            known = connection.version_of(_APIS[ask.step])
+            version = _version(ask, known, version_2=manager.is_version_2)
             manager.sent(ask)
             response = await connection.submit(ask.request, timeout=cluster.request_timeout, version=version)
         except (ClientError, TimeoutError) as error:
@@ -381,8 +396,21 @@ _APIS = {
 }
 
 
-def _version(ask: Ask, known: int) -> int:
+def _limited(known: int, adds_since: int, version_2: bool) -> int:
+    """The version of a request that has a meaning of its own in transaction version 2. Raises UnsupportedApiError."""
+    if not version_2:
+        return min(known, adds_since - 1)
+    if known < adds_since:
+        raise UnsupportedApiError(
+            f"the broker doesn't serve {_FEATURE} {_VERSION_2}, which its cluster has finalized"
+        )
+    return known
+
+
+def _version(ask: Ask, known: int, *, version_2: bool) -> int:
     """The version for a request, given the highest one that both sides know. Raises UnsupportedApiError."""
+    if ask.step is Step.END:
+        return _limited(known, END_RAISES_EPOCH_SINCE, version_2)
     if ask.step is Step.ADD_PARTITIONS:
         return min(known, ADD_PARTITIONS_UP_TO)
     if ask.step is Step.INIT_PRODUCER_ID and ask.raises_epoch and known < RAISES_EPOCH_SINCE:
@@ -397,4 +425,6 @@ def _version(ask: Ask, known: int) -> int:
                 "the broker is older than Kafka 2.5 and can't check a member's generation in a transaction; pass the"
                 " group's id and the offsets instead of the consumer"
             )
+    if ask.step is Step.COMMIT_OFFSETS:
+        return _limited(known, COMMIT_ADDS_SINCE, version_2)
     return known

@@ -25,6 +25,12 @@ from .group_offsets import committed_by_topic
 
 ADD_PARTITIONS_UP_TO: Final = 3
 """The last version of AddPartitionsToTxn for clients; brokers send the later ones to each other."""
+PRODUCE_ADDS_SINCE: Final = 12
+"""The first version of Produce that adds its partitions to the transaction; for transaction version 2 (KIP-890)."""
+COMMIT_ADDS_SINCE: Final = 5
+"""The first version of TxnOffsetCommit that adds its group to the transaction."""
+END_RAISES_EPOCH_SINCE: Final = 5
+"""The first version of EndTxn that returns the epoch for the next transaction."""
 RAISES_EPOCH_SINCE: Final = 3
 """The first version of InitProducerId with which a producer raises its own epoch (KIP-360)."""
 MEMBERS_SINCE: Final = 3
