@@ -167,7 +167,10 @@ def _append(
                     )
                 known = settled.get(number, _UNKNOWN)
                 if known is _UNKNOWN:
-                    known = _records(version, data.records)
+                    known = data.records
+                    if known is None or not len(known):
+                        raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch in the request")
+                    check_codec(version, known)
                 checked = True
                 if acks == -1 and partition.lacks_replicas():
                     raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -207,14 +210,6 @@ def _append(
 def _may_write_internal(ctx: RequestContext) -> bool:
     """Whether the client may write the topics of the coordinators. In Kafka, its id is enough."""
     return ctx.client_id == _WRITES_INTERNAL and ctx.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
-
-
-def _records(version: int, records: memoryview | None) -> memoryview:
-    """The records of a partition. Raises KafkaError."""
-    if records is None or not len(records):
-        raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch in the request")
-    check_codec(version, records)
-    return records
 
 
 def _of_copy(request: ProduceRequest, settled: Settled) -> Settled:

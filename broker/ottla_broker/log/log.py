@@ -318,17 +318,14 @@ class Log:
         if self.failure is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
         config = self.config
-        if isinstance(records, Validated):
-            view, header = records
-        else:
-            view = records if isinstance(records, memoryview) else memoryview(records)
+        view, header = records if isinstance(records, Validated) else (memoryview(records), None)
         if from_client:
             if guard is None and len(view) > HEADER_SIZE and view[FLAGS_AT] & TRANSACTIONAL:
                 raise KafkaError(
                     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                     f"{self.name}: a transactional batch needs a transactional id in its request",
                 )
-            if not isinstance(records, Validated):
+            if header is None:
                 view, header = validate(view, config, self.name, now_ms)
         else:
             header = check_batch(view, 0, config, self.name)

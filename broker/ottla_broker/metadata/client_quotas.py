@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from enum import Enum
+from enum import StrEnum
 from functools import lru_cache
 from math import floor, inf
 from typing import Final, NamedTuple
@@ -27,7 +27,7 @@ _LONGEST_NAME: Final = 1024
 _MOST_MS: Final = 2**31 - 1
 
 
-class QuotaKind(Enum):
+class QuotaKind(StrEnum):
     """What is limited, by the names of the settings."""
 
     PRODUCE = "producer_byte_rate"

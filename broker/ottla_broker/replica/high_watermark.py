@@ -91,12 +91,13 @@ class HighWatermark:
         if offset <= self.offset:
             return
         before, self.offset = self.offset, offset
-        grown = self._hidden_bytes
+        hidden = grown = self._hidden_bytes
+        self._hidden_bytes = 0
         log = self._log
         if log is not None and offset < (end := log.log_end_offset):
             # About the share of what was hidden; at least 1, for fetches that wait for a single byte.
-            grown = max(1, grown * (offset - before) // (end - before))
-        self._hidden_bytes = max(0, self._hidden_bytes - grown)
+            grown = max(1, hidden * (offset - before) // (end - before))
+            self._hidden_bytes = max(0, hidden - grown)
         if self._waiters:
             self._waiters.reach(offset)
         if self._fetches:

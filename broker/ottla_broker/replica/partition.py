@@ -201,7 +201,8 @@ class Partition:
     def lacks_replicas(self) -> bool:
         """Whether fewer replicas are in sync than acks=all asks for. Raises KafkaError: this broker doesn't lead."""
         in_sync = len((self._leadership or self._led()).isr)
-        return in_sync < self.log.config.min_insync_replicas and in_sync < max(1, len(self.replicas))
+        log = self._log or self._open_log()
+        return in_sync < log.config.min_insync_replicas and in_sync < max(1, len(self.replicas))
 
     def lead(self, state: LeaderState, *, open_log: bool = True) -> bool:
         """Become the leader, or adopt a new state as leader; True in a new epoch.
@@ -325,7 +326,7 @@ class Partition:
         """
         self.counts.produce_requests += 1
         self.check_leader()
-        info = self.log.append(
+        info = (self._log or self._open_log()).append(
             records, leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=True, guard=guard
         )
         if not info.duplicate:
