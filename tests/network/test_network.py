@@ -76,6 +76,35 @@ async def test_requests_pipelined_by_the_thousand_are_answered_in_order() -> Non
         assert [await c.receive() for _ in bodies] == bodies
 
 
+async def test_responses_that_come_together_do_not_make_a_turn_longer() -> None:
+    """Each response that was ready while frames were held had another portion of them served in the next turn."""
+    parked: list[tuple[PendingResponse, bytes]] = []
+    in_turn, longest = 0, 0
+    loop = asyncio.get_running_loop()
+
+    def turn() -> None:
+        nonlocal in_turn
+        in_turn = 0
+        ready, parked[:] = parked[:], []
+        for slot, body in ready:
+            slot.complete([framed(body)])
+
+    def park(connection: Connection, frame: memoryview) -> Reply:
+        nonlocal in_turn, longest
+        if not parked:
+            loop.call_soon(turn)
+        in_turn += 1
+        longest = max(longest, in_turn)
+        parked.append((slot := PendingResponse(), bytes(frame)))
+        return slot
+
+    bodies = [b"%d" % number for number in range(2_000)]
+    async with serving(park, processors=1, max_parked=5_000) as acceptor, client(acceptor) as c:
+        c.send(*bodies)
+        assert [await c.receive() for _ in bodies] == bodies
+    assert longest <= connection_module.REQUESTS_PER_TURN
+
+
 async def test_parked_requests_keep_their_place_in_the_row() -> None:
     slots: list[tuple[PendingResponse, bytes]] = []
 

@@ -158,6 +158,7 @@ class Connection:
         "_received_at",
         "_row_bytes",
         "_row_held",
+        "_serves_soon",
         "_stopping",
         "_throttled",
         "_throttled_until",
@@ -222,6 +223,8 @@ class Connection:
         self._credited = 0
         self._reading = False
         self._writing = False
+        # Whether the next turn serves what is held: once, however many responses were ready meanwhile.
+        self._serves_soon = False
         self._stopping = False
         # How many wait for the end of a long request, and whether its frame is still counted in the memory.
         self._long = 0
@@ -516,10 +519,12 @@ class Connection:
             return
         if len(self._held) < 4:
             self.start()
-        else:
+        elif not self._serves_soon:
+            self._serves_soon = True
             self.processor.loop.call_soon(self._serve_held)
 
     def _serve_held(self) -> None:
+        self._serves_soon = False
         if self._reading or self._must_hold:
             return
         self.start()
