@@ -14,6 +14,7 @@ from ottla_broker.coordinator.deadlines import Deadline, Deadlines
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.modern import heartbeats, patterns, rebalance
 from ottla_protocol.errors import ErrorCode as Code
+from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -224,6 +225,13 @@ def test_few_compiled_expressions_are_kept() -> None:
         assert patterns.compile_pattern("used.*") is used
     assert len(patterns._cache) == patterns.MAX_CACHED
     assert re2._Regexp._make.cache_info().currsize == 0
+
+
+def test_an_expression_of_very_many_unicode_classes_is_refused() -> None:
+    """It took 91 ms and 42 MiB to find out that its automaton is too large."""
+    assert patterns.compile_pattern(r"\p{Lu}.*")("A")
+    with pytest.raises(KafkaError, match="it has 1365 classes of Unicode, and at most 100 are allowed"):
+        patterns.compile_pattern(r"\pL" * 1365)
 
 
 def _counted(coordinator: GroupCoordinator) -> int:

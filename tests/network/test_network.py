@@ -105,6 +105,29 @@ async def test_responses_that_come_together_do_not_make_a_turn_longer() -> None:
     assert longest <= connection_module.REQUESTS_PER_TURN
 
 
+async def test_a_turn_of_slow_requests_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "TURN_SECONDS", 0.0)
+    turns = 0
+    loop = asyncio.get_running_loop()
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        loop.call_soon(turn)
+
+    seen: list[int] = []
+
+    def note(connection: Connection, frame: memoryview) -> Reply:
+        seen.append(turns)
+        return echo(connection, frame)
+
+    async with serving(note, processors=1) as acceptor, client(acceptor) as c:
+        loop.call_soon(turn)
+        c.send(b"a", b"b", b"c")
+        assert [await c.receive() for _ in range(3)] == [b"a", b"b", b"c"]
+        assert len(set(seen)) == 3
+
+
 async def test_parked_requests_keep_their_place_in_the_row() -> None:
     slots: list[tuple[PendingResponse, bytes]] = []
 

@@ -44,7 +44,8 @@ READ_BUDGET = 4 * 1024 * 1024
 SEND_BUDGET = 4 * 1024 * 1024
 """Bytes sent to one connection in a turn of the event loop."""
 REQUESTS_PER_TURN = 64
-"""Requests served from one connection in a turn of the event loop."""
+"""Requests served from one connection in a turn of the event loop, at most for :data:`TURN_SECONDS`."""
+TURN_SECONDS = 0.005
 FIRST_REQUESTS_PER_TURN = 4
 """The same of a client that hasn't authenticated."""
 ROW_BYTES = 1024 * 1024
@@ -363,7 +364,9 @@ class Connection:
     def _serve(self, data: memoryview, end: int) -> None:
         """Serve the whole frames in ``data[:end]`` and keep the rest."""
         position = 0
-        turn = REQUESTS_PER_TURN if self.authenticated else FIRST_REQUESTS_PER_TURN
+        turn = most = REQUESTS_PER_TURN if self.authenticated else FIRST_REQUESTS_PER_TURN
+        clock = self.processor.clock
+        until = clock.monotonic() + TURN_SECONDS
         unfinished = 0
         while end - position >= 4:
             (size,) = _unpack_size(data, position)
@@ -381,7 +384,7 @@ class Connection:
             if stop > end:
                 unfinished = size
                 break
-            if not turn:
+            if not turn or (turn < most and clock.monotonic() >= until):
                 # Other connections first; the rest is served in a later turn.
                 self._held = bytes(data[position:end])
                 self._hold_reading()
