@@ -29,7 +29,7 @@ from .errors import (
     UnknownTopicError,
 )
 from .group.offsets import OffsetsClient
-from .requests.driver import Node, ToLeaders, drive
+from .requests.driver import Node, Outcomes, ToLeaders, drive
 from .requests.fetch import LAST_BY_NAME, FetchPosition, fetch_request
 from .requests.list_offsets import find_offsets
 from .requests.outcomes import error_of
@@ -246,7 +246,7 @@ class SimpleConsumer:
 
         async def ask(
             node: Node, some: list[TopicPartition], deadline: Deadline
-        ) -> Mapping[TopicPartition, Fetched[Any, Any] | ClientError]:
+        ) -> Outcomes[TopicPartition, Fetched[Any, Any]]:
             assert node is not None, "a leader"
             return await self._ask(node, {each: wanted[each] for each in some}, limit, wait, deadline)
 
@@ -339,7 +339,7 @@ class SimpleConsumer:
 
         async def ask(
             node: Node, some: list[TopicPartition], deadline: Deadline
-        ) -> Mapping[TopicPartition, Broker | ClientError]:
+        ) -> Outcomes[TopicPartition, Broker]:
             assert node is not None, "a leader"
             gone = error_of(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition}")
             return dict.fromkeys(some, self._cluster.nodes.get(node, gone))

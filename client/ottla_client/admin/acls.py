@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from ottla_protocol.acls import (
@@ -21,7 +21,7 @@ from ottla_protocol.messages.describe_acls import DescribeAclsRequest
 
 from ..deadline import Deadline
 from ..errors import ClientError
-from ..requests.driver import Node
+from ..requests.driver import Node, Outcomes
 from ..requests.outcomes import error_of, outcome_of
 from .arguments import listed
 from .base import AdminBase
@@ -44,7 +44,7 @@ class AclCalls(AdminBase):
 
         async def ask(
             node: Node, _: list[AclFilter], deadline: Deadline
-        ) -> Mapping[AclFilter, list[AclBinding] | ClientError]:
+        ) -> Outcomes[AclFilter, list[AclBinding]]:
             request = DescribeAclsRequest(
                 resource_type_filter=acl_filter.resource,
                 resource_name_filter=acl_filter.name,
@@ -73,7 +73,7 @@ class AclCalls(AdminBase):
                 ]
             }
 
-        found = await self._each("describe ACLs", [acl_filter], self._any(), ask, self._deadline(timeout))
+        found = await self._each("describe ACLs", [acl_filter], self._any(), ask, timeout)
         return sorted(found[acl_filter])
 
     async def create_acls(self, acls: Iterable[AclBinding], *, timeout: float | None = None) -> None:
@@ -82,9 +82,7 @@ class AclCalls(AdminBase):
         Raises BrokerError: SECURITY_DISABLED, INVALID_REQUEST, …; PartialError for several ACLs.
         """
 
-        async def ask(
-            node: Node, some: list[AclBinding], deadline: Deadline
-        ) -> Mapping[AclBinding, ClientError | None]:
+        async def ask(node: Node, some: list[AclBinding], deadline: Deadline) -> Outcomes[AclBinding, None]:
             request = CreateAclsRequest(
                 creations=[
                     AclCreation(
@@ -106,7 +104,7 @@ class AclCalls(AdminBase):
             }
 
         wanted = listed(acls, AclBinding)
-        await self._each("create ACLs", wanted, self._any(), ask, self._deadline(timeout))
+        await self._each("create ACLs", wanted, self._any(), ask, timeout)
 
     async def delete_acls(
         self, filters: Iterable[AclFilter], *, timeout: float | None = None
@@ -118,7 +116,7 @@ class AclCalls(AdminBase):
 
         async def ask(
             node: Node, some: list[AclFilter], deadline: Deadline
-        ) -> Mapping[AclFilter, list[AclBinding] | ClientError]:
+        ) -> Outcomes[AclFilter, list[AclBinding]]:
             request = DeleteAclsRequest(
                 filters=[
                     DeleteAclsFilter(
@@ -157,7 +155,7 @@ class AclCalls(AdminBase):
             return outcomes
 
         wanted = listed(filters, AclFilter)
-        found = await self._each("delete ACLs", wanted, self._any(), ask, self._deadline(timeout))
+        found = await self._each("delete ACLs", wanted, self._any(), ask, timeout)
         return sorted({acl for some in found.values() for acl in some})
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from ..cluster import Cluster
 from ..deadline import Deadline
-from ..errors import ClientError, ClosedError, ConfigurationError
-from ..requests.driver import Ask, Node, Route, ToCoordinators, ToNodes, drive
+from ..errors import ClosedError, ConfigurationError
+from ..requests.driver import Ask, Node, Outcomes, Route, ToCoordinators, ToNodes, drive
 from ..settings import DEFAULT_BOOTSTRAP, ConnectionOptions, ConnectionSettings, accepts
 from .results import results_or_raise
 
@@ -52,9 +52,7 @@ class AdminBase:
 
     @accepts(AdminSettings)
     def __init__(
-        self,
-        bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP,
-        **options: Unpack[AdminOptions],
+        self, bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP, **options: Unpack[AdminOptions]
     ) -> None:
         """Options as in the Java client.
 
@@ -100,8 +98,10 @@ class AdminBase:
     def _deadline_of(self, timeout: float | None) -> Deadline:
         return Deadline(self._timeout if timeout is None else timeout)
 
-    def _deadline(self, timeout: float | None) -> Deadline:
-        """The deadline of a call that starts now. Raises ClosedError unless Admin is running."""
+    def _deadline(self, timeout: float | Deadline | None) -> Deadline:
+        """The deadline of a call, which may start now. Raises ClosedError unless Admin is running."""
+        if isinstance(timeout, Deadline):
+            return timeout
         if not self._running:
             raise ClosedError("this Admin is not running: use `async with`, or await start() first")
         return self._deadline_of(timeout)
@@ -111,10 +111,15 @@ class AdminBase:
         return max(1, int(deadline.left(self._request_timeout) * 1000 * _ANSWER_MARGIN))
 
     async def _each(
-        self, what: str, keys: Collection[K], route: Route[K], ask: Ask[K, V], deadline: Deadline
+        self,
+        what: str,
+        keys: Collection[K],
+        route: Route[K],
+        ask: Ask[K, V],
+        timeout: float | Deadline | None,
     ) -> dict[K, V]:
         """Send requests for all items. Raises as ``results_or_raise``."""
-        outcomes = await drive(keys, route, ask, deadline, self._backoff)
+        outcomes = await drive(keys, route, ask, self._deadline(timeout), self._backoff)
         return results_or_raise(what, outcomes)
 
     def _any(self) -> ToNodes[K]:
@@ -147,18 +152,16 @@ class AdminBase:
         self,
         what: str,
         group_id: str,
-        ask: Callable[[Node, Deadline], Awaitable[Mapping[K, V | ClientError]]],
-        deadline: Deadline,
+        ask: Callable[[Node, Deadline], Awaitable[Outcomes[K, V]]],
+        timeout: float | Deadline | None,
     ) -> dict[K, V]:
         """One request to a group's coordinator. Raises the group's error, and as ``results_or_raise`` those inside.
 
         ``ask`` sends it, and raises the group's error.
         """
 
-        async def ask_of(
-            node: Node, _: list[str], deadline: Deadline
-        ) -> dict[str, Mapping[K, V | ClientError]]:
+        async def ask_of(node: Node, _: list[str], deadline: Deadline) -> dict[str, Outcomes[K, V]]:
             return {group_id: await ask(node, deadline)}
 
-        found = await self._each(what, [group_id], ToCoordinators(self._cluster), ask_of, deadline)
+        found = await self._each(what, [group_id], ToCoordinators(self._cluster), ask_of, timeout)
         return results_or_raise(f"{what} of group {group_id}", found[group_id])

@@ -18,8 +18,7 @@ from ottla_protocol.messages.incremental_alter_configs import (
 from ottla_protocol.messages.list_client_metrics_resources import ListClientMetricsResourcesRequest
 
 from ..deadline import Deadline
-from ..errors import ClientError
-from ..requests.driver import Node, ToNodes
+from ..requests.driver import Node, Outcomes, ToNodes
 from ..requests.outcomes import error_of, outcome_of
 from .arguments import config_text, listed
 from .base import AdminBase
@@ -45,7 +44,7 @@ class ConfigCalls(AdminBase):
 
         async def ask(
             node: Node, some: list[ConfigResource], deadline: Deadline
-        ) -> Mapping[ConfigResource, dict[str, ConfigEntry] | ClientError]:
+        ) -> Outcomes[ConfigResource, dict[str, ConfigEntry]]:
             request = DescribeConfigsRequest(
                 resources=[
                     DescribeConfigsResource(
@@ -68,7 +67,7 @@ class ConfigCalls(AdminBase):
             )
 
         return await self._each(
-            "describe configs", listed(resources, ConfigResource), self._route(), ask, self._deadline(timeout)
+            "describe configs", listed(resources, ConfigResource), self._route(), ask, timeout
         )
 
     async def alter_configs(
@@ -85,7 +84,7 @@ class ConfigCalls(AdminBase):
 
         async def ask(
             node: Node, some: list[ConfigResource], deadline: Deadline
-        ) -> Mapping[ConfigResource, ClientError | None]:
+        ) -> Outcomes[ConfigResource, None]:
             request = IncrementalAlterConfigsRequest(
                 resources=[
                     AlterConfigsResource(
@@ -107,7 +106,7 @@ class ConfigCalls(AdminBase):
             answer = await self._call(node, request, deadline)
             return _outcomes(some, answer.responses, lambda result: None)
 
-        await self._each("alter configs", changes, self._route(), ask, self._deadline(timeout))
+        await self._each("alter configs", changes, self._route(), ask, timeout)
 
     async def list_client_metrics(self, *, timeout: float | None = None) -> list[str]:
         """The names of the subscriptions to clients' metrics (KIP-714), sorted.
@@ -116,18 +115,14 @@ class ConfigCalls(AdminBase):
         configs it is gone. Raises BrokerError; UnsupportedApiError before Kafka 3.7.
         """
 
-        async def ask(node: Node, _: list[str], deadline: Deadline) -> Mapping[str, list[str] | ClientError]:
+        async def ask(node: Node, _: list[str], deadline: Deadline) -> Outcomes[str, list[str]]:
             answer = await self._call(node, ListClientMetricsResourcesRequest(), deadline)
             if answer.error_code:
                 return {"names": error_of(answer.error_code, "client metrics")}
             return {"names": sorted(each.name for each in answer.client_metrics_resources)}
 
         found: dict[str, list[str]] = await self._each(
-            "list client metrics",
-            ["names"],
-            ToNodes(self._cluster, lambda _: None),
-            ask,
-            self._deadline(timeout),
+            "list client metrics", ["names"], ToNodes(self._cluster, lambda _: None), ask, timeout
         )
         return found["names"]
 

@@ -69,7 +69,7 @@ class GroupOffsetCalls(OffsetCalls):
             return _outcomes(group_id, commit_codes(answer))
 
         if wanted:
-            await self._of_group("alter offsets", group_id, ask, self._deadline(timeout))
+            await self._of_group("alter offsets", group_id, ask, timeout)
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], *, timeout: float | None = None
@@ -102,7 +102,7 @@ class GroupOffsetCalls(OffsetCalls):
             return _outcomes(group_id, codes)
 
         if wanted:
-            await self._of_group("delete offsets", group_id, ask, self._deadline(timeout))
+            await self._of_group("delete offsets", group_id, ask, timeout)
 
     async def group_lag(
         self,

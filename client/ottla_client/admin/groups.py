@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from ottla_protocol.api_keys import ApiKey
@@ -25,7 +25,7 @@ from ottla_protocol.messages.share_group_describe import ShareGroupDescribeReque
 
 from ..deadline import Deadline
 from ..errors import ClientError, UnsupportedApiError
-from ..requests.driver import Node, ToCoordinators
+from ..requests.driver import Node, Outcomes, ToCoordinators
 from ..requests.outcomes import error_of, outcome_of
 from ..types import COORDINATED, TopicPartition
 from .arguments import listed
@@ -68,9 +68,7 @@ class GroupCalls(AdminBase):
 
         wanted = listed(states, str)
 
-        async def ask(
-            node: Node, its: list[int], deadline: Deadline
-        ) -> Mapping[int, list[GroupListing] | ClientError]:
+        async def ask(node: Node, its: list[int], deadline: Deadline) -> Outcomes[int, list[GroupListing]]:
             version = await self._version(node, ApiKey.LIST_GROUPS, deadline)
             if wanted and version < _STATES_SINCE:
                 raise UnsupportedApiError(
@@ -97,9 +95,7 @@ class GroupCalls(AdminBase):
         Raises GroupError, with GROUP_ID_NOT_FOUND for an unknown group; PartialError for several groups.
         """
 
-        async def ask(
-            node: Node, some: list[str], deadline: Deadline
-        ) -> Mapping[str, GroupDescription | ClientError]:
+        async def ask(node: Node, some: list[str], deadline: Deadline) -> Outcomes[str, GroupDescription]:
             answer = await self._call(node, DescribeGroupsRequest(groups=some), deadline)
             found = {group.group_id: _group(group, node) for group in answer.groups}
             missing = [name for name, group in found.items() if is_unknown_group(group)]
@@ -110,11 +106,7 @@ class GroupCalls(AdminBase):
             return found | await self._describe_coordinated(node, missing, deadline)
 
         return await self._each(
-            "describe groups",
-            listed(group_ids, str),
-            ToCoordinators(self._cluster),
-            ask,
-            self._deadline(timeout),
+            "describe groups", listed(group_ids, str), ToCoordinators(self._cluster), ask, timeout
         )
 
     async def _describe_assigned(
@@ -178,20 +170,14 @@ class GroupCalls(AdminBase):
         Raises GroupError with NON_EMPTY_GROUP or GROUP_ID_NOT_FOUND; PartialError for several groups.
         """
 
-        async def ask(node: Node, some: list[str], deadline: Deadline) -> Mapping[str, ClientError | None]:
+        async def ask(node: Node, some: list[str], deadline: Deadline) -> Outcomes[str, None]:
             answer = await self._call(node, DeleteGroupsRequest(groups_names=some), deadline)
             return {
                 result.group_id: outcome_of(result.error_code, None, f"group {result.group_id}")
                 for result in answer.results
             }
 
-        await self._each(
-            "delete groups",
-            listed(group_ids, str),
-            ToCoordinators(self._cluster),
-            ask,
-            self._deadline(timeout),
-        )
+        await self._each("delete groups", listed(group_ids, str), ToCoordinators(self._cluster), ask, timeout)
 
     async def remove_members(
         self,

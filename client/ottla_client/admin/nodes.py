@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ottla_protocol.api_keys import ApiKey
@@ -10,8 +10,7 @@ from ottla_protocol.messages.api_versions import ApiVersionsRequest
 from ottla_protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResult
 
 from ..deadline import Deadline
-from ..errors import ClientError
-from ..requests.driver import Node
+from ..requests.driver import Node, Outcomes
 from ..requests.outcomes import error_of, outcome_of
 from ..types import TopicPartition
 from .base import AdminBase
@@ -44,7 +43,7 @@ class NodeCalls(AdminBase):
 
         async def ask(
             node: Node, its: list[int], deadline: Deadline
-        ) -> Mapping[int, dict[int, VersionRange] | ClientError]:
+        ) -> Outcomes[int, dict[int, VersionRange]]:
             version = await self._version(node, ApiKey.API_VERSIONS, deadline)
             request = ApiVersionsRequest(client_software_name="ottla", client_software_version="admin")
             answer = await self._call(node, request, deadline, version)
@@ -69,9 +68,7 @@ class NodeCalls(AdminBase):
         """
         wanted = None if topics is None else frozenset(topics)
 
-        async def ask(
-            node: Node, its: list[int], deadline: Deadline
-        ) -> Mapping[int, tuple[LogDir, ...] | ClientError]:
+        async def ask(node: Node, its: list[int], deadline: Deadline) -> Outcomes[int, tuple[LogDir, ...]]:
             answer = await self._call(node, DescribeLogDirsRequest(topics=None), deadline)
             if answer.error_code:
                 return dict.fromkeys(its, error_of(answer.error_code, f"broker {node}"))

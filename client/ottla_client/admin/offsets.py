@@ -13,7 +13,7 @@ from ottla_protocol.records.record import decode_records
 
 from ..deadline import Deadline
 from ..errors import ClientError, ConfigurationError, CorruptBatchError
-from ..requests.driver import Node, ToLeaders, by_topic, drive, together
+from ..requests.driver import Node, Outcomes, ToLeaders, by_topic, drive, together
 from ..requests.fetch import LAST_BY_NAME, FetchPosition, fetch_request
 from ..requests.list_offsets import list_offsets
 from ..requests.outcomes import error_of, outcome_of
@@ -134,7 +134,7 @@ class OffsetCalls(AdminBase):
 
         async def ask(
             node: Node, some: list[TopicPartition], deadline: Deadline
-        ) -> Mapping[TopicPartition, tuple[ProducerState, ...] | ClientError]:
+        ) -> Outcomes[TopicPartition, tuple[ProducerState, ...]]:
             request = DescribeProducersRequest(
                 topics=[
                     TopicRequest(name=topic, partition_indexes=[p.partition for p in its])
@@ -155,7 +155,7 @@ class OffsetCalls(AdminBase):
             }
 
         route = ToLeaders(self._cluster)
-        return await self._each("describe producers", list(partitions), route, ask, self._deadline(timeout))
+        return await self._each("describe producers", list(partitions), route, ask, timeout)
 
 
 def _producer(state: Any) -> ProducerState:

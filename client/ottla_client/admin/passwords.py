@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from secrets import token_bytes
 from typing import Final
 
@@ -18,8 +17,8 @@ from ottla_protocol.sasl.salts import ITERATIONS, SALT_BYTES
 from ottla_protocol.sasl.scram import salt_password
 
 from ..deadline import Deadline
-from ..errors import ClientError, ConfigurationError
-from ..requests.driver import Node, ToController
+from ..errors import ConfigurationError
+from ..requests.driver import Node, Outcomes, ToController
 from ..requests.outcomes import error_of, outcome_of
 from .base import AdminBase
 
@@ -34,7 +33,7 @@ class PasswordCalls(AdminBase):
 
         async def ask(
             node: Node, _: list[str], deadline: Deadline
-        ) -> Mapping[str, dict[str, dict[str, int]] | ClientError]:
+        ) -> Outcomes[str, dict[str, dict[str, int]]]:
             answer = await self._call(node, DescribeUserScramCredentialsRequest(), deadline)
             if answer.error_code:
                 return {"users": error_of(answer.error_code, "users", answer.error_message)}
@@ -48,7 +47,7 @@ class PasswordCalls(AdminBase):
                 }
             }
 
-        return (await self._each("list users", ["users"], self._any(), ask, self._deadline(timeout)))["users"]
+        return (await self._each("list users", ["users"], self._any(), ask, timeout))["users"]
 
     async def set_password(
         self,
@@ -88,12 +87,12 @@ class PasswordCalls(AdminBase):
     async def _change(
         self, user: str, request: AlterUserScramCredentialsRequest, timeout: float | None
     ) -> None:
-        async def ask(node: Node, _: list[str], deadline: Deadline) -> Mapping[str, ClientError | None]:
+        async def ask(node: Node, _: list[str], deadline: Deadline) -> Outcomes[str, None]:
             (result,) = (await self._call(node, request, deadline)).results
             return {user: outcome_of(result.error_code, None, f"user {user}", result.error_message)}
 
         route: ToController[str] = ToController(self._cluster)
-        await self._each("change a password", [user], route, ask, self._deadline(timeout))
+        await self._each("change a password", [user], route, ask, timeout)
 
 
 def _number(mechanism: str) -> int:

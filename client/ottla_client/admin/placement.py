@@ -19,7 +19,7 @@ from ottla_protocol.messages.list_partition_reassignments import (
 )
 
 from ..errors import ClientError, UnsupportedApiError
-from ..requests.driver import Node, ToController, by_topic
+from ..requests.driver import Node, Outcomes, ToController, by_topic
 from ..requests.outcomes import error_of, outcome_of
 from ..types import TopicPartition
 from .arguments import listed
@@ -100,7 +100,7 @@ class PlacementCalls(AdminBase):
 
         async def ask(
             node: Node, some: list[TopicPartition], deadline: Deadline
-        ) -> Mapping[TopicPartition, ClientError | None]:
+        ) -> Outcomes[TopicPartition, None]:
             request = AlterPartitionReassignmentsRequest(
                 timeout_ms=self._broker_ms(deadline),
                 topics=[
@@ -119,7 +119,7 @@ class PlacementCalls(AdminBase):
             }
 
         route: ToController[TopicPartition] = ToController(self._cluster)
-        await self._each("reassign partitions", replicas, route, ask, self._deadline(timeout))
+        await self._each("reassign partitions", replicas, route, ask, timeout)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
@@ -156,17 +156,17 @@ class PlacementCalls(AdminBase):
                 for moving in topic.partitions
             }
 
-        found = await self._of_all("list reassignments", ask, self._deadline(timeout))
+        found = await self._of_all("list reassignments", ask, timeout)
         return dict(sorted(found.items()))
 
-    async def _of_all(self, what: str, ask: Any, deadline: Deadline) -> Any:
+    async def _of_all(self, what: str, ask: Any, timeout: float | Deadline | None) -> Any:
         """One request to the controller that isn't about single items. Raises its error."""
 
         async def ask_once(node: Node, keys: list[str], deadline: Deadline) -> Mapping[str, Any]:
             return dict.fromkeys(keys, await ask(node, None, deadline))
 
         route: ToController[str] = ToController(self._cluster)
-        return (await self._each(what, [_ALL], route, ask_once, deadline))[_ALL]
+        return (await self._each(what, [_ALL], route, ask_once, timeout))[_ALL]
 
 
 _Outcomes = Mapping[TopicPartition, "bool | ClientError"]

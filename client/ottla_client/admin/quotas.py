@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from ottla_protocol.messages.alter_client_quotas import (
-    AlterClientQuotasRequest,
-    EntryData,
-    OpData,
-)
+from ottla_protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntryData, OpData
 from ottla_protocol.messages.alter_client_quotas import EntityData as AlteredEntity
 from ottla_protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 
 from ..deadline import Deadline
-from ..errors import ClientError, ConfigurationError
-from ..requests.driver import Node, ToNodes
+from ..errors import ConfigurationError
+from ..requests.driver import Node, Outcomes, ToNodes
 from ..requests.outcomes import error_of, outcome_of
 from .base import AdminBase
 from .values import ClientQuota
@@ -52,9 +48,7 @@ class QuotaCalls(AdminBase):
             if kind not in wanted
         ]
 
-        async def ask(
-            node: Node, _: list[str], deadline: Deadline
-        ) -> Mapping[str, list[ClientQuota] | ClientError]:
+        async def ask(node: Node, _: list[str], deadline: Deadline) -> Outcomes[str, list[ClientQuota]]:
             request = DescribeClientQuotasRequest(components=components, strict=strict)
             answer = await self._call(node, request, deadline)
             if answer.error_code:
@@ -70,11 +64,7 @@ class QuotaCalls(AdminBase):
             }
 
         found = await self._each(
-            "describe quotas",
-            ["quotas"],
-            ToNodes(self._cluster, lambda _: None),
-            ask,
-            self._deadline(timeout),
+            "describe quotas", ["quotas"], ToNodes(self._cluster, lambda _: None), ask, timeout
         )
         return sorted(
             found["quotas"], key=lambda quota: sorted((k, v or "") for k, v in quota.entity.items())
@@ -103,16 +93,14 @@ class QuotaCalls(AdminBase):
             for key, value in values.items()
         ]
 
-        async def ask(node: Node, _: list[str], deadline: Deadline) -> Mapping[str, ClientError | None]:
+        async def ask(node: Node, _: list[str], deadline: Deadline) -> Outcomes[str, None]:
             request = AlterClientQuotasRequest(
                 entries=[EntryData(entity=parts, ops=changes)], validate_only=validate_only
             )
             (result,) = (await self._call(node, request, deadline)).entries
             return {"quotas": outcome_of(result.error_code, None, "quotas", result.error_message)}
 
-        await self._each(
-            "alter quotas", ["quotas"], ToNodes(self._cluster, lambda _: None), ask, self._deadline(timeout)
-        )
+        await self._each("alter quotas", ["quotas"], ToNodes(self._cluster, lambda _: None), ask, timeout)
 
 
 def _checked(entity: Mapping[str, str | None]) -> dict[str, str | None]:

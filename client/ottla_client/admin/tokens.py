@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from ottla_protocol.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
@@ -16,8 +16,8 @@ from ottla_protocol.messages.renew_delegation_token import RenewDelegationTokenR
 from ottla_protocol.schema import Message
 
 from ..deadline import Deadline
-from ..errors import ClientError, ConfigurationError
-from ..requests.driver import Node
+from ..errors import ConfigurationError
+from ..requests.driver import Node, Outcomes
 from ..requests.outcomes import error_of
 from .base import AdminBase
 from .values import DelegationToken
@@ -114,13 +114,13 @@ class TokenCalls(AdminBase):
         return sorted(found, key=lambda token: (token.owner, token.issued_ms, token.id))
 
     async def _ask(self, what: str, request: Message, timeout: float | None) -> Any:
-        async def ask(node: Node, _: list[str], deadline: Deadline) -> Mapping[str, Any | ClientError]:
+        async def ask(node: Node, _: list[str], deadline: Deadline) -> Outcomes[str, Any]:
             answer = await self._call(node, request, deadline)
             if answer.error_code:
                 return {what: error_of(answer.error_code, what, None)}
             return {what: answer}
 
-        return (await self._each(what, [what], self._any(), ask, self._deadline(timeout)))[what]
+        return (await self._each(what, [what], self._any(), ask, timeout))[what]
 
 
 def _principal(text: str) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from ottla_protocol.schema import ZERO_UUID
 
 from ..deadline import Deadline
 from ..errors import ClientError, ConfigurationError
-from ..requests.driver import Node, ToController, ToLeaders, by_topic
+from ..requests.driver import Node, Outcomes, ToController, ToLeaders, by_topic
 from ..requests.outcomes import error_of, outcome_of
 from ..types import TopicMetadata, TopicPartition
 from .arguments import config_text, listed
@@ -81,9 +81,7 @@ class TopicCalls(AdminBase):
                 raise ConfigurationError(f"topic {topic.name!r} is in the list twice")
             requests[topic.name] = _creatable(topic)
 
-        async def ask(
-            node: Node, names: list[str], deadline: Deadline
-        ) -> Mapping[str, CreatedTopic | ClientError]:
+        async def ask(node: Node, names: list[str], deadline: Deadline) -> Outcomes[str, CreatedTopic]:
             request = CreateTopicsRequest(
                 topics=[requests[name] for name in names],
                 timeout_ms=self._broker_ms(deadline),
@@ -107,12 +105,12 @@ class TopicCalls(AdminBase):
             }
 
         route: ToController[str] = ToController(self._cluster)
-        return await self._each("create topics", requests, route, ask, self._deadline(timeout))
+        return await self._each("create topics", requests, route, ask, timeout)
 
     async def delete_topics(self, names: Iterable[str], *, timeout: float | None = None) -> None:
         """Delete topics with all their records. Raises UnknownTopicError, BrokerError; PartialError for several."""
 
-        async def ask(node: Node, some: list[str], deadline: Deadline) -> Mapping[str, ClientError | None]:
+        async def ask(node: Node, some: list[str], deadline: Deadline) -> Outcomes[str, None]:
             version = await self._version(node, ApiKey.DELETE_TOPICS, deadline)
             by_name_alone = version < 6
             request = DeleteTopicsRequest(
@@ -127,7 +125,7 @@ class TopicCalls(AdminBase):
             }
 
         route: ToController[str] = ToController(self._cluster)
-        await self._each("delete topics", listed(names, str), route, ask, self._deadline(timeout))
+        await self._each("delete topics", listed(names, str), route, ask, timeout)
 
     async def create_partitions(
         self,
@@ -142,7 +140,7 @@ class TopicCalls(AdminBase):
         INVALID_PARTITIONS for a total that isn't above the current one; PartialError for several topics.
         """
 
-        async def ask(node: Node, names: list[str], deadline: Deadline) -> Mapping[str, ClientError | None]:
+        async def ask(node: Node, names: list[str], deadline: Deadline) -> Outcomes[str, None]:
             request = CreatePartitionsRequest(
                 topics=[_growing(name, totals[name]) for name in names],
                 timeout_ms=self._broker_ms(deadline),
@@ -155,7 +153,7 @@ class TopicCalls(AdminBase):
             }
 
         route: ToController[str] = ToController(self._cluster)
-        await self._each("create partitions", totals, route, ask, self._deadline(timeout))
+        await self._each("create partitions", totals, route, ask, timeout)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout: float | None = None
@@ -168,7 +166,7 @@ class TopicCalls(AdminBase):
 
         async def ask(
             node: Node, partitions: list[TopicPartition], deadline: Deadline
-        ) -> Mapping[TopicPartition, int | ClientError]:
+        ) -> Outcomes[TopicPartition, int]:
             request = DeleteRecordsRequest(
                 topics=[
                     DeleteRecordsTopic(
@@ -190,7 +188,7 @@ class TopicCalls(AdminBase):
             }
 
         route = ToLeaders(self._cluster)
-        return await self._each("delete records", before, route, ask, self._deadline(timeout))
+        return await self._each("delete records", before, route, ask, timeout)
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:

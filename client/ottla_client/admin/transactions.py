@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from time import time
 
 from ottla_protocol.api_keys import ApiKey
@@ -18,7 +18,7 @@ from ottla_protocol.messages.write_txn_markers import (
 from ..cluster import CoordinatorType
 from ..deadline import Deadline
 from ..errors import BrokerError, ClientError, ConfigurationError, UnsupportedApiError
-from ..requests.driver import Node, ToCoordinators, ToLeaders
+from ..requests.driver import Node, Outcomes, ToCoordinators, ToLeaders
 from ..requests.outcomes import error_of, outcome_of
 from ..requests.transactions import init_request
 from ..types import ProducerIdAndEpoch, TopicPartition
@@ -60,7 +60,7 @@ class TransactionCalls(OffsetCalls):
 
         async def ask(
             node: Node, its: list[int], deadline: Deadline
-        ) -> Mapping[int, list[TransactionListing] | ClientError]:
+        ) -> Outcomes[int, list[TransactionListing]]:
             version = await self._version(node, ApiKey.LIST_TRANSACTIONS, deadline)
             if open_for_ms is not None and version < DURATION_SINCE:
                 raise UnsupportedApiError(
@@ -96,7 +96,7 @@ class TransactionCalls(OffsetCalls):
 
         async def ask(
             node: Node, some: list[str], deadline: Deadline
-        ) -> Mapping[str, TransactionDescription | ClientError]:
+        ) -> Outcomes[str, TransactionDescription]:
             answer = await self._call(node, DescribeTransactionsRequest(transactional_ids=some), deadline)
             return {each.transactional_id: _described(each, node) for each in answer.transaction_states}
 
@@ -105,7 +105,7 @@ class TransactionCalls(OffsetCalls):
             listed(transactional_ids, str),
             ToCoordinators(self._cluster, CoordinatorType.TRANSACTION),
             ask,
-            self._deadline(timeout),
+            timeout,
         )
 
     async def fence_producers(
@@ -117,9 +117,7 @@ class TransactionCalls(OffsetCalls):
         follows. Raises BrokerError; PartialError for several.
         """
 
-        async def ask(
-            node: Node, some: list[str], deadline: Deadline
-        ) -> Mapping[str, ProducerIdAndEpoch | ClientError]:
+        async def ask(node: Node, some: list[str], deadline: Deadline) -> Outcomes[str, ProducerIdAndEpoch]:
             outcomes: dict[str, ProducerIdAndEpoch | ClientError] = {}
             for name in some:
                 try:
@@ -137,7 +135,7 @@ class TransactionCalls(OffsetCalls):
             listed(transactional_ids, str),
             ToCoordinators(self._cluster, CoordinatorType.TRANSACTION),
             ask,
-            self._deadline(timeout),
+            timeout,
         )
 
     async def abort_transaction(
@@ -165,7 +163,7 @@ class TransactionCalls(OffsetCalls):
 
         async def ask(
             node: Node, some: list[TopicPartition], deadline: Deadline
-        ) -> Mapping[TopicPartition, ClientError | None]:
+        ) -> Outcomes[TopicPartition, None]:
             answer = await self._call(node, WriteTxnMarkersRequest(markers=[marker]), deadline)
             return {
                 TopicPartition(topic.name, each.partition_index): outcome_of(
@@ -177,7 +175,7 @@ class TransactionCalls(OffsetCalls):
             }
 
         route = ToLeaders(self._cluster)
-        await self._each("abort a transaction", [partition], route, ask, self._deadline(timeout))
+        await self._each("abort a transaction", [partition], route, ask, timeout)
 
     async def find_hanging_transactions(
         self,

@@ -14,8 +14,8 @@ from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.offset_commit import OffsetCommitRequest
 
 from ..deadline import Deadline
-from ..errors import ClientError, ConfigurationError
-from ..requests.driver import Node, ToNodes
+from ..errors import ConfigurationError
+from ..requests.driver import Node, Outcomes, ToNodes
 from ..requests.group_offsets import commit_codes, commit_request, fetch_request
 from ..requests.outcomes import error_of, outcome_of
 from ..types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -41,7 +41,7 @@ class ZooKeeperOffsetCalls(AdminBase):
 
         async def ask(
             node: Node, some: list[TopicPartition], deadline: Deadline
-        ) -> Mapping[TopicPartition, int | ClientError]:
+        ) -> Outcomes[TopicPartition, int]:
             request = fetch_request(group_id, some, _VERSION, require_stable=False)
             answer = await self._call(node, request, deadline, _VERSION)
             return {
@@ -73,7 +73,7 @@ class ZooKeeperOffsetCalls(AdminBase):
 
         async def ask(
             node: Node, some: list[TopicPartition], deadline: Deadline
-        ) -> Mapping[TopicPartition, ClientError | None]:
+        ) -> Outcomes[TopicPartition, None]:
             request: OffsetCommitRequest = commit_request(
                 ConsumerGroupMetadata(group_id), {each: OffsetAndMetadata(offsets[each]) for each in some}
             )

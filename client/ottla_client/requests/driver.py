@@ -27,6 +27,8 @@ V = TypeVar("V")
 
 Node: TypeAlias = int | None
 """A broker's id; None for any broker."""
+Outcomes: TypeAlias = Mapping[K, V | ClientError]
+"""What became of each item; errors are outcomes, too."""
 
 # Seconds for which an unknown topic is retried, because some brokers learn of a new topic a moment later.
 _UNKNOWN_GRACE: Final = 1.0
@@ -179,7 +181,7 @@ class ToLeaders(Route[TopicPartition]):
         return super().may_retry(error)
 
 
-Ask: TypeAlias = Callable[[Node, list[K], Deadline], Awaitable[Mapping[K, V | ClientError]]]
+Ask: TypeAlias = Callable[[Node, list[K], Deadline], Awaitable[Outcomes[K, V]]]
 """Sends one request for several items to one broker."""
 
 
@@ -230,7 +232,7 @@ async def _round(
         else:
             of_node.setdefault(node, []).append(key)
 
-    async def one(node: Node, its: list[K]) -> Mapping[K, V | ClientError]:
+    async def one(node: Node, its: list[K]) -> Outcomes[K, V]:
         try:
             answers = await ask(node, its, deadline)
         except ClientError as error:

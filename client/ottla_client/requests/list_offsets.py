@@ -11,7 +11,7 @@ from ottla_protocol.messages.list_offsets import ListOffsetsPartition, ListOffse
 from ..deadline import Deadline
 from ..errors import BrokerError, ClientError, UnsupportedApiError
 from ..types import ListedOffset, OffsetAndTimestamp, OffsetSpec, TopicPartition
-from .driver import Node, ToLeaders, drive
+from .driver import Node, Outcomes, ToLeaders, drive
 from .outcomes import outcome_of
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ async def list_offsets(
 
     async def ask(
         node: Node, partitions: list[TopicPartition], deadline: Deadline
-    ) -> Mapping[TopicPartition, ListedOffset | ClientError]:
+    ) -> Outcomes[TopicPartition, ListedOffset]:
         assert node is not None, "a leader"
         queries = {
             each: OffsetQuery(timestamps[each], epoch_of(each) if cached else None) for each in partitions
