@@ -8,6 +8,8 @@ from typing import Final, TypeVar
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.network.pending_response import CloseConnection
 from ottla_protocol.acls import AclFilter, AclOperation, AclPermission, AclResource, PatternType
+from ottla_protocol.messages.delete_acls import DeleteAclsFilter
+from ottla_protocol.messages.describe_acls import DescribeAclsRequest
 
 NO_AUTHORIZER: Final = "No Authorizer is configured"
 
@@ -27,24 +29,15 @@ def code_of(kind: type[E], number: int) -> E:
         return kind(0)
 
 
-def acl_filter(
-    ctx: RequestContext,
-    resource: int,
-    name: str | None,
-    pattern: int,
-    principal: str | None,
-    host: str | None,
-    operation: int,
-    permission: int,
-) -> AclFilter:
+def acl_filter(ctx: RequestContext, given: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     """A filter in a request; version 0 has literal patterns only. Raises CloseConnection."""
-    kind = PatternType.LITERAL if ctx.version == 0 else code_of(PatternType, pattern)
+    literal = ctx.version == 0
     return AclFilter(
-        code_of(AclResource, resource),
-        name,
-        kind,
-        principal,
-        host,
-        code_of(AclOperation, operation),
-        code_of(AclPermission, permission),
+        code_of(AclResource, given.resource_type_filter),
+        given.resource_name_filter,
+        PatternType.LITERAL if literal else code_of(PatternType, given.pattern_type_filter),
+        given.principal_filter,
+        given.host_filter,
+        code_of(AclOperation, given.operation),
+        code_of(AclPermission, given.permission_type),
     )

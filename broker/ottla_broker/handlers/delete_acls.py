@@ -25,19 +25,7 @@ async def handle(ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsR
         return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
     if acls is None:
         return _refused(request, ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
-    filters = [
-        acl_filter(
-            ctx,
-            each.resource_type_filter,
-            each.resource_name_filter,
-            each.pattern_type_filter,
-            each.principal_filter,
-            each.host_filter,
-            each.operation,
-            each.permission_type,
-        )
-        for each in request.filters
-    ]
+    filters = [acl_filter(ctx, each) for each in request.filters]
     return DeleteAclsResponse(
         filter_results=[
             DeleteAclsFilterResult(error_message=None, matching_acls=[_matching(*each) for each in found])

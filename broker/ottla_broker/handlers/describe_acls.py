@@ -24,18 +24,8 @@ def handle(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsRes
         return DescribeAclsResponse(
             error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{NO_AUTHORIZER} on the broker"
         )
-    wanted = acl_filter(
-        ctx,
-        request.resource_type_filter,
-        request.resource_name_filter,
-        request.pattern_type_filter,
-        request.principal_filter,
-        request.host_filter,
-        request.operation,
-        request.permission_type,
-    )
     resources: dict[ResourcePattern, DescribeAclsResource] = {}
-    for pattern, entry in acls.find(wanted):
+    for pattern, entry in acls.find(acl_filter(ctx, request)):
         resource = resources.get(pattern)
         if resource is None:
             resource = resources[pattern] = DescribeAclsResource(

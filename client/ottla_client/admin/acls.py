@@ -16,8 +16,12 @@ from ottla_protocol.acls import (
     ResourcePattern,
 )
 from ottla_protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from ottla_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from ottla_protocol.messages.describe_acls import DescribeAclsRequest
+from ottla_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsMatchingAcl, DeleteAclsRequest
+from ottla_protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+)
 
 from ..deadline import Deadline
 from ..errors import ClientError
@@ -59,17 +63,7 @@ class AclCalls(AdminBase):
                 return {acl_filter: error_of(answer.error_code, "ACLs", answer.error_message)}
             return {
                 acl_filter: [
-                    _binding(
-                        resource.resource_type,
-                        resource.resource_name,
-                        resource.pattern_type,
-                        acl.principal,
-                        acl.host,
-                        acl.operation,
-                        acl.permission_type,
-                    )
-                    for resource in answer.resources
-                    for acl in resource.acls
+                    _binding(resource, acl) for resource in answer.resources for acl in resource.acls
                 ]
             }
 
@@ -137,18 +131,7 @@ class AclCalls(AdminBase):
                 failed = next((acl for acl in result.matching_acls if acl.error_code), result)
                 outcomes[each] = outcome_of(
                     failed.error_code,
-                    [
-                        _binding(
-                            acl.resource_type,
-                            acl.resource_name,
-                            acl.pattern_type,
-                            acl.principal,
-                            acl.host,
-                            acl.operation,
-                            acl.permission_type,
-                        )
-                        for acl in result.matching_acls
-                    ],
+                    [_binding(acl, acl) for acl in result.matching_acls],
                     "ACLs",
                     failed.error_message,
                 )
@@ -160,12 +143,21 @@ class AclCalls(AdminBase):
 
 
 def _binding(
-    resource: int, name: str, pattern: int, principal: str, host: str, operation: int, permission: int
+    pattern: DescribeAclsResource | DeleteAclsMatchingAcl, entry: AclDescription | DeleteAclsMatchingAcl
 ) -> AclBinding:
     """An ACL in a response; a code that is newer than this client becomes UNKNOWN."""
     return AclBinding(
-        ResourcePattern(_code(AclResource, resource), name, _code(PatternType, pattern)),
-        AclEntry(principal, host, _code(AclOperation, operation), _code(AclPermission, permission)),
+        ResourcePattern(
+            _code(AclResource, pattern.resource_type),
+            pattern.resource_name,
+            _code(PatternType, pattern.pattern_type),
+        ),
+        AclEntry(
+            entry.principal,
+            entry.host,
+            _code(AclOperation, entry.operation),
+            _code(AclPermission, entry.permission_type),
+        ),
     )
 
 
