@@ -21,27 +21,7 @@ from ottla_broker.log import names
 from ottla_broker.log.dump import is_zero_from, open_segment
 from ottla_broker.log.files import Files
 from ottla_protocol.errors import ProtocolError
-from ottla_protocol.messages.metadata_records import (
-    UNCHANGED_LEADER,
-    AbortTransactionRecord,
-    AccessControlEntryRecord,
-    BeginTransactionRecord,
-    ClientQuotaRecord,
-    ConfigRecord,
-    DelegationTokenRecord,
-    EndTransactionRecord,
-    FeatureLevelRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
-    ProducerIdsRecord,
-    RemoveAccessControlEntryRecord,
-    RemoveDelegationTokenRecord,
-    RemoveTopicRecord,
-    RemoveUserScramCredentialRecord,
-    TopicRecord,
-    UserScramCredentialRecord,
-    decode_metadata_record,
-)
+from ottla_protocol.messages import metadata_records as wire
 from ottla_protocol.records.batch import BatchHeader, CorruptRecordError, crc_is_valid
 from ottla_protocol.records.record import decode_records
 from ottla_protocol.schema import Message
@@ -101,48 +81,48 @@ class MetadataImage:
     def apply(self, record: Message) -> None:
         """Apply a record. Raises MetadataLogError where it contradicts the ones before."""
         match record:
-            case TopicRecord():
+            case wire.TopicRecord():
                 self.topics[record.topic_id] = ImageTopic(record.name, record.topic_id)
-            case PartitionRecord():
+            case wire.PartitionRecord():
                 self._topic(record.topic_id).partitions[record.partition_id] = ImagePartition(
                     record.replicas, record.isr, record.leader, record.leader_epoch
                 )
-            case PartitionChangeRecord():
+            case wire.PartitionChangeRecord():
                 self._change(record)
-            case RemoveTopicRecord():
+            case wire.RemoveTopicRecord():
                 removed = self._topic(record.topic_id)
                 del self.topics[record.topic_id]
                 self.configs.pop((TOPIC_RESOURCE, removed.name), None)
-            case ConfigRecord():
+            case wire.ConfigRecord():
                 settings = self.configs.setdefault((record.resource_type, record.resource_name), {})
                 if record.value is None:
                     settings.pop(record.name, None)
                 else:
                     settings[record.name] = record.value
-            case ProducerIdsRecord():
+            case wire.ProducerIdsRecord():
                 self.next_producer_id = max(self.next_producer_id, record.next_producer_id)
-            case FeatureLevelRecord():
+            case wire.FeatureLevelRecord():
                 self.features[record.name] = record.feature_level
             case _:
                 self._apply_access(record)
 
     def _apply_access(self, record: Message) -> None:
         match record:
-            case AccessControlEntryRecord():
+            case wire.AccessControlEntryRecord():
                 self.acls.add(record.id)
-            case RemoveAccessControlEntryRecord():
+            case wire.RemoveAccessControlEntryRecord():
                 self.acls.discard(record.id)
-            case UserScramCredentialRecord():
+            case wire.UserScramCredentialRecord():
                 self.users.add((record.name, record.mechanism))
-            case RemoveUserScramCredentialRecord():
+            case wire.RemoveUserScramCredentialRecord():
                 self.users.discard((record.name, record.mechanism))
-            case ClientQuotaRecord():
+            case wire.ClientQuotaRecord():
                 parts = sorted((part.entity_type, part.entity_name or "") for part in record.entity)
                 change = self.quotas.discard if record.remove else self.quotas.add
                 change((*parts, record.key))
-            case DelegationTokenRecord():
+            case wire.DelegationTokenRecord():
                 self.tokens.add(record.token_id)
-            case RemoveDelegationTokenRecord():
+            case wire.RemoveDelegationTokenRecord():
                 self.tokens.discard(record.token_id)
 
     def _topic(self, topic_id: bytes) -> ImageTopic:
@@ -151,7 +131,7 @@ class MetadataImage:
             raise MetadataLogError(f"a record is about a topic of id {topic_id.hex()}, which doesn't exist")
         return found
 
-    def _change(self, record: PartitionChangeRecord) -> None:
+    def _change(self, record: wire.PartitionChangeRecord) -> None:
         """As Kafka's ``PartitionRegistration.merge``: a new leader, or none, begins an epoch."""
         topic = self._topic(record.topic_id)
         partition = topic.partitions.get(record.partition_id)
@@ -163,7 +143,7 @@ class MetadataImage:
             partition.replicas = record.replicas
         if record.isr is not None:
             partition.isr = record.isr
-        if record.leader != UNCHANGED_LEADER:
+        if record.leader != wire.UNCHANGED_LEADER:
             partition.leader = record.leader
             partition.leader_epoch += 1
 
@@ -197,11 +177,11 @@ def read_metadata_log(files: Files, folder: str) -> MetadataImage:
             image.last_crc = header.crc
             try:
                 for record in () if header.is_control else _records(header, batch):
-                    if isinstance(record, BeginTransactionRecord):
+                    if isinstance(record, wire.BeginTransactionRecord):
                         pending = []
-                    elif isinstance(record, AbortTransactionRecord):
+                    elif isinstance(record, wire.AbortTransactionRecord):
                         pending = None
-                    elif isinstance(record, EndTransactionRecord):
+                    elif isinstance(record, wire.EndTransactionRecord):
                         for each in pending or ():
                             image.apply(each)
                         pending = None
@@ -242,6 +222,6 @@ def _records(header: BatchHeader, batch: memoryview) -> Iterator[Message]:
     for record in decode_records(batch, 0, header):
         if record.value is None:
             raise MetadataLogError(f"the record at {record.offset} has no value")
-        decoded = decode_metadata_record(record.value)
+        decoded = wire.decode_metadata_record(record.value)
         if decoded is not None:
             yield decoded

@@ -16,22 +16,7 @@ from ottla_broker.coordinator.group.modern.member import ConsumerMember, Partiti
 from ottla_broker.coordinator.group.modern.records import Record
 from ottla_broker.coordinator.group.modern.states import LEAVE_EPOCH, ModernState
 from ottla_broker.coordinator.group.modern.topics import SubscribedTopic
-from ottla_protocol.messages.consumer_group_records import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupPartitionMetadataKey,
-    ConsumerGroupPartitionMetadataValue,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
-)
+from ottla_protocol.messages import consumer_group_records as wire
 from ottla_protocol.schema import Message
 
 MOST_NAMES: Final = 20_000
@@ -141,52 +126,52 @@ class Membership:
     def apply(self, record: Record) -> None:
         """Apply one record. Records of a member may come in any order: compaction keeps only the last of each."""
         key, value = record
-        if isinstance(key, ConsumerGroupMetadataKey):
+        if isinstance(key, wire.ConsumerGroupMetadataKey):
             self.exists = value is not None
-            self.epoch = 0 if value is None else cast(ConsumerGroupMetadataValue, value).epoch
-        elif isinstance(key, ConsumerGroupPartitionMetadataKey):
-            found = cast("ConsumerGroupPartitionMetadataValue | None", value)
+            self.epoch = 0 if value is None else cast(wire.ConsumerGroupMetadataValue, value).epoch
+        elif isinstance(key, wire.ConsumerGroupPartitionMetadataKey):
+            found = cast("wire.ConsumerGroupPartitionMetadataValue | None", value)
             self.topics = {} if found is None else records.read_topics(found)
-        elif isinstance(key, ConsumerGroupTargetAssignmentMetadataKey):
-            at = cast("ConsumerGroupTargetAssignmentMetadataValue | None", value)
+        elif isinstance(key, wire.ConsumerGroupTargetAssignmentMetadataKey):
+            at = cast("wire.ConsumerGroupTargetAssignmentMetadataValue | None", value)
             self.assignment_epoch = 0 if at is None else at.assignment_epoch
-        elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):
+        elif isinstance(key, wire.ConsumerGroupTargetAssignmentMemberKey):
             if value is None:
                 self.target.pop(key.member_id, None)
             else:
                 self.target[key.member_id] = records.unpack(
-                    cast(ConsumerGroupTargetAssignmentMemberValue, value).topic_partitions
+                    cast(wire.ConsumerGroupTargetAssignmentMemberValue, value).topic_partitions
                 )
-        elif isinstance(key, ConsumerGroupRegularExpressionKey):
+        elif isinstance(key, wire.ConsumerGroupRegularExpressionKey):
             if value is None:
                 self.regexes.pop(key.regular_expression, None)
             else:
-                resolved = cast(ConsumerGroupRegularExpressionValue, value)
+                resolved = cast(wire.ConsumerGroupRegularExpressionValue, value)
                 self.regexes[key.regular_expression] = ResolvedRegex(tuple(resolved.topics), resolved.version)
         else:
             self._apply_to_member(key, value)
 
     def _apply_to_member(
         self,
-        key: ConsumerGroupMemberMetadataKey | ConsumerGroupCurrentMemberAssignmentKey,
+        key: wire.ConsumerGroupMemberMetadataKey | wire.ConsumerGroupCurrentMemberAssignmentKey,
         value: Message | None,
     ) -> None:
         before = self.members.get(key.member_id)
         if value is None:
             if before is None:
                 return
-            if isinstance(key, ConsumerGroupMemberMetadataKey):
+            if isinstance(key, wire.ConsumerGroupMemberMetadataKey):
                 self._replace(before, None)
             else:
                 gone = replace(before.without_partitions(), epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH)
                 self._replace(before, gone)
             return
         member = ConsumerMember(key.member_id) if before is None else before
-        if isinstance(key, ConsumerGroupMemberMetadataKey):
-            self._replace(before, _with_metadata(member, cast(ConsumerGroupMemberMetadataValue, value)))
+        if isinstance(key, wire.ConsumerGroupMemberMetadataKey):
+            self._replace(before, _with_metadata(member, cast(wire.ConsumerGroupMemberMetadataValue, value)))
         else:
             self._replace(
-                before, _with_assignment(member, cast(ConsumerGroupCurrentMemberAssignmentValue, value))
+                before, _with_assignment(member, cast(wire.ConsumerGroupCurrentMemberAssignmentValue, value))
             )
 
     def _replace(self, before: ConsumerMember | None, after: ConsumerMember | None) -> None:
@@ -238,7 +223,7 @@ def _all_partitions(member: ConsumerMember) -> Iterable[tuple[bytes, int]]:
                 yield topic_id, index
 
 
-def _with_metadata(member: ConsumerMember, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
+def _with_metadata(member: ConsumerMember, value: wire.ConsumerGroupMemberMetadataValue) -> ConsumerMember:
     return replace(
         member,
         instance_id=value.instance_id,
@@ -254,7 +239,7 @@ def _with_metadata(member: ConsumerMember, value: ConsumerGroupMemberMetadataVal
 
 
 def _with_assignment(
-    member: ConsumerMember, value: ConsumerGroupCurrentMemberAssignmentValue
+    member: ConsumerMember, value: wire.ConsumerGroupCurrentMemberAssignmentValue
 ) -> ConsumerMember:
     return replace(
         member,

@@ -28,49 +28,29 @@ from ottla_broker.coordinator.group.modern.member import (
 from ottla_broker.coordinator.group.modern.states import MemberState
 from ottla_broker.coordinator.group.modern.topics import SubscribedTopic
 from ottla_protocol.errors import ProtocolError
-from ottla_protocol.messages.consumer_group_records import (
-    ClassicMemberMetadata,
-    ClassicProtocol,
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupPartitionMetadataKey,
-    ConsumerGroupPartitionMetadataValue,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
-    PartitionRacks,
-    TopicPartitions,
-)
-from ottla_protocol.messages.consumer_group_records import SubscribedTopic as TopicMessage
+from ottla_protocol.messages import consumer_group_records as wire
 from ottla_protocol.schema import Message
 from ottla_protocol.versioned import decode_versioned, encode_versioned, peek_version
 
 Key = (
-    ConsumerGroupMetadataKey
-    | ConsumerGroupPartitionMetadataKey
-    | ConsumerGroupMemberMetadataKey
-    | ConsumerGroupTargetAssignmentMetadataKey
-    | ConsumerGroupTargetAssignmentMemberKey
-    | ConsumerGroupCurrentMemberAssignmentKey
-    | ConsumerGroupRegularExpressionKey
+    wire.ConsumerGroupMetadataKey
+    | wire.ConsumerGroupPartitionMetadataKey
+    | wire.ConsumerGroupMemberMetadataKey
+    | wire.ConsumerGroupTargetAssignmentMetadataKey
+    | wire.ConsumerGroupTargetAssignmentMemberKey
+    | wire.ConsumerGroupCurrentMemberAssignmentKey
+    | wire.ConsumerGroupRegularExpressionKey
 )
 Record = tuple[Key, Message | None]
 
 _KINDS: Final[Mapping[int, tuple[type[Key], type[Message]]]] = {
-    3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
-    4: (ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue),
-    5: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
-    6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
-    7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
-    8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
-    16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+    3: (wire.ConsumerGroupMetadataKey, wire.ConsumerGroupMetadataValue),
+    4: (wire.ConsumerGroupPartitionMetadataKey, wire.ConsumerGroupPartitionMetadataValue),
+    5: (wire.ConsumerGroupMemberMetadataKey, wire.ConsumerGroupMemberMetadataValue),
+    6: (wire.ConsumerGroupTargetAssignmentMetadataKey, wire.ConsumerGroupTargetAssignmentMetadataValue),
+    7: (wire.ConsumerGroupTargetAssignmentMemberKey, wire.ConsumerGroupTargetAssignmentMemberValue),
+    8: (wire.ConsumerGroupCurrentMemberAssignmentKey, wire.ConsumerGroupCurrentMemberAssignmentValue),
+    16: (wire.ConsumerGroupRegularExpressionKey, wire.ConsumerGroupRegularExpressionValue),
 }
 
 
@@ -96,18 +76,18 @@ def decode(key: bytes, value: bytes | None) -> Record:
 
 
 def epoch(group_id: str, value: int) -> Record:
-    return ConsumerGroupMetadataKey(group_id=group_id), ConsumerGroupMetadataValue(epoch=value)
+    return wire.ConsumerGroupMetadataKey(group_id=group_id), wire.ConsumerGroupMetadataValue(epoch=value)
 
 
 def topics(group_id: str, subscribed: Mapping[str, SubscribedTopic]) -> Record:
-    value = ConsumerGroupPartitionMetadataValue(
+    value = wire.ConsumerGroupPartitionMetadataValue(
         topics=[
-            TopicMessage(
+            wire.SubscribedTopic(
                 topic_id=topic.topic_id,
                 topic_name=name,
                 num_partitions=topic.partitions,
                 partition_metadata=[
-                    PartitionRacks(partition=index, racks=sorted(racks))
+                    wire.PartitionRacks(partition=index, racks=sorted(racks))
                     for index, racks in enumerate(topic.racks)
                     if racks
                 ],
@@ -115,12 +95,12 @@ def topics(group_id: str, subscribed: Mapping[str, SubscribedTopic]) -> Record:
             for name, topic in subscribed.items()
         ]
     )
-    return ConsumerGroupPartitionMetadataKey(group_id=group_id), value
+    return wire.ConsumerGroupPartitionMetadataKey(group_id=group_id), value
 
 
 def member(group_id: str, one: ConsumerMember) -> Record:
     classic = one.classic
-    value = ConsumerGroupMemberMetadataValue(
+    value = wire.ConsumerGroupMemberMetadataValue(
         instance_id=one.instance_id,
         rack_id=one.rack_id,
         client_id=one.client_id,
@@ -132,54 +112,56 @@ def member(group_id: str, one: ConsumerMember) -> Record:
         server_assignor=one.assignor,
         classic_member_metadata=None
         if classic is None
-        else ClassicMemberMetadata(
+        else wire.ClassicMemberMetadata(
             session_timeout_ms=classic.session_timeout_ms,
             supported_protocols=[
-                ClassicProtocol(name=name, metadata=metadata) for name, metadata in classic.protocols
+                wire.ClassicProtocol(name=name, metadata=metadata) for name, metadata in classic.protocols
             ],
         ),
     )
-    return ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=one.member_id), value
+    return wire.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=one.member_id), value
 
 
 def target_epoch(group_id: str, value: int) -> Record:
-    key = ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id)
-    return key, ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=value)
+    key = wire.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id)
+    return key, wire.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=value)
 
 
 def target(group_id: str, member_id: str, partitions: Partitions) -> Record:
-    key = ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
-    return key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=_pack(partitions))
+    key = wire.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
+    return key, wire.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=_pack(partitions))
 
 
 def current(group_id: str, one: ConsumerMember) -> Record:
-    value = ConsumerGroupCurrentMemberAssignmentValue(
+    value = wire.ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=one.epoch,
         previous_member_epoch=one.previous_epoch,
         state=one.state,
         assigned_partitions=_pack(one.assigned),
         partitions_pending_revocation=_pack(one.revoking),
     )
-    return ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=one.member_id), value
+    return wire.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=one.member_id), value
 
 
 def regex(group_id: str, text: str, matched: Iterable[str], version: int, now_ms: int) -> Record:
-    key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=text)
-    return key, ConsumerGroupRegularExpressionValue(topics=list(matched), version=version, timestamp=now_ms)
+    key = wire.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=text)
+    return key, wire.ConsumerGroupRegularExpressionValue(
+        topics=list(matched), version=version, timestamp=now_ms
+    )
 
 
 # Tombstones
 
 
 def without_regex(group_id: str, text: str) -> Record:
-    return ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=text), None
+    return wire.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=text), None
 
 
 def without_member(group_id: str, member_id: str) -> list[Record]:
     return [
-        (ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
-        (ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
-        (ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
+        (wire.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
+        (wire.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
+        (wire.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
     ]
 
 
@@ -188,36 +170,36 @@ def without_group(group_id: str, members: Iterable[str], regexes: Iterable[str])
     names = list(members)
     return [
         *(
-            (ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=name), None)
+            (wire.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=name), None)
             for name in names
         ),
         *(
-            (ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=name), None)
+            (wire.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=name), None)
             for name in names
         ),
-        (ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
-        *((ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=name), None) for name in names),
+        (wire.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
+        *((wire.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=name), None) for name in names),
         *(without_regex(group_id, text) for text in regexes),
-        (ConsumerGroupPartitionMetadataKey(group_id=group_id), None),
-        (ConsumerGroupMetadataKey(group_id=group_id), None),
+        (wire.ConsumerGroupPartitionMetadataKey(group_id=group_id), None),
+        (wire.ConsumerGroupMetadataKey(group_id=group_id), None),
     ]
 
 
 # Values
 
 
-def _pack(partitions: Partitions) -> list[TopicPartitions]:
+def _pack(partitions: Partitions) -> list[wire.TopicPartitions]:
     return [
-        TopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
+        wire.TopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
         for topic_id, indexes in partitions.items()
     ]
 
 
-def unpack(packed: Iterable[TopicPartitions]) -> Partitions:
+def unpack(packed: Iterable[wire.TopicPartitions]) -> Partitions:
     return partitions_of((each.topic_id, each.partitions) for each in packed)
 
 
-def read_topics(value: ConsumerGroupPartitionMetadataValue) -> dict[str, SubscribedTopic]:
+def read_topics(value: wire.ConsumerGroupPartitionMetadataValue) -> dict[str, SubscribedTopic]:
     found = {}
     for topic in value.topics:
         by_index = {each.partition: frozenset(each.racks) for each in topic.partition_metadata}
@@ -228,7 +210,7 @@ def read_topics(value: ConsumerGroupPartitionMetadataValue) -> dict[str, Subscri
     return found
 
 
-def read_classic(value: ConsumerGroupMemberMetadataValue) -> ClassicSide | None:
+def read_classic(value: wire.ConsumerGroupMemberMetadataValue) -> ClassicSide | None:
     classic = value.classic_member_metadata
     if classic is None or not classic.supported_protocols:
         return None

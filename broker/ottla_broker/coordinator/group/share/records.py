@@ -18,42 +18,27 @@ from dataclasses import replace
 from typing import Final
 
 from ottla_broker.coordinator.group.share.group import InitializedTopic, Partitions, ShareGroup, ShareMember
-from ottla_protocol.messages.share_group_records import (
-    ShareGroupCurrentMemberAssignmentKey,
-    ShareGroupCurrentMemberAssignmentValue,
-    ShareGroupMemberMetadataKey,
-    ShareGroupMemberMetadataValue,
-    ShareGroupMetadataKey,
-    ShareGroupMetadataValue,
-    ShareGroupStatePartitionMetadataKey,
-    ShareGroupStatePartitionMetadataValue,
-    ShareGroupTargetAssignmentMemberKey,
-    ShareGroupTargetAssignmentMemberValue,
-    ShareGroupTargetAssignmentMetadataKey,
-    ShareGroupTargetAssignmentMetadataValue,
-    TopicPartitions,
-    TopicPartitionsInfo,
-)
+from ottla_protocol.messages import share_group_records as wire
 from ottla_protocol.schema import Message
 from ottla_protocol.versioned import decode_versioned, encode_versioned, peek_version
 
 Key = (
-    ShareGroupMemberMetadataKey
-    | ShareGroupMetadataKey
-    | ShareGroupTargetAssignmentMetadataKey
-    | ShareGroupTargetAssignmentMemberKey
-    | ShareGroupCurrentMemberAssignmentKey
-    | ShareGroupStatePartitionMetadataKey
+    wire.ShareGroupMemberMetadataKey
+    | wire.ShareGroupMetadataKey
+    | wire.ShareGroupTargetAssignmentMetadataKey
+    | wire.ShareGroupTargetAssignmentMemberKey
+    | wire.ShareGroupCurrentMemberAssignmentKey
+    | wire.ShareGroupStatePartitionMetadataKey
 )
 Row = tuple[bytes, bytes | None]
 
 _KINDS: Final[Mapping[int, tuple[type[Key], type[Message]]]] = {
-    10: (ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue),
-    11: (ShareGroupMetadataKey, ShareGroupMetadataValue),
-    12: (ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
-    13: (ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
-    14: (ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
-    15: (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
+    10: (wire.ShareGroupMemberMetadataKey, wire.ShareGroupMemberMetadataValue),
+    11: (wire.ShareGroupMetadataKey, wire.ShareGroupMetadataValue),
+    12: (wire.ShareGroupTargetAssignmentMetadataKey, wire.ShareGroupTargetAssignmentMetadataValue),
+    13: (wire.ShareGroupTargetAssignmentMemberKey, wire.ShareGroupTargetAssignmentMemberValue),
+    14: (wire.ShareGroupCurrentMemberAssignmentKey, wire.ShareGroupCurrentMemberAssignmentValue),
+    15: (wire.ShareGroupStatePartitionMetadataKey, wire.ShareGroupStatePartitionMetadataValue),
 }
 
 
@@ -70,16 +55,16 @@ def decode(key: bytes, value: bytes | None) -> tuple[Key, Message | None]:
 
 def apply(group: ShareGroup, key: Key, value: Message | None) -> bool:
     """Apply a record to its group; False for the tombstone that removes the group."""
-    if isinstance(key, ShareGroupMetadataKey):
+    if isinstance(key, wire.ShareGroupMetadataKey):
         if value is None:
             return False
-        assert isinstance(value, ShareGroupMetadataValue)
+        assert isinstance(value, wire.ShareGroupMetadataValue)
         group.epoch, group.topics_hash = value.epoch, value.metadata_hash
-    elif isinstance(key, ShareGroupTargetAssignmentMetadataKey):
-        assert value is None or isinstance(value, ShareGroupTargetAssignmentMetadataValue)
+    elif isinstance(key, wire.ShareGroupTargetAssignmentMetadataKey):
+        assert value is None or isinstance(value, wire.ShareGroupTargetAssignmentMetadataValue)
         group.assignment_epoch = 0 if value is None else value.assignment_epoch
-    elif isinstance(key, ShareGroupStatePartitionMetadataKey):
-        assert value is None or isinstance(value, ShareGroupStatePartitionMetadataValue)
+    elif isinstance(key, wire.ShareGroupStatePartitionMetadataKey):
+        assert value is None or isinstance(value, wire.ShareGroupStatePartitionMetadataValue)
         group.initialized = {} if value is None else _topics(value)
     else:
         _apply_to_member(group, key, value)
@@ -90,25 +75,25 @@ def _apply_to_member(group: ShareGroup, key: Key, value: Message | None) -> None
     assert isinstance(
         key,
         (
-            ShareGroupMemberMetadataKey,
-            ShareGroupTargetAssignmentMemberKey,
-            ShareGroupCurrentMemberAssignmentKey,
+            wire.ShareGroupMemberMetadataKey,
+            wire.ShareGroupTargetAssignmentMemberKey,
+            wire.ShareGroupCurrentMemberAssignmentKey,
         ),
     )
     member_id = key.member_id
-    if isinstance(key, ShareGroupTargetAssignmentMemberKey):
+    if isinstance(key, wire.ShareGroupTargetAssignmentMemberKey):
         if value is None:
             group.target.pop(member_id, None)
         else:
-            assert isinstance(value, ShareGroupTargetAssignmentMemberValue)
+            assert isinstance(value, wire.ShareGroupTargetAssignmentMemberValue)
             group.target[member_id] = _partitions(value.topic_partitions)
         return
     if value is None:
-        if isinstance(key, ShareGroupMemberMetadataKey):
+        if isinstance(key, wire.ShareGroupMemberMetadataKey):
             group.remove(member_id)
         return
     known = group.members.get(member_id) or ShareMember(member_id)
-    if isinstance(value, ShareGroupMemberMetadataValue):
+    if isinstance(value, wire.ShareGroupMemberMetadataValue):
         known = replace(
             known,
             rack_id=value.rack_id,
@@ -117,7 +102,7 @@ def _apply_to_member(group: ShareGroup, key: Key, value: Message | None) -> None
             topics=tuple(value.subscribed_topic_names),
         )
     else:
-        assert isinstance(value, ShareGroupCurrentMemberAssignmentValue)
+        assert isinstance(value, wire.ShareGroupCurrentMemberAssignmentValue)
         known = replace(
             known,
             epoch=value.member_epoch,
@@ -128,69 +113,71 @@ def _apply_to_member(group: ShareGroup, key: Key, value: Message | None) -> None
 
 
 def member(group_id: str, one: ShareMember) -> Row:
-    value = ShareGroupMemberMetadataValue(
+    value = wire.ShareGroupMemberMetadataValue(
         rack_id=one.rack_id,
         client_id=one.client_id,
         client_host=one.client_host,
         subscribed_topic_names=list(one.topics),
     )
-    return _row(ShareGroupMemberMetadataKey(group_id=group_id, member_id=one.member_id), value)
+    return _row(wire.ShareGroupMemberMetadataKey(group_id=group_id, member_id=one.member_id), value)
 
 
 def current(group_id: str, one: ShareMember) -> Row:
-    value = ShareGroupCurrentMemberAssignmentValue(
+    value = wire.ShareGroupCurrentMemberAssignmentValue(
         member_epoch=one.epoch,
         previous_member_epoch=one.previous_epoch,
         assigned_partitions=_topic_partitions(one.assigned),
     )
-    return _row(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=one.member_id), value)
+    return _row(wire.ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=one.member_id), value)
 
 
 def epoch(group_id: str, value: int, topics_hash: int) -> Row:
     return _row(
-        ShareGroupMetadataKey(group_id=group_id),
-        ShareGroupMetadataValue(epoch=value, metadata_hash=topics_hash),
+        wire.ShareGroupMetadataKey(group_id=group_id),
+        wire.ShareGroupMetadataValue(epoch=value, metadata_hash=topics_hash),
     )
 
 
 def target_epoch(group_id: str, value: int) -> Row:
     return _row(
-        ShareGroupTargetAssignmentMetadataKey(group_id=group_id),
-        ShareGroupTargetAssignmentMetadataValue(assignment_epoch=value),
+        wire.ShareGroupTargetAssignmentMetadataKey(group_id=group_id),
+        wire.ShareGroupTargetAssignmentMetadataValue(assignment_epoch=value),
     )
 
 
 def target(group_id: str, member_id: str, partitions: Partitions) -> Row:
     return _row(
-        ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
-        ShareGroupTargetAssignmentMemberValue(topic_partitions=_topic_partitions(partitions)),
+        wire.ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
+        wire.ShareGroupTargetAssignmentMemberValue(topic_partitions=_topic_partitions(partitions)),
     )
 
 
 def initialized(group_id: str, topics: Mapping[bytes, InitializedTopic]) -> Row:
-    value = ShareGroupStatePartitionMetadataValue(
+    value = wire.ShareGroupStatePartitionMetadataValue(
         initialized_topics=[
-            TopicPartitionsInfo(topic_id=topic_id, topic_name=each.name, partitions=sorted(each.partitions))
+            wire.TopicPartitionsInfo(
+                topic_id=topic_id, topic_name=each.name, partitions=sorted(each.partitions)
+            )
             for topic_id, each in topics.items()
         ]
     )
-    return _row(ShareGroupStatePartitionMetadataKey(group_id=group_id), value)
+    return _row(wire.ShareGroupStatePartitionMetadataKey(group_id=group_id), value)
 
 
 def without_member(group_id: str, member_id: str) -> list[Row]:
     names = {"group_id": group_id, "member_id": member_id}
     return [
-        _row(ShareGroupCurrentMemberAssignmentKey(**names), None),
-        _row(ShareGroupTargetAssignmentMemberKey(**names), None),
-        _row(ShareGroupMemberMetadataKey(**names), None),
+        _row(wire.ShareGroupCurrentMemberAssignmentKey(**names), None),
+        _row(wire.ShareGroupTargetAssignmentMemberKey(**names), None),
+        _row(wire.ShareGroupMemberMetadataKey(**names), None),
     ]
 
 
 def without_group(group_id: str) -> list[Row]:
     return [
-        _row(ShareGroupStatePartitionMetadataKey(group_id=group_id), None),
-        _row(ShareGroupTargetAssignmentMetadataKey(group_id=group_id), None),
-        _row(ShareGroupMetadataKey(group_id=group_id), None),
+        _row(wire.ShareGroupStatePartitionMetadataKey(group_id=group_id), None),
+        _row(wire.ShareGroupTargetAssignmentMetadataKey(group_id=group_id), None),
+        _row(wire.ShareGroupMetadataKey(group_id=group_id), None),
     ]
 
 
@@ -198,18 +185,18 @@ def _row(key: Key, value: Message | None) -> Row:
     return encode_versioned(key, key.VERSIONS[0]), None if value is None else encode_versioned(value, 0)
 
 
-def _topic_partitions(partitions: Partitions) -> list[TopicPartitions]:
+def _topic_partitions(partitions: Partitions) -> list[wire.TopicPartitions]:
     return [
-        TopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
+        wire.TopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
         for topic_id, indexes in partitions.items()
     ]
 
 
-def _partitions(topics: Iterable[TopicPartitions]) -> Partitions:
+def _partitions(topics: Iterable[wire.TopicPartitions]) -> Partitions:
     return {bytes(each.topic_id): frozenset(each.partitions) for each in topics}
 
 
-def _topics(value: ShareGroupStatePartitionMetadataValue) -> dict[bytes, InitializedTopic]:
+def _topics(value: wire.ShareGroupStatePartitionMetadataValue) -> dict[bytes, InitializedTopic]:
     return {
         bytes(each.topic_id): InitializedTopic(each.topic_name, frozenset(each.partitions))
         for each in (*value.initialized_topics, *value.initializing_topics)
