@@ -100,10 +100,7 @@ async def add(console: Console, principal: str, operation: str, resource: str, h
     acl = acl_rules.binding_of(principal, operation, resource, host, deny)
     async with admin_of(console) as admin:
         await admin.create_acls([acl])
-    if console.as_json:
-        console.emit({"added": acl_rules.sentence(acl)})
-    else:
-        console.print(acl_rules.sentence(acl))
+    console.report({"added": acl_rules.sentence(acl)}, acl_rules.sentence(acl))
 
 
 @acls.command(short_help="Remove access control lists.")
@@ -124,10 +121,11 @@ async def remove(
     acl = acl_rules.binding_of(principal, operation, resource, host, deny)
     async with admin_of(console) as admin:
         removed = await acl_rules.remove(admin, acl)
-    if console.as_json:
-        console.emit({"removed": [acl_rules.sentence(acl) for acl in removed]})
-    else:
-        console.note(f"{plural(len(removed), 'ACL')} removed")
+    console.report(
+        {"removed": [acl_rules.sentence(acl) for acl in removed]},
+        f"{plural(len(removed), 'ACL')} removed",
+        aside=True,
+    )
 
 
 @acls.command(short_help="Say whether an operation is allowed, and which ACL decides.")

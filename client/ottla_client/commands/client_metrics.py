@@ -140,10 +140,7 @@ async def alter(
     resource = ConfigResource(ResourceType.CLIENT_METRICS, name)
     async with admin_of(console) as admin:
         await admin.alter_configs({resource: [AlterConfig(key, value) for key, value in values.items()]})
-    if console.as_json:
-        console.emit({"name": name, "set": values})
-    else:
-        console.note(f"subscription {name} set")
+    console.report({"name": name, "set": values}, f"subscription {name} set", aside=True)
 
 
 @client_metrics.command(short_help="Delete a subscription.")
@@ -167,7 +164,4 @@ async def delete(console: Console, name: str, yes: bool) -> None:
         await admin.alter_configs(
             {resource: [AlterConfig(key, None, AlterOperation.DELETE) for key in (METRICS, INTERVAL, MATCH)]}
         )
-    if console.as_json:
-        console.emit({"deleted": [name]})
-    else:
-        console.note(f"subscription {name} deleted")
+    console.report({"deleted": [name]}, f"subscription {name} deleted", aside=True)

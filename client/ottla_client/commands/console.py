@@ -103,6 +103,14 @@ class Console:
         """Print the JSON document of ``--json``, with bytes as ``{"base64": …}``."""
         self.write(to_json(document, indent=2) + "\n")
 
+    def report(self, document: object, *lines: str, aside: bool = False) -> None:
+        """Print what was done: ``document`` with ``--json``, otherwise lines, ``aside`` on standard error."""
+        if self.as_json:
+            self.emit(document)
+            return
+        for line in lines:
+            (self.note if aside else self.print)(line)
+
     def table(
         self,
         columns: Sequence[Column | str],

@@ -328,11 +328,7 @@ async def delete(console: Console, names: tuple[str, ...], yes: bool) -> None:
                 raise unknown("group", name, known)
         console.confirm(f"Delete {', '.join(wanted)} with all committed offsets?", yes=yes)
         await admin.delete_groups(wanted)
-    if console.as_json:
-        console.emit({"deleted": wanted})
-    else:
-        for name in wanted:
-            console.print(f"deleted group {name}")
+    console.report({"deleted": wanted}, *(f"deleted group {name}" for name in wanted))
 
 
 @groups.command("remove-member", short_help="Remove members from a group.")
@@ -371,8 +367,7 @@ async def remove_member(
         if chosen:
             console.confirm(f"Remove {plural(len(chosen), 'member')} from group {name}?", yes=yes)
             await admin.remove_members(name, [known[each] for each in chosen])
-    if console.as_json:
-        console.emit({"group": name, "removed": list(chosen)})
-    else:
-        for each in chosen:
-            console.print(f"removed member {each} from group {name}")
+    console.report(
+        {"group": name, "removed": list(chosen)},
+        *(f"removed member {each} from group {name}" for each in chosen),
+    )

@@ -142,10 +142,11 @@ async def set_quotas(
     entity = needed_entity(user, client_id, ip)
     async with admin_of(console) as admin:
         await admin.alter_client_quotas(entity, values)
-    if console.as_json:
-        console.emit({"of": entity_text(entity), "set": values})
-    else:
-        console.note(f"{plural(len(values), 'quota')} of {entity_text(entity)} set")
+    console.report(
+        {"of": entity_text(entity), "set": values},
+        f"{plural(len(values), 'quota')} of {entity_text(entity)} set",
+        aside=True,
+    )
 
 
 @quotas.command(short_help="Remove quotas.")
@@ -174,7 +175,8 @@ async def remove(
             )
         gone = wanted or sorted(existing)
         await admin.alter_client_quotas(entity, dict.fromkeys(gone))
-    if console.as_json:
-        console.emit({"of": entity_text(entity), "removed": gone})
-    else:
-        console.note(f"{plural(len(gone), 'quota')} of {entity_text(entity)} removed")
+    console.report(
+        {"of": entity_text(entity), "removed": gone},
+        f"{plural(len(gone), 'quota')} of {entity_text(entity)} removed",
+        aside=True,
+    )

@@ -190,10 +190,10 @@ async def password(
             await admin.delete_password(user, mechanism=mechanism)
         else:
             await admin.set_password(user, secret, mechanism=mechanism)
-    if console.as_json:
-        console.emit({"user": user, "mechanism": mechanism, "removed": remove})
-    else:
-        console.print(f"{user} {'can no longer' if remove else 'can'} log in by {mechanism}")
+    console.report(
+        {"user": user, "mechanism": mechanism, "removed": remove},
+        f"{user} {'can no longer' if remove else 'can'} log in by {mechanism}",
+    )
 
 
 async def gather(admin: Admin, prober: Prober) -> Seen:

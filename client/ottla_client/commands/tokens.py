@@ -134,10 +134,7 @@ def _show(console: Console, found: list[DelegationToken]) -> None:
 
 
 def _show_end(console: Console, end_ms: int) -> None:
-    if console.as_json:
-        console.emit({"expires": show_time(end_ms)})
-    else:
-        console.print(f"expires {show_time(end_ms)}")
+    console.report({"expires": show_time(end_ms)}, f"expires {show_time(end_ms)}")
 
 
 def _secret(hmac: str) -> bytes:

@@ -259,12 +259,16 @@ async def create(
             known = (await topics_of(admin, [name]))[name]
             found = CreatedTopic(name, known.id, len(known.partitions), _replication(known))
     partitions, replication = found.partitions, found.replication_factor
-    if console.as_json:
-        document = {"topic": name, "created": created, "partitions": partitions}
-        console.emit({**document, "replication_factor": replication})
-        return
+    document = {
+        "topic": name,
+        "created": created,
+        "partitions": partitions,
+        "replication_factor": replication,
+    }
     size = f"{plural(partitions, 'partition')}, replication {replication}"
-    console.print(f"created topic {name}: {size}" if created else f"topic {name} already exists: {size}")
+    console.report(
+        document, f"created topic {name}: {size}" if created else f"topic {name} already exists: {size}"
+    )
 
 
 async def _config_hint(admin: Admin, topic: str, configs: Mapping[str, str]) -> str:
@@ -309,10 +313,10 @@ async def alter(console: Console, name: str, partitions: int) -> None:
                 f"topic {name} has {plural(before, 'partition')}, and can't have fewer"
             )
         await admin.create_partitions({name: partitions})
-    if console.as_json:
-        console.emit({"topic": name, "before": before, "partitions": partitions})
-    else:
-        console.print(f"topic {name} has {plural(partitions, 'partition')} now, {before} before")
+    console.report(
+        {"topic": name, "before": before, "partitions": partitions},
+        f"topic {name} has {plural(partitions, 'partition')} now, {before} before",
+    )
 
 
 @topics.command()
@@ -340,11 +344,7 @@ async def delete(console: Console, names: tuple[str, ...], if_exists: bool, yes:
             except UnknownTopicError:
                 if not if_exists:
                     raise
-    if console.as_json:
-        console.emit({"deleted": doomed})
-    else:
-        for name in doomed:
-            console.print(f"deleted topic {name}")
+    console.report({"deleted": doomed}, *(f"deleted topic {name}" for name in doomed))
 
 
 @topics.command(short_help="Delete records but keep the topic.")

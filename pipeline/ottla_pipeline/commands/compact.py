@@ -42,10 +42,7 @@ def compact(console: Console, place: dict[str, Any], **settings: Any) -> None:
         from .. import landing
 
         done = landing.compact(**place, **settings)
-        if console.as_json:
-            console.emit(asdict(done))
-        else:
-            console.print(_said(place["table"], done))
+        console.report(asdict(done), _said(place["table"], done))
 
 
 def _said(table: str, done: Any) -> str:
