@@ -46,7 +46,7 @@ def find_problem(host: str, port: int, timeout: float = _TIMEOUT_SECONDS) -> str
     return None if brokers else "it has not joined its cluster"
 
 
-def find_http_problem(url: str, timeout: float = _TIMEOUT_SECONDS) -> str | None:
+def find_http_problem(url: str) -> str | None:
     """Return what is wrong by ``/health/ready`` of ``metrics.listener``, or None."""
     # Imported here because the other check doesn't need it, and starts every few seconds.
     from http.client import HTTPException
@@ -55,7 +55,7 @@ def find_http_problem(url: str, timeout: float = _TIMEOUT_SECONDS) -> str | None
 
     try:
         # Never by a proxy that the environment names.
-        with build_opener(ProxyHandler({})).open(url, timeout=timeout):
+        with build_opener(ProxyHandler({})).open(url, timeout=_TIMEOUT_SECONDS):
             return None
     except HTTPError as error:
         with error:

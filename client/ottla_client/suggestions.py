@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from ottla_protocol.printable import printable
 
 
-def near_names(name: str, known: Iterable[str], at_most: int = 3) -> list[str]:
+def near_names(name: str, known: Iterable[str]) -> list[str]:
     """The names most like ``name``, regardless of case, the likeliest first."""
     from difflib import get_close_matches
 
     by_folded = {each.casefold(): each for each in sorted(known, reverse=True)}
-    return [by_folded[each] for each in get_close_matches(name.casefold(), by_folded, at_most, 0.6)]
+    return [by_folded[each] for each in get_close_matches(name.casefold(), by_folded, 3, 0.6)]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

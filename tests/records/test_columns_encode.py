@@ -94,9 +94,9 @@ def test_more_sizes_than_are_cached() -> None:
 def test_the_producers_fields() -> None:
     options = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 2**31 - 1, "transactional": True}
     given = {"values": [b"a", b"b"], "timestamps": TIME}
-    assert encode_columns(**given, **options, codec=4, level=5) == one_by_one(
-        given, **options, codec=4, level=5
-    )
+    batch = encode_columns(**given, **options, codec=4)
+    assert batch == one_by_one(given, **options, codec=4)
+    assert decode_records(encode_columns(**given, **options, codec=4, level=5)) == decode_records(batch)
 
 
 def test_bytes_like() -> None:

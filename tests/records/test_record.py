@@ -147,13 +147,11 @@ def test_flags_and_producer_are_written() -> None:
         transactional=True,
         control=True,
         log_append_time=True,
-        delete_horizon_ms=TIME + 50,
     )
     header = read_header(batch)
     assert header.is_transactional
     assert header.is_control
     assert header.is_log_append_time
-    assert header.delete_horizon_ms == TIME + 50
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 8, 9)
     assert decode_records(batch)[0].timestamp == TIME
 
@@ -277,18 +275,11 @@ def test_decompression_is_bounded() -> None:
         decode_records(batch, max_bytes=999_999)
 
 
-# Batches rebuilt by compaction.
+# Batches rebuilt with some of their records.
 
 
-@given(
-    st.lists(rows, min_size=1, max_size=10),
-    st.data(),
-    st.sampled_from(CODECS),
-    st.none() | st.integers(0, 2**41),
-)
-def test_kept_records_keep_their_offsets(
-    records: list[Any], data: Any, codec: int, horizon: int | None
-) -> None:
+@given(st.lists(rows, min_size=1, max_size=10), st.data(), st.sampled_from(CODECS))
+def test_kept_records_keep_their_offsets(records: list[Any], data: Any, codec: int) -> None:
     original = encode_batch(
         records,
         base_offset=1000,
@@ -302,7 +293,7 @@ def test_kept_records_keep_their_offsets(
     header = read_header(original)
     every = decode_records(original)
     kept = [record for record in every if data.draw(st.booleans())]
-    batch = rebuild_batch(header, kept, delete_horizon_ms=horizon)
+    batch = rebuild_batch(header, kept)
     rebuilt = read_header(batch)
     assert crc_is_valid(batch, 0, rebuilt)
     assert decode_records(batch) == kept
@@ -315,17 +306,12 @@ def test_kept_records_keep_their_offsets(
     if kept:
         assert rebuilt.codec == codec
         assert rebuilt.max_timestamp == max(record.timestamp for record in kept)
-        assert rebuilt.delete_horizon_ms == horizon
-        assert rebuilt.base_timestamp == (kept[0].timestamp if horizon is None else horizon)
-        # A horizon that is set stays when the batch is cleaned again.
-        again = read_header(rebuild_batch(rebuilt, kept[-1:]))
-        assert again.delete_horizon_ms == horizon
+        assert rebuilt.base_timestamp == kept[0].timestamp
     else:
         assert len(batch) == HEADER_SIZE
         assert rebuilt.codec == 0
         assert rebuilt.max_timestamp == header.max_timestamp
         assert rebuilt.base_timestamp == -1
-        assert not rebuilt.has_delete_horizon
 
 
 def test_log_append_time_stays_the_batch_s() -> None:

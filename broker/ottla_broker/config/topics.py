@@ -59,10 +59,8 @@ def _own(key: Key[Any], *synonyms: Synonym) -> tuple[Key[Any], tuple[Synonym, ..
     return key, synonyms
 
 
-def _unsupported(
-    kind: str, default: object, meaning: str, note: str, harmless: tuple[object, ...] = ()
-) -> Key[Any]:
-    return Key(kind, default, meaning, effect=UNSUPPORTED, note=note, harmless=harmless)
+def _unsupported(kind: str, default: object, meaning: str, note: str) -> Key[Any]:
+    return Key(kind, default, meaning, effect=UNSUPPORTED, note=note)
 
 
 _NO_TIERS = "Tiered storage is not built yet."

@@ -475,7 +475,6 @@ class LogSegment:
         end: int | None = None,
         *,
         headers_only: bool = False,
-        chunk: int = CHUNK_BYTES,
         skip: Callable[[memoryview, int, int], int] | None = None,
     ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """Position, header and bytes of each batch that begins in ``[start, end)`` and is whole below ``size``.
@@ -493,8 +492,7 @@ class LogSegment:
         read: Callable[[memoryview, int], BatchHeader] = read_header
         window = memoryview(b"")
         opened = position
-        if headers_only:
-            chunk = min(chunk, _SCAN_BYTES)
+        chunk = _SCAN_BYTES if headers_only else CHUNK_BYTES
         while position < end:
             at = position - opened
             if at + HEADER_SIZE > len(window):

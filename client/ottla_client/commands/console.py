@@ -134,13 +134,11 @@ class Console:
                 self.print(title)
             self.write(plain_table(heads, lines))
 
-    def details(self, values: Mapping[str, Any], *, title: str = "") -> None:
+    def details(self, values: Mapping[str, Any]) -> None:
         """Print names and values, one pair per line; with ``--json`` an object."""
         if self.as_json:
             self.emit({Column(name).name: value for name, value in values.items()})
             return
-        if title:
-            self.print(title)
         width = max((len(name) for name in values), default=0)
         for name, value in values.items():
             self.print(f"{name:<{width}}  {Column(name).text(value)}".rstrip())

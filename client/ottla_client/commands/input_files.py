@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 STDIN = "-"
 PIECE = 1 << 20  # bytes per read: about ten thousand lines
+_AHEAD = 4  # pieces that a thread reads before they are asked for
 
 
 @dataclass(slots=True)
@@ -68,16 +69,16 @@ class _End:
 
 
 class InThread(Generic[T]):
-    """Runs an iterator in a thread, at most ``ahead`` items in advance; its exceptions are raised here.
+    """Runs an iterator in a thread, a few items in advance; its exceptions are raised here.
 
     The thread is a daemon, so that waiting for a terminal's next line doesn't delay the end of the process.
     """
 
-    def __init__(self, items: Iterator[T], *, ahead: int = 4) -> None:
+    def __init__(self, items: Iterator[T]) -> None:
         self._items = items
         self._loop = asyncio.get_running_loop()
         self._made: asyncio.Queue[T | _End] = asyncio.Queue()
-        self._room = threading.Semaphore(ahead)
+        self._room = threading.Semaphore(_AHEAD)
         self._stopped = False
         threading.Thread(target=self._make, name="ottla-reading", daemon=True).start()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from threading import Lock
 from time import monotonic, time
 from typing import Final, NamedTuple
@@ -44,20 +44,11 @@ class LagProbe:
     Any thread may use it; one looks at a time, and the others get what it has found.
     """
 
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        client: Mapping[str, str],
-        *,
-        wall: Callable[[], float] = time,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
+    def __init__(self, bootstrap_servers: str, client: Mapping[str, str]) -> None:
         """``client`` has Kafka's settings without ``kafka.``. Raises OptionError for an invalid one."""
         limit = str(int(_SECONDS * 1000))
         quick = {**client, "request.timeout.ms": limit, "default.api.timeout.ms": limit}
         self._cluster = ClusterQueries(bootstrap_servers, quick)
-        self._wall = wall
-        self._clock = clock
         self._lock = Lock()
         self._until = 0.0
         self._asked: Positions = {}
@@ -66,7 +57,7 @@ class LagProbe:
     def look(self, positions: Positions) -> Mapping[str, Mapping[TopicPartition, Behind]]:
         """How far each job or query is behind, in the partitions that have leaders; nothing if no broker answers."""
         with self._lock:
-            began = self._clock()
+            began = monotonic()
             if self._asked == positions and began < self._until:
                 return self._found
             try:
@@ -75,7 +66,7 @@ class LagProbe:
                 log.info("how far behind the topics are is not known at this moment: %s", error)
                 self._found = {}
             self._asked = {name: dict(offsets) for name, offsets in positions.items()}
-            now = self._clock()
+            now = monotonic()
             self._until = now + max(_LEAST_PAUSE, _PAUSE * (now - began))
             return self._found
 
@@ -106,7 +97,7 @@ class LagProbe:
             each: max(offset, starts[each]) for each, offset in offsets.items() if offset < ends.get(each, 0)
         }
         firsts = self._cluster.times_at(unread)
-        now = self._wall()
+        now = time()
 
         def age(partition: TopicPartition) -> float | None:
             if partition not in unread:

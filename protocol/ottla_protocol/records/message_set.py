@@ -306,9 +306,9 @@ def _decode(
         raise CorruptRecordError("a message set ends in a part of a message")
 
 
-def wrapper_value(buf: Buffer, header: BatchHeader, position: int = 0) -> memoryview | None:
-    """Return the value of the whole message at ``position``, in place; None if it has none, or its sizes are wrong."""
-    message = memoryview(buf)[position : position + header.size]
+def wrapper_value(buf: Buffer, header: BatchHeader) -> memoryview | None:
+    """Return the value of the whole message in ``buf``, in place; None if it has none, or its sizes are wrong."""
+    message = memoryview(buf)[: header.size]
     try:
         at = _HEADERS[header.magic].size
         at += max(_INT32.unpack_from(message, at - 4)[0], 0)
@@ -326,9 +326,9 @@ def decompress_set(codec: int, data: Buffer, magic: int, max_bytes: int | None =
     return decompress(codec, data, max_bytes)
 
 
-def compress_set(codec: int, data: Buffer, magic: int, level: int | None = None) -> bytes:
+def compress_set(codec: int, data: Buffer, magic: int) -> bytes:
     """Compress a message set to a wrapper's value. Raises as ``compression.compress``."""
-    compressed = compress(codec, data, level)
+    compressed = compress(codec, data)
     if codec == LZ4 and magic == 0:
         return _with_header_checksum(compressed, broken=True)
     return compressed
@@ -397,14 +397,13 @@ def encode_messages(
     *,
     codec: int = NONE,
     append_time_ms: int | None = None,
-    level: int | None = None,
 ) -> bytes:
     """Encode ``records``, with their offsets, as a message set: one message each, or one wrapper with a codec.
 
     Headers are left out, and so are timestamps in format 0. With ``append_time_ms`` format 1 says log append time, and
     all timestamps are that.
 
-    Raises LocalProtocolError for no records, a codec or level that the formats don't have, and numbers that don't fit.
+    Raises LocalProtocolError for no records, a codec that the formats don't have, and numbers that don't fit.
     """
     if not records:
         raise LocalProtocolError("a message set needs a record")
@@ -425,13 +424,13 @@ def encode_messages(
     messages = b"".join(parts)
     if not codec:
         return messages
-    return _message(
-        records[-1].offset,
+    return wrap_messages(
+        messages,
         magic,
-        append_bit | codec,
-        newest,
-        None,
-        compress_set(codec, messages, magic, level),
+        codec=codec,
+        last_offset=records[-1].offset,
+        timestamp=newest,
+        log_append_time=append_time_ms is not None,
     )
 
 
@@ -443,7 +442,6 @@ def wrap_messages(
     last_offset: int,
     timestamp: int,
     log_append_time: bool = False,
-    level: int | None = None,
 ) -> bytes:
     """Compress an encoded message set, whose offsets are as in a wrapper, into its wrapper."""
     return _message(
@@ -452,7 +450,7 @@ def wrap_messages(
         codec | (LOG_APPEND_TIME if log_append_time and magic else 0),
         timestamp,
         None,
-        compress_set(codec, messages, magic, level),
+        compress_set(codec, messages, magic),
     )
 
 

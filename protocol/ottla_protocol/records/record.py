@@ -382,7 +382,6 @@ def encode_batch(
     *,
     base_offset: int = 0,
     codec: int = 0,
-    level: int | None = None,
     leader_epoch: int = NO_LEADER_EPOCH,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
@@ -390,7 +389,6 @@ def encode_batch(
     transactional: bool = False,
     control: bool = False,
     log_append_time: bool = False,
-    delete_horizon_ms: int | None = None,
 ) -> bytearray:
     """Encode ``records`` as a batch, with consecutive offsets from ``base_offset``.
 
@@ -407,14 +405,13 @@ def encode_batch(
         | (LOG_APPEND_TIME if log_append_time else 0)
         | (TRANSACTIONAL if transactional else 0)
         | (CONTROL if control else 0)
-        | (DELETE_HORIZON if delete_horizon_ms is not None else 0)
     )
     rows: Sequence[Row]
     if type(records[0]) is Record:
         rows = cast("list[Row]", [record[1:] for record in records])
     else:
         rows = cast("Sequence[Row]", records)
-    base_timestamp = rows[0][0] if delete_horizon_ms is None else delete_horizon_ms
+    base_timestamp = rows[0][0]
     body, max_timestamp = _encode(range(len(records)), rows, base_timestamp)
     # Coordinators write one record at a time, so the header is made once.
     header = BatchHeader(
@@ -432,58 +429,37 @@ def encode_batch(
         base_sequence,
         len(records),
     )
-    return finish_batch(header, body, level)
+    return finish_batch(header, body)
 
 
-def rebuild_batch(
-    header: BatchHeader,
-    kept: Sequence[Record],
-    *,
-    delete_horizon_ms: int | None = None,
-    level: int | None = None,
-) -> bytearray:
-    """Encode the batch of ``header`` after compaction kept the records ``kept``, in order; there may be none.
+def rebuild_batch(header: BatchHeader, kept: Sequence[Record]) -> bytearray:
+    """Encode the records ``kept``, in order, as the batch of ``header``, with their offsets; there may be none.
 
     First and last offset, sequences, producer, leader epoch, codec and flags stay. The base timestamp becomes that of
-    the first record kept, or the delete horizon if there is one: ``delete_horizon_ms``, or the batch's own. The
-    maximum becomes that of the records kept, but a batch with log append time, or an empty one, keeps its maximum. An
+    the first record, unless it is a delete horizon; the maximum that of the records, unless it is a log append time. An
     empty batch is a bare header without codec or horizon, as Kafka writes it.
 
     Raises LocalProtocolError for a record whose offset is not one of the batch's.
     """
     if not kept:
-        empty = header._replace(
-            attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON),
-            base_timestamp=NO_TIMESTAMP,
-            record_count=0,
-        )
-        return _assemble(empty, (), (), None)
+        attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
+        empty = header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0)
+        return finish_batch(empty, bytearray(HEADER_SIZE))
     base_offset = header.base_offset
+    base_timestamp = header.base_timestamp if header.has_delete_horizon else kept[0].timestamp
     deltas = [record.offset - base_offset for record in kept]
     if min(deltas) < 0 or max(deltas) > header.last_offset_delta:
         raise LocalProtocolError(
             f"records {kept[0].offset} to {kept[-1].offset} do not belong into the batch of the offsets "
             f"{base_offset} to {header.last_offset}"
         )
-    horizon = header.delete_horizon_ms if delete_horizon_ms is None else delete_horizon_ms
-    rebuilt = header._replace(
-        attributes=header.attributes | (0 if horizon is None else DELETE_HORIZON),
-        base_timestamp=kept[0].timestamp if horizon is None else horizon,
-        record_count=len(kept),
-    )
-    return _assemble(rebuilt, deltas, [record[1:] for record in kept], level)
-
-
-def _assemble(
-    header: BatchHeader, deltas: Iterable[int], rows: Iterable[Row], level: int | None
-) -> bytearray:
-    """Complete ``header`` for ``rows`` and append them; the max timestamp is theirs, or the header's own."""
-    body, max_timestamp = _encode(deltas, rows, header.base_timestamp)
-    if header.record_count == 0 or (
-        header.attributes & LOG_APPEND_TIME and header.max_timestamp != NO_TIMESTAMP
-    ):
+    body, max_timestamp = _encode(deltas, [record[1:] for record in kept], base_timestamp)
+    if header.is_log_append_time and header.max_timestamp != NO_TIMESTAMP:
         max_timestamp = header.max_timestamp
-    return finish_batch(header._replace(max_timestamp=max_timestamp), body, level)
+    rebuilt = header._replace(
+        base_timestamp=base_timestamp, max_timestamp=max_timestamp, record_count=len(kept)
+    )
+    return finish_batch(rebuilt, body)
 
 
 def finish_batch(header: BatchHeader, body: bytearray, level: int | None = None) -> bytearray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-DISABLED: Final = "disabled"
 UPGRADE: Final = "upgrade"
 DOWNGRADE: Final = "downgrade"
 BIDIRECTIONAL: Final = "bidirectional"
