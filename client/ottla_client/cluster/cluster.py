@@ -49,6 +49,8 @@ _MetadataKey = tuple[frozenset[str] | None, bool]
 _CoordinatorKey = tuple[CoordinatorType, str]
 
 log = logging.getLogger("ottla_client")
+QUIET_SECONDS = 5.0
+"""For how long no broker may answer at first before that is logged; a call that ends sooner raises why."""
 
 _REFUSED = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: NAME_RULE,
@@ -112,6 +114,8 @@ class Cluster:
 
     async def _first_metadata(self, deadline: Deadline) -> None:
         failures = 0
+        warned = False
+        began = asyncio.get_running_loop().time()
         while True:
             try:
                 await self._fetch_metadata((frozenset(), False), deadline)
@@ -127,7 +131,8 @@ class Cluster:
             delay = self.backoff.after(failures)
             if deadline.left() <= delay:
                 raise BootstrapError(self._bootstrap_report(" in time")) from self._refused_login()
-            if failures == 1:
+            if not warned and asyncio.get_running_loop().time() - began >= QUIET_SECONDS:
+                warned = True
                 log.warning("%s; trying again", self._bootstrap_report(" yet"))
             await asyncio.sleep(delay)
 

@@ -22,6 +22,7 @@ import functools
 import gc
 import io
 import json
+import logging
 import os
 import re
 import signal
@@ -96,8 +97,8 @@ class Console:
             raise OutputClosedError from None
 
     def note(self, text: str) -> None:
-        """Print one line for people on standard error, separate from the output."""
-        click.echo(printable(text), err=True)
+        """Print one line for people on standard error, with options as the user spells them."""
+        click.echo(printable(self.settings.as_given(text)), err=True)
 
     def emit(self, document: object) -> None:
         """Print the JSON document of ``--json``, with bytes as ``{"base64": …}``."""
@@ -221,10 +222,45 @@ def options(command: Command) -> Command:
     ) -> Any:
         of_file = [] if command_config is None else read_settings(command_config)
         settings = ClientOptions(bootstrap_server, timeout, (*of_file, *client_settings))
-        done = command(Console(settings, as_json=as_json), *args, **rest)
-        return run(done, settings.as_given) if asyncio.iscoroutine(done) else done
+        console = Console(settings, as_json=as_json)
+        with _client_warnings(console):
+            done = command(console, *args, **rest)
+            return run(done, settings.as_given) if asyncio.iscoroutine(done) else done
 
     return _COMMON(with_console)  # type: ignore[return-value]
+
+
+class _Warnings(logging.Handler):
+    """Prints the client's warnings as notes. A failure waits: it is the error with which the command ends."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self.failures: list[str] = []
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR and not record.exc_info:
+            self.failures.append(record.getMessage())
+            return
+        for line in self.format(record).splitlines():
+            self._console.note(line)
+
+
+@contextmanager
+def _client_warnings(console: Console) -> Iterator[None]:
+    logger, handler = logging.getLogger("ottla_client"), _Warnings(console)
+    logger.addHandler(handler)
+    error = ""
+    try:
+        yield
+    except click.ClickException as raised:
+        error = raised.message
+        raise
+    finally:
+        logger.removeHandler(handler)
+        for failure in handler.failures:
+            if one_line(failure) not in error:
+                console.note(failure)
 
 
 def run(main: Coroutine[Any, Any, T], shown: Callable[[str], str] = str) -> T:
@@ -277,7 +313,7 @@ async def _terminable(main: Coroutine[Any, Any, T]) -> T:
     return await main
 
 
-def one_line(error: BaseException) -> str:
+def one_line(error: BaseException | str) -> str:
     """An error's message without line breaks; its class if it has none."""
     return " ".join(str(error).split()) or type(error).__name__
 

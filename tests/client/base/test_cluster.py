@@ -184,7 +184,10 @@ async def test_servers_that_are_not_brokers_fail_at_once(new_cluster: NewCluster
             await new_cluster(web.bootstrap).start(Deadline(1000))
 
 
-async def test_a_broker_that_comes_later(new_cluster: NewCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broker_that_comes_later(
+    new_cluster: NewCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla_client.cluster.cluster.QUIET_SECONDS", 0.0)
     broker = FakeBroker()
     await broker.start()
     await broker.stop()

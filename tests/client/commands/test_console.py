@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import sys
 from typing import Any
@@ -19,7 +20,7 @@ from ottla_client.commands.progress import amount_of_bytes, rate_of
 from ottla_client.commands.tables import Column, plain_table
 from ottla_client.commands.timefmt import parse_duration, parse_time, show_time
 from ottla_client.consumer.settings import ConsumerSettings
-from ottla_client.errors import BootstrapError
+from ottla_client.errors import BootstrapError, ClientError
 from ottla_client.producer.settings import ProducerSettings
 from ottla_protocol.printable import printable
 
@@ -228,6 +229,24 @@ def test_names_that_strangers_chose_do_nothing_to_a_terminal(capsys: pytest.Capt
         raise click.ClickException(f"group {name}")
 
     assert CliRunner().invoke(ottla, ["fails"]).stderr == f"Error: group {shown}\n".replace("\\n", "\n")
+
+
+def test_a_client_s_warnings_are_notes_and_its_failure_is_printed_once() -> None:
+    log = logging.getLogger("ottla_client")
+
+    @click.command()
+    @options
+    async def command(console: Console) -> None:
+        log.warning("a\x1b[2J: check sasl_plain_username")
+        log.error("the disk is on fire")
+        log.error("group 'g': not allowed")
+        raise ClientError("group 'g': not allowed")
+
+    assert CliRunner().invoke(command).stderr.splitlines() == [
+        "a\\x1b[2J: check sasl.username",
+        "the disk is on fire",
+        "Error: group 'g': not allowed",
+    ]
 
 
 def test_times_and_durations() -> None:
