@@ -6,8 +6,8 @@ The log of the partition is authoritative, the memory is its cache. Three rules 
 - a change is appended first, and answered only when the log has committed it (:meth:`Shard.append`);
 - a broker that loses the leadership of the partition drops the memory (:meth:`StateMachine.unload`).
 
-The group coordinator uses this. A transaction coordinator would be another state machine on another topic; server-side
-groups would be more kinds of records in the same state machine.
+Groups, transactional ids and the state of share groups are such state machines, each on a topic of its own; the groups
+of all protocols share one.
 
 Life of a shard::
 
@@ -18,7 +18,7 @@ Life of a shard::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
@@ -29,7 +29,7 @@ from ottla_broker.coordinator.time_sliced_task import TimeSlicedTask
 from ottla_broker.events import get_logger
 from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce
-from ottla_broker.replica.offset_waiters import OffsetWaiter, Reached
+from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla_protocol.partitioning import partition_for
 from ottla_protocol.records.batch import BatchHeader, CorruptRecordError
@@ -80,38 +80,6 @@ class StateMachine(Protocol):
         """Drop the state and answer the waiting requests: another broker leads now. Called in any state."""
 
 
-class ShardPartition(Protocol):
-    """The part of a leader's ``Partition`` that a shard uses."""
-
-    topic: str
-    partition: int
-    topic_id: bytes
-    leader_epoch: int
-
-    @property
-    def is_led_here(self) -> bool: ...
-
-    def append_internal(
-        self, records: bytearray, now_ms: int, guard: VerificationGuard | None = None
-    ) -> int: ...
-    def begin_verification(
-        self, producer_id: int, sequence: int, epoch: int, now_ms: int
-    ) -> VerificationGuard | None:
-        """See :meth:`ottla_broker.replica.partition.Partition.begin_verification`."""
-
-    def is_committed(self, end_offset: int) -> bool:
-        """Whether all in-sync replicas have everything below ``end_offset``."""
-
-    def when_committed(self, end_offset: int, callback: Reached) -> OffsetWaiter | None:
-        """Have ``callback`` called when they have it; None: they have it now."""
-
-    def scan(self, start_offset: int) -> Iterable[memoryview]: ...
-    def hear(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
-        """Whether a producer's request isn't late; see :meth:`.ProducerStates.hear`."""
-
-    def hear_from_now(self) -> None: ...
-
-
 Written = Callable[[int, int], None]
 """``written(error_code, end_offset)``: the records are committed, or the log's error code for them."""
 
@@ -134,7 +102,7 @@ class Shard:
 
     def __init__(
         self,
-        partition: ShardPartition,
+        partition: Partition,
         make_machine: Callable[[Shard], StateMachine],
         clock: Clock,
         codec: int,
@@ -383,7 +351,7 @@ class ShardHost:
     _timeout_ms: int
     shards: dict[int, Shard] = field(default_factory=dict, init=False)
 
-    def on_leader(self, partition: ShardPartition) -> None:
+    def on_leader(self, partition: Partition) -> None:
         """This broker leads ``partition``: load it unless it is loaded already."""
         if partition.topic != self.topic:
             return
