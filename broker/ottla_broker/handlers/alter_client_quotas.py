@@ -11,15 +11,12 @@ from ottla_broker.handlers.context import RequestContext
 from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.alter_client_quotas import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    EntryData,
-    EntryResult,
-)
+from ottla_protocol.messages import alter_client_quotas as wire
 
 
-async def handle(ctx: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+async def handle(
+    ctx: RequestContext, request: wire.AlterClientQuotasRequest
+) -> wire.AlterClientQuotasResponse:
     allowed = ctx.authorize(AclResource.CLUSTER)
     results = []
     async for entry in unhurried(request.entries):
@@ -27,12 +24,12 @@ async def handle(ctx: RequestContext, request: AlterClientQuotasRequest) -> Alte
         if allowed:
             outcome = await _alter(ctx, entry, request.validate_only)
         results.append(
-            EntryResult(error_code=outcome.error, error_message=outcome.message, entity=entry.entity)
+            wire.EntryResult(error_code=outcome.error, error_message=outcome.message, entity=entry.entity)
         )
-    return AlterClientQuotasResponse(entries=results)
+    return wire.AlterClientQuotasResponse(entries=results)
 
 
-async def _alter(ctx: RequestContext, entry: EntryData, validate_only: bool) -> Outcome:
+async def _alter(ctx: RequestContext, entry: wire.EntryData, validate_only: bool) -> Outcome:
     parts = [(part.entity_type, part.entity_name) for part in entry.entity]
     changes = [Change(op.key, None if op.remove else op.value) for op in entry.ops]
     return await ctx.services.quota_admin.alter(parts, changes, validate_only)

@@ -10,23 +10,18 @@ from ottla_broker.controller.api import Outcome, ResourceType
 from ottla_broker.handlers.config_requests import answer_each, check_allowed, check_entries, supported_kind
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.messages.alter_configs import (
-    AlterConfigsRequest,
-    AlterConfigsResource,
-    AlterConfigsResourceResponse,
-    AlterConfigsResponse,
-)
+from ottla_protocol.messages import alter_configs as wire
 
 
-async def handle(ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    async def alter(resource: AlterConfigsResource) -> Outcome:
+async def handle(ctx: RequestContext, request: wire.AlterConfigsRequest) -> wire.AlterConfigsResponse:
+    async def alter(resource: wire.AlterConfigsResource) -> Outcome:
         return await _alter(ctx, resource, request.validate_only)
 
-    responses = await answer_each(request.resources, alter, AlterConfigsResourceResponse)
-    return AlterConfigsResponse(responses=responses)
+    responses = await answer_each(request.resources, alter, wire.AlterConfigsResourceResponse)
+    return wire.AlterConfigsResponse(responses=responses)
 
 
-async def _alter(ctx: RequestContext, resource: AlterConfigsResource, validate_only: bool) -> Outcome:
+async def _alter(ctx: RequestContext, resource: wire.AlterConfigsResource, validate_only: bool) -> Outcome:
     try:
         check_entries([(c.name, c.value, True) for c in resource.configs])
         kind: ResourceType = supported_kind(resource.resource_type)

@@ -11,26 +11,25 @@ from ottla_broker.log.names import MAX_FOLDER_NAME, future_folder
 from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.messages.alter_replica_log_dirs import (
-    AlterReplicaLogDirPartitionResult,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsResponse,
-    AlterReplicaLogDirTopicResult,
-)
+from ottla_protocol.messages import alter_replica_log_dirs as wire
 
 _UNIQUE = "0" * 32
 
 
-async def handle(ctx: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+async def handle(
+    ctx: RequestContext, request: wire.AlterReplicaLogDirsRequest
+) -> wire.AlterReplicaLogDirsResponse:
     wanted = {
         (t.name, index): each.path for each in request.dirs for t in each.topics for index in t.partitions
     }
-    topics: dict[str, AlterReplicaLogDirTopicResult] = {}
+    topics: dict[str, wire.AlterReplicaLogDirTopicResult] = {}
     async for (name, index), path in unhurried(wanted.items()):
-        topic = topics.setdefault(name, AlterReplicaLogDirTopicResult(topic_name=name, partitions=[]))
+        topic = topics.setdefault(name, wire.AlterReplicaLogDirTopicResult(topic_name=name, partitions=[]))
         code = await _alter(ctx, name, index, path)
-        topic.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
-    return AlterReplicaLogDirsResponse(results=list(topics.values()))
+        topic.partitions.append(
+            wire.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+        )
+    return wire.AlterReplicaLogDirsResponse(results=list(topics.values()))
 
 
 async def _alter(ctx: RequestContext, topic: str, index: int, path: str) -> ErrorCode:

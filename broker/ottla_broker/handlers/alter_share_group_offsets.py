@@ -11,23 +11,18 @@ from ottla_broker.handlers.share_requests import services
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.messages.alter_share_group_offsets import (
-    AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsResponse,
-    AlterShareGroupOffsetsResponsePartition,
-    AlterShareGroupOffsetsResponseTopic,
-)
+from ottla_protocol.messages import alter_share_group_offsets as wire
 
 
 def handle(
-    ctx: RequestContext, request: AlterShareGroupOffsetsRequest
-) -> PendingResponse | AlterShareGroupOffsetsResponse:
+    ctx: RequestContext, request: wire.AlterShareGroupOffsetsRequest
+) -> PendingResponse | wire.AlterShareGroupOffsetsResponse:
     offsets: dict[Place, int] = {}
     names: dict[bytes, str] = {}
-    topics: dict[str, AlterShareGroupOffsetsResponseTopic] = {}
+    topics: dict[str, wire.AlterShareGroupOffsetsResponseTopic] = {}
     for wanted in request.topics:
         name = wanted.topic_name
-        answer = topics.setdefault(name, AlterShareGroupOffsetsResponseTopic(topic_name=name))
+        answer = topics.setdefault(name, wire.AlterShareGroupOffsetsResponseTopic(topic_name=name))
         allowed = ctx.authorize(AclResource.TOPIC, name)
         found = ctx.services.metadata.topic(name) if allowed else None
         if found is not None:
@@ -53,19 +48,19 @@ def handle(
         for (topic_id, index), error in results.items():
             topics[names[topic_id]].partitions.append(_partition(index, error))
         if not pending.done:
-            pending.complete(AlterShareGroupOffsetsResponse(responses=list(topics.values())))
+            pending.complete(wire.AlterShareGroupOffsetsResponse(responses=list(topics.values())))
 
     try:
         group = ctx.services.groups.share_group_or_new(request.group_id)
         services(ctx).offsets.alter(group, offsets, names, changed)
     except KafkaError as error:
-        return AlterShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
+        return wire.AlterShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
     return pending
 
 
-def _partition(index: int, error: KafkaError | None) -> AlterShareGroupOffsetsResponsePartition:
+def _partition(index: int, error: KafkaError | None) -> wire.AlterShareGroupOffsetsResponsePartition:
     if error is None:
-        return AlterShareGroupOffsetsResponsePartition(partition_index=index)
-    return AlterShareGroupOffsetsResponsePartition(
+        return wire.AlterShareGroupOffsetsResponsePartition(partition_index=index)
+    return wire.AlterShareGroupOffsetsResponsePartition(
         partition_index=index, error_code=error.code, error_message=error.message
     )

@@ -13,37 +13,32 @@ from ottla_broker.handlers.group_descriptions import described_groups, hides, re
 from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.consumer_group_describe import (
-    Assignment,
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    DescribedGroup,
-    Member,
-    TopicPartitions,
-)
+from ottla_protocol.messages import consumer_group_describe as wire
 
 _CLASSIC, _CONSUMER = 0, 1
 _TOPIC = 64
 """What a topic of an assignment has besides its partitions, in bytes."""
 
 
-def steps(ctx: RequestContext, request: ConsumerGroupDescribeRequest) -> Steps[ConsumerGroupDescribeResponse]:
-    def describe(group_id: str) -> Steps[DescribedGroup]:
+def steps(
+    ctx: RequestContext, request: wire.ConsumerGroupDescribeRequest
+) -> Steps[wire.ConsumerGroupDescribeResponse]:
+    def describe(group_id: str) -> Steps[wire.DescribedGroup]:
         return _describe(ctx, group_id, request.include_authorized_operations)
 
-    groups = yield from described_groups(request.group_ids, describe, _size, DescribedGroup)
-    return ConsumerGroupDescribeResponse(groups=groups)
+    groups = yield from described_groups(request.group_ids, describe, _size, wire.DescribedGroup)
+    return wire.ConsumerGroupDescribeResponse(groups=groups)
 
 
 handle = whole(steps)
 
 
-def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Steps[DescribedGroup]:
+def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Steps[wire.DescribedGroup]:
     if not ctx.authorize(AclResource.GROUP, group_id):
-        return DescribedGroup(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
+        return wire.DescribedGroup(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
     found = ctx.services.groups.describe_consumer_group(group_id)
     if found.error is not None:
-        return refused(DescribedGroup, group_id, found.error)
+        return refused(wire.DescribedGroup, group_id, found.error)
     members = []
     names: set[str] = set()
     for each in found.members:
@@ -52,8 +47,8 @@ def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Step
         yield 5 + len(each.assigned) + len(each.target)
     hidden = yield from hides(ctx, names)
     if hidden is not None:
-        return refused(DescribedGroup, group_id, hidden)
-    return DescribedGroup(
+        return refused(wire.DescribedGroup, group_id, hidden)
+    return wire.DescribedGroup(
         group_id=group_id,
         group_state=found.state,
         group_epoch=found.epoch,
@@ -64,7 +59,7 @@ def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Step
     )
 
 
-def _size(group: DescribedGroup) -> int:
+def _size(group: wire.DescribedGroup) -> int:
     """About how many bytes a group's members have in the response."""
     size = 0
     for member in group.members:
@@ -74,9 +69,9 @@ def _size(group: DescribedGroup) -> int:
     return size
 
 
-def _member(found: MemberDescription) -> Member:
+def _member(found: MemberDescription) -> wire.Member:
     member = found.member
-    return Member(
+    return wire.Member(
         member_id=member.member_id,
         instance_id=member.instance_id,
         rack_id=member.rack_id,
@@ -91,10 +86,10 @@ def _member(found: MemberDescription) -> Member:
     )
 
 
-def _assignment(partitions: NamedPartitions) -> Assignment:
-    return Assignment(
+def _assignment(partitions: NamedPartitions) -> wire.Assignment:
+    return wire.Assignment(
         topic_partitions=[
-            TopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)
+            wire.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)
             for topic_id, name, indexes in partitions
         ]
     )

@@ -14,20 +14,15 @@ from ottla_broker.handlers.context import RequestContext
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    HeartbeatAssignment,
-    HeartbeatTopicPartitions,
-)
+from ottla_protocol.messages import consumer_group_heartbeat as wire
 
 
 def handle(
-    ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> PendingResponse | ConsumerGroupHeartbeatResponse:
+    ctx: RequestContext, request: wire.ConsumerGroupHeartbeatRequest
+) -> PendingResponse | wire.ConsumerGroupHeartbeatResponse:
     for name in request.subscribed_topic_names or ():
         if not ctx.authorize(AclResource.TOPIC, name):
-            return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return wire.ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     heartbeat = Heartbeat(
         member_id=request.member_id,
         epoch=request.member_epoch,
@@ -52,23 +47,23 @@ def handle(
     return pending
 
 
-def _owned(topics: Sequence[HeartbeatTopicPartitions] | None) -> Partitions | None:
+def _owned(topics: Sequence[wire.HeartbeatTopicPartitions] | None) -> Partitions | None:
     return None if topics is None else partitions_of((topic.topic_id, topic.partitions) for topic in topics)
 
 
-def _response(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponse:
+def _response(answer: HeartbeatAnswer) -> wire.ConsumerGroupHeartbeatResponse:
     if answer.error is not None:
         code = answer.error.code
-        return ConsumerGroupHeartbeatResponse(error_code=code, error_message=answer.error.message)
+        return wire.ConsumerGroupHeartbeatResponse(error_code=code, error_message=answer.error.message)
     assignment = None
     if answer.assignment is not None:
-        assignment = HeartbeatAssignment(
+        assignment = wire.HeartbeatAssignment(
             topic_partitions=[
-                HeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
+                wire.HeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
                 for topic_id, indexes in answer.assignment.items()
             ]
         )
-    return ConsumerGroupHeartbeatResponse(
+    return wire.ConsumerGroupHeartbeatResponse(
         member_id=answer.member_id,
         member_epoch=answer.epoch,
         heartbeat_interval_ms=answer.interval_ms,

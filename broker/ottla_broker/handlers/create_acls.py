@@ -20,15 +20,10 @@ from ottla_protocol.acls import (
     ResourcePattern,
 )
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.create_acls import (
-    AclCreation,
-    AclCreationResult,
-    CreateAclsRequest,
-    CreateAclsResponse,
-)
+from ottla_protocol.messages import create_acls as wire
 
 
-async def handle(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+async def handle(ctx: RequestContext, request: wire.CreateAclsRequest) -> wire.CreateAclsResponse:
     acls = ctx.services.acls
     refused = None
     if not ctx.authorize(AclResource.CLUSTER):
@@ -36,16 +31,16 @@ async def handle(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsR
     elif acls is None:
         refused = Outcome(ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
     if refused is not None or acls is None:
-        return CreateAclsResponse(results=[_result(refused or Outcome())] * len(request.creations))
+        return wire.CreateAclsResponse(results=[_result(refused or Outcome())] * len(request.creations))
     bindings = [_binding(ctx, creation) for creation in request.creations]
     outcomes: list[Outcome] = [_check(binding) for binding in bindings]
     valid = [n for n, outcome in enumerate(outcomes) if outcome.error is ErrorCode.NONE]
     for number, outcome in zip(valid, await acls.create([bindings[n] for n in valid]), strict=True):
         outcomes[number] = outcome
-    return CreateAclsResponse(results=[_result(outcome) for outcome in outcomes])
+    return wire.CreateAclsResponse(results=[_result(outcome) for outcome in outcomes])
 
 
-def _binding(ctx: RequestContext, creation: AclCreation) -> AclBinding:
+def _binding(ctx: RequestContext, creation: wire.AclCreation) -> AclBinding:
     return AclBinding(
         ResourcePattern(
             code_of(AclResource, creation.resource_type),
@@ -81,7 +76,7 @@ def _check(binding: AclBinding) -> Outcome:
     return Outcome() if message is None else Outcome(ErrorCode.INVALID_REQUEST, message)
 
 
-def _result(outcome: Outcome) -> AclCreationResult:
+def _result(outcome: Outcome) -> wire.AclCreationResult:
     # Without an error Kafka leaves the message empty, not null.
     message = outcome.message if outcome.error else ""
-    return AclCreationResult(error_code=outcome.error, error_message=message)
+    return wire.AclCreationResult(error_code=outcome.error, error_message=message)

@@ -14,16 +14,10 @@ from ottla_broker.handlers.context import THROTTLED, RequestContext
 from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfigs,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from ottla_protocol.messages import create_topics as wire
 
 
-async def handle(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+async def handle(ctx: RequestContext, request: wire.CreateTopicsRequest) -> wire.CreateTopicsResponse:
     counts = Counter(topic.name for topic in request.topics)
     # One result per name, in the order of the request.
     asked = {topic.name: topic for topic in request.topics}
@@ -49,7 +43,7 @@ async def handle(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTop
         elif outcome is None:
             outcome = CreatedTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.", name=name)
         results.append(_result(ctx, outcome))
-    return CreateTopicsResponse(topics=results)
+    return wire.CreateTopicsResponse(topics=results)
 
 
 def _partitions(ctx: RequestContext, topic: NewTopic) -> int:
@@ -59,7 +53,7 @@ def _partitions(ctx: RequestContext, topic: NewTopic) -> int:
     return topic.num_partitions if topic.num_partitions > 0 else ctx.services.config.num_partitions
 
 
-def _new_topic(topic: CreatableTopic) -> NewTopic:
+def _new_topic(topic: wire.CreatableTopic) -> NewTopic:
     return NewTopic(
         topic.name,
         topic.num_partitions,
@@ -69,8 +63,8 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _result(ctx: RequestContext, outcome: CreatedTopic) -> CreatableTopicResult:
-    result = CreatableTopicResult(
+def _result(ctx: RequestContext, outcome: CreatedTopic) -> wire.CreatableTopicResult:
+    result = wire.CreatableTopicResult(
         name=outcome.name,
         topic_id=outcome.topic_id,
         error_code=outcome.error,
@@ -84,7 +78,7 @@ def _result(ctx: RequestContext, outcome: CreatedTopic) -> CreatableTopicResult:
             result.num_partitions = result.replication_factor = -1
             return result
         result.configs = [
-            CreatableTopicConfigs(
+            wire.CreatableTopicConfigs(
                 name=entry.name,
                 value=entry.value,
                 read_only=entry.read_only,

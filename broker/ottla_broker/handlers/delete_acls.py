@@ -11,37 +11,36 @@ from ottla_broker.handlers.acl_requests import NO_AUTHORIZER, acl_filter
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.acls import AclBinding, AclResource
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.delete_acls import (
-    DeleteAclsFilterResult,
-    DeleteAclsMatchingAcl,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-)
+from ottla_protocol.messages import delete_acls as wire
 
 
-async def handle(ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+async def handle(ctx: RequestContext, request: wire.DeleteAclsRequest) -> wire.DeleteAclsResponse:
     acls = ctx.services.acls
     if not ctx.authorize(AclResource.CLUSTER):
         return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
     if acls is None:
         return _refused(request, ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
     filters = [acl_filter(ctx, each) for each in request.filters]
-    return DeleteAclsResponse(
+    return wire.DeleteAclsResponse(
         filter_results=[
-            DeleteAclsFilterResult(error_message=None, matching_acls=[_matching(*each) for each in found])
+            wire.DeleteAclsFilterResult(
+                error_message=None, matching_acls=[_matching(*each) for each in found]
+            )
             for found in await acls.delete(filters)
         ]
     )
 
 
-def _refused(request: DeleteAclsRequest, code: ErrorCode, message: str | None) -> DeleteAclsResponse:
-    refused = DeleteAclsFilterResult(error_code=code, error_message=message)
-    return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
+def _refused(
+    request: wire.DeleteAclsRequest, code: ErrorCode, message: str | None
+) -> wire.DeleteAclsResponse:
+    refused = wire.DeleteAclsFilterResult(error_code=code, error_message=message)
+    return wire.DeleteAclsResponse(filter_results=[refused] * len(request.filters))
 
 
-def _matching(binding: AclBinding, outcome: Outcome) -> DeleteAclsMatchingAcl:
+def _matching(binding: AclBinding, outcome: Outcome) -> wire.DeleteAclsMatchingAcl:
     pattern, entry = binding
-    return DeleteAclsMatchingAcl(
+    return wire.DeleteAclsMatchingAcl(
         error_code=outcome.error,
         error_message=outcome.message,
         resource_type=pattern.resource,

@@ -12,19 +12,14 @@ from ottla_broker.handlers.turns import OPENED, Steps, whole
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.messages.delete_records import (
-    DeleteRecordsPartitionResult,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopicResult,
-)
+from ottla_protocol.messages import delete_records as wire
 
 
 def steps(
-    ctx: RequestContext, request: DeleteRecordsRequest
-) -> Steps[DeleteRecordsResponse | PendingResponse]:
+    ctx: RequestContext, request: wire.DeleteRecordsRequest
+) -> Steps[wire.DeleteRecordsResponse | PendingResponse]:
     topics = []
-    waiting: list[DeleteRecordsPartitionResult] = []
+    waiting: list[wire.DeleteRecordsPartitionResult] = []
     awaited: list[Awaited] = []
     for topic in request.topics:
         if not topic.partitions:  # Kafka leaves it out
@@ -34,7 +29,9 @@ def steps(
         info = ctx.services.metadata.topic(topic.name)
         for asked in topic.partitions:
             work = 5
-            answer = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
+            answer = wire.DeleteRecordsPartitionResult(
+                partition_index=asked.partition_index, low_watermark=-1
+            )
             answers.append(answer)
             try:
                 partition = ctx.partition(topic.name, asked.partition_index)
@@ -49,8 +46,8 @@ def steps(
                 answer.error_code = error.code
             yield work
         yield 1
-        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
-    response = DeleteRecordsResponse(topics=topics)
+        topics.append(wire.DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+    response = wire.DeleteRecordsResponse(topics=topics)
     if not awaited:
         return response
 

@@ -12,23 +12,17 @@ from ottla_broker.coordinator.share.state_batches import ShareKey
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_state_requests import Answered, Api, serve
-from ottla_protocol.messages.delete_share_group_state import (
-    DeleteShareGroupStateRequest,
-    DeleteShareGroupStateResponse,
-    DeleteStateResult,
-    PartitionData,
-    PartitionResult,
-)
+from ottla_protocol.messages import delete_share_group_state as wire
 
 
-def handle(ctx: RequestContext, request: DeleteShareGroupStateRequest) -> Any:
+def handle(ctx: RequestContext, request: wire.DeleteShareGroupStateRequest) -> Any:
     return serve(_API, ctx, request)
 
 
 def _begin(
-    coordinator: ShareStateCoordinator, key: ShareKey, data: PartitionData, answered: Answered
+    coordinator: ShareStateCoordinator, key: ShareKey, data: wire.PartitionData, answered: Answered
 ) -> None:
     coordinator.delete(key, answered)
 
 
-_API: Final = Api(_begin, DeleteShareGroupStateResponse, DeleteStateResult, PartitionResult)
+_API: Final = Api(_begin, wire.DeleteShareGroupStateResponse, wire.DeleteStateResult, wire.PartitionResult)

@@ -14,29 +14,26 @@ from ottla_broker.handlers.context import THROTTLED, RequestContext
 from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.delete_topics import (
-    DeletableTopicResult,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
-)
+from ottla_protocol.messages import delete_topics as wire
 
 
 def handle(
-    ctx: RequestContext, request: DeleteTopicsRequest
-) -> DeleteTopicsResponse | Awaitable[DeleteTopicsResponse]:
+    ctx: RequestContext, request: wire.DeleteTopicsRequest
+) -> wire.DeleteTopicsResponse | Awaitable[wire.DeleteTopicsResponse]:
     wanted = (
-        request.topics if ctx.version >= 6 else [DeleteTopicState(name=name) for name in request.topic_names]
+        request.topics
+        if ctx.version >= 6
+        else [wire.DeleteTopicState(name=name) for name in request.topic_names]
     )
     if not ctx.services.config.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST if ctx.version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
-        return DeleteTopicsResponse(responses=[_failed(topic, code, None) for topic in wanted])
+        return wire.DeleteTopicsResponse(responses=[_failed(topic, code, None) for topic in wanted])
     return _delete(ctx, wanted)
 
 
-async def _delete(ctx: RequestContext, wanted: list[DeleteTopicState]) -> DeleteTopicsResponse:
+async def _delete(ctx: RequestContext, wanted: list[wire.DeleteTopicState]) -> wire.DeleteTopicsResponse:
     counts = Counter(_meaning(ctx, topic) for topic in wanted)
-    refused: list[DeletableTopicResult] = []
+    refused: list[wire.DeletableTopicResult] = []
     accepted: list[TopicToDelete] = []
     async for topic in unhurried(wanted):
         if (topic.name is None) == (topic.topic_id == ZERO_ID):
@@ -49,7 +46,7 @@ async def _delete(ctx: RequestContext, wanted: list[DeleteTopicState]) -> Delete
         elif isinstance(name := _meaning(ctx, topic), str) and not ctx.authorize(AclResource.TOPIC, name):
             # As in Kafka, an id isn't secret, but its name is.
             known = ctx.may(AclOperation.DESCRIBE, AclResource.TOPIC, name)
-            shown = DeleteTopicState(name=name, topic_id=topic.topic_id) if known else topic
+            shown = wire.DeleteTopicState(name=name, topic_id=topic.topic_id) if known else topic
             refused.append(_failed(shown, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))
         elif not ctx.accepts_mutation(_partitions(ctx, topic), strict_since=5):
             refused.append(_failed(topic, ErrorCode.THROTTLING_QUOTA_EXCEEDED, THROTTLED))
@@ -57,15 +54,15 @@ async def _delete(ctx: RequestContext, wanted: list[DeleteTopicState]) -> Delete
             accepted.append(TopicToDelete(topic.name, topic.topic_id))
     outcomes = await ctx.services.controller.delete_topics(accepted)
     deleted = [
-        DeletableTopicResult(
+        wire.DeletableTopicResult(
             name=it.name, topic_id=it.topic_id, error_code=it.error, error_message=it.message
         )
         for it in outcomes
     ]
-    return DeleteTopicsResponse(responses=refused + deleted)
+    return wire.DeleteTopicsResponse(responses=refused + deleted)
 
 
-def _meaning(ctx: RequestContext, topic: DeleteTopicState) -> str | bytes:
+def _meaning(ctx: RequestContext, topic: wire.DeleteTopicState) -> str | bytes:
     """A key that is equal for two entries of the same topic."""
     if topic.name is not None:
         return topic.name
@@ -73,13 +70,13 @@ def _meaning(ctx: RequestContext, topic: DeleteTopicState) -> str | bytes:
     return topic.topic_id if info is None else info.name
 
 
-def _partitions(ctx: RequestContext, topic: DeleteTopicState) -> int:
+def _partitions(ctx: RequestContext, topic: wire.DeleteTopicState) -> int:
     name = _meaning(ctx, topic)
     info = ctx.services.metadata.topic(name) if isinstance(name, str) else None
     return 0 if info is None else len(info.partitions)
 
 
-def _failed(topic: DeleteTopicState, code: ErrorCode, message: str | None) -> DeletableTopicResult:
-    return DeletableTopicResult(
+def _failed(topic: wire.DeleteTopicState, code: ErrorCode, message: str | None) -> wire.DeletableTopicResult:
+    return wire.DeletableTopicResult(
         name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message
     )

@@ -10,33 +10,28 @@ from ottla_broker.handlers.acl_requests import NO_AUTHORIZER, acl_filter
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.acls import ResourcePattern
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.describe_acls import (
-    AclDescription,
-    DescribeAclsRequest,
-    DescribeAclsResource,
-    DescribeAclsResponse,
-)
+from ottla_protocol.messages import describe_acls as wire
 
 
-def handle(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+def handle(ctx: RequestContext, request: wire.DescribeAclsRequest) -> wire.DescribeAclsResponse:
     acls = ctx.services.acls
     if acls is None:
-        return DescribeAclsResponse(
+        return wire.DescribeAclsResponse(
             error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{NO_AUTHORIZER} on the broker"
         )
-    resources: dict[ResourcePattern, DescribeAclsResource] = {}
+    resources: dict[ResourcePattern, wire.DescribeAclsResource] = {}
     for pattern, entry in acls.find(acl_filter(ctx, request)):
         resource = resources.get(pattern)
         if resource is None:
-            resource = resources[pattern] = DescribeAclsResource(
+            resource = resources[pattern] = wire.DescribeAclsResource(
                 resource_type=pattern.resource, resource_name=pattern.name, pattern_type=pattern.pattern
             )
         resource.acls.append(
-            AclDescription(
+            wire.AclDescription(
                 principal=entry.principal,
                 host=entry.host,
                 operation=entry.operation,
                 permission_type=entry.permission,
             )
         )
-    return DescribeAclsResponse(resources=list(resources.values()))
+    return wire.DescribeAclsResponse(resources=list(resources.values()))

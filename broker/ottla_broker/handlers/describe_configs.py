@@ -23,23 +23,16 @@ from ottla_broker.handlers.limits import MOST_ANSWER
 from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-    DescribeConfigsSynonym,
-)
+from ottla_protocol.messages import describe_configs as wire
 
 
-def steps(ctx: RequestContext, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
+def steps(ctx: RequestContext, request: wire.DescribeConfigsRequest) -> Steps[wire.DescribeConfigsResponse]:
     results = []
     size = 0
     # A resource that is named twice is described once: each has hundreds of configs.
     resources = {(each.resource_type, each.resource_name): each for each in reversed(request.resources)}
     for resource in reversed(resources.values()):
-        result = DescribeConfigsResult(
+        result = wire.DescribeConfigsResult(
             error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
@@ -58,13 +51,13 @@ def steps(ctx: RequestContext, request: DescribeConfigsRequest) -> Steps[Describ
             result.error_message = error.message or ""
         yield 1
         results.append(result)
-    return DescribeConfigsResponse(results=results)
+    return wire.DescribeConfigsResponse(results=results)
 
 
 handle = whole(steps)
 
 
-def _size(entry: DescribeConfigsResourceResult) -> int:
+def _size(entry: wire.DescribeConfigsResourceResult) -> int:
     """About how many bytes an entry has in the response."""
     size = 16 + len(entry.name) + len(entry.value or "") + len(entry.documentation or "")
     for synonym in entry.synonyms:
@@ -72,7 +65,7 @@ def _size(entry: DescribeConfigsResourceResult) -> int:
     return size
 
 
-def _describe(ctx: RequestContext, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+def _describe(ctx: RequestContext, resource: wire.DescribeConfigsResource) -> list[ConfigEntry]:
     """Raises KafkaError if the resource can't be described."""
     config = ctx.services.config
     kind, name = resource.resource_type, resource.resource_name
@@ -107,9 +100,9 @@ def _describe(ctx: RequestContext, resource: DescribeConfigsResource) -> list[Co
 
 
 def _entry(
-    ctx: RequestContext, request: DescribeConfigsRequest, entry: ConfigEntry
-) -> DescribeConfigsResourceResult:
-    result = DescribeConfigsResourceResult(
+    ctx: RequestContext, request: wire.DescribeConfigsRequest, entry: ConfigEntry
+) -> wire.DescribeConfigsResourceResult:
+    result = wire.DescribeConfigsResourceResult(
         name=entry.name, value=entry.value, read_only=entry.read_only, is_sensitive=entry.sensitive
     )
     if ctx.version == 0:
@@ -120,6 +113,6 @@ def _entry(
     result.documentation = entry.documentation if request.include_documentation else None
     if request.include_synonyms:
         result.synonyms = [
-            DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source) for s in entry.synonyms
+            wire.DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source) for s in entry.synonyms
         ]
     return result

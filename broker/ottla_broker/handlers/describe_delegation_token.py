@@ -11,24 +11,19 @@ from ottla_broker.handlers.turns import Steps, whole
 from ottla_broker.store.token_nodes import TokenInfo
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import KafkaError
-from ottla_protocol.messages.describe_delegation_token import (
-    DescribedDelegationToken,
-    DescribedDelegationTokenRenewer,
-    DescribeDelegationTokenRequest,
-    DescribeDelegationTokenResponse,
-)
+from ottla_protocol.messages import describe_delegation_token as wire
 
 _WORK = 3
 """The work of a token, in elements of a handler."""
 
 
 def steps(
-    ctx: RequestContext, request: DescribeDelegationTokenRequest
-) -> Steps[DescribeDelegationTokenResponse]:
+    ctx: RequestContext, request: wire.DescribeDelegationTokenRequest
+) -> Steps[wire.DescribeDelegationTokenResponse]:
     try:
         tokens = tokens_of(ctx)
     except KafkaError as error:
-        return DescribeDelegationTokenResponse(error_code=error.code)
+        return wire.DescribeDelegationTokenResponse(error_code=error.code)
     wanted = None
     if request.owners is not None:
         wanted = {f"{each.principal_type}:{each.principal_name}" for each in request.owners}
@@ -48,17 +43,17 @@ def steps(
         if is_shown(token):
             shown.append(_described(token, tokens.hmac_of(token.token_id)))
         yield _WORK
-    return DescribeDelegationTokenResponse(tokens=shown)
+    return wire.DescribeDelegationTokenResponse(tokens=shown)
 
 
 handle = whole(steps)
 
 
-def _described(token: TokenInfo, secret: bytes) -> DescribedDelegationToken:
+def _described(token: TokenInfo, secret: bytes) -> wire.DescribedDelegationToken:
     owner_type, _, owner = token.owner.partition(":")
     requester_type, _, requester = token.requester.partition(":")
     renewers = [each.partition(":") for each in token.renewers]
-    return DescribedDelegationToken(
+    return wire.DescribedDelegationToken(
         principal_type=owner_type,
         principal_name=owner,
         token_requester_principal_type=requester_type,
@@ -69,7 +64,7 @@ def _described(token: TokenInfo, secret: bytes) -> DescribedDelegationToken:
         token_id=token.token_id,
         hmac=secret,
         renewers=[
-            DescribedDelegationTokenRenewer(principal_type=kind, principal_name=name)
+            wire.DescribedDelegationTokenRenewer(principal_type=kind, principal_name=name)
             for kind, _, name in renewers
         ],
     )

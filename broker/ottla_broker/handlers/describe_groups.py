@@ -13,12 +13,7 @@ from ottla_broker.handlers.limits import MOST_ANSWER
 from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.describe_groups import (
-    DescribedGroup,
-    DescribedGroupMember,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-)
+from ottla_protocol.messages import describe_groups as wire
 
 _NONE = int(ErrorCode.NONE)
 _LISTED = 5
@@ -26,7 +21,7 @@ _LISTED = 5
 _PORTION = 100
 
 
-def steps(ctx: RequestContext, request: DescribeGroupsRequest) -> Steps[DescribeGroupsResponse]:
+def steps(ctx: RequestContext, request: wire.DescribeGroupsRequest) -> Steps[wire.DescribeGroupsResponse]:
     asked = request.include_authorized_operations
     groups = []
     coordinated = ctx.services.coordinated()
@@ -36,12 +31,12 @@ def steps(ctx: RequestContext, request: DescribeGroupsRequest) -> Steps[Describe
         yield 1
         if not ctx.authorize(AclResource.GROUP, group_id):
             code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-            groups.append(DescribedGroup(error_code=code, group_id=group_id))
+            groups.append(wire.DescribedGroup(error_code=code, group_id=group_id))
             continue
         if described > MOST_ANSWER:
             # Clients ask again for the groups with this error.
             groups.append(
-                DescribedGroup(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, group_id=group_id)
+                wire.DescribedGroup(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, group_id=group_id)
             )
             continue
         found = (coordinated and coordinated.describe(group_id)) or ctx.services.groups.describe(group_id)
@@ -49,7 +44,7 @@ def steps(ctx: RequestContext, request: DescribeGroupsRequest) -> Steps[Describe
         members = []
         for done, (member, metadata, assignment) in enumerate(found.members, 1):
             members.append(
-                DescribedGroupMember(
+                wire.DescribedGroupMember(
                     member_id=member.member_id,
                     group_instance_id=member.instance_id,
                     client_id=member.client_id,
@@ -62,7 +57,7 @@ def steps(ctx: RequestContext, request: DescribeGroupsRequest) -> Steps[Describe
             if done % _PORTION == 0:
                 yield _PORTION
         groups.append(
-            DescribedGroup(
+            wire.DescribedGroup(
                 error_code=found.error,
                 group_id=group_id,
                 group_state=found.state,
@@ -76,7 +71,7 @@ def steps(ctx: RequestContext, request: DescribeGroupsRequest) -> Steps[Describe
                 ),
             )
         )
-    return DescribeGroupsResponse(groups=groups)
+    return wire.DescribeGroupsResponse(groups=groups)
 
 
 handle = whole(steps)

@@ -14,13 +14,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log import names
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.describe_log_dirs import (
-    DescribeLogDirsPartition,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    DescribeLogDirsResult,
-    DescribeLogDirsTopic,
-)
+from ottla_protocol.messages import describe_log_dirs as wire
 
 if TYPE_CHECKING:
     from ottla_broker.log.log import Log
@@ -31,11 +25,11 @@ _log = get_logger()
 _SLICE = 100
 
 
-async def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+async def handle(ctx: RequestContext, request: wire.DescribeLogDirsRequest) -> wire.DescribeLogDirsResponse:
     logs = _wanted(ctx, request)
     results = []
     for folder in ctx.services.logs.folders:
-        result = DescribeLogDirsResult(log_dir=os.path.abspath(folder.path))
+        result = wire.DescribeLogDirsResult(log_dir=os.path.abspath(folder.path))
         results.append(result)
         if folder.failed:
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
@@ -43,7 +37,7 @@ async def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> Descri
         try:
             result.total_bytes, result.usable_bytes = folder.files.space(folder.path)
             prefix = f"{folder.path}/"
-            topics: dict[str, DescribeLogDirsTopic] = {}
+            topics: dict[str, wire.DescribeLogDirsTopic] = {}
             for done, log in enumerate(logs, 1):
                 if done % _SLICE == 0:
                     await asyncio.sleep(0)
@@ -54,17 +48,17 @@ async def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> Descri
                 except FileNotFoundError:
                     # Deleted since the list was made.
                     continue
-                topic = topics.setdefault(log.topic, DescribeLogDirsTopic(name=log.topic))
+                topic = topics.setdefault(log.topic, wire.DescribeLogDirsTopic(name=log.topic))
                 topic.partitions.append(partition)
         except OSError as error:
             _log.error("a data folder can't be described", folder=folder.path, reason=str(error))
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         else:
             result.topics = list(topics.values())
-    return DescribeLogDirsResponse(results=results)
+    return wire.DescribeLogDirsResponse(results=results)
 
 
-def _wanted(ctx: RequestContext, request: DescribeLogDirsRequest) -> list[Log]:
+def _wanted(ctx: RequestContext, request: wire.DescribeLogDirsRequest) -> list[Log]:
     logs = ctx.services.logs
     if request.topics is None:
         return list(logs.stored_logs())
@@ -72,9 +66,9 @@ def _wanted(ctx: RequestContext, request: DescribeLogDirsRequest) -> list[Log]:
     return [log for key in asked for log in (logs.get(*key), logs.future.get(*key)) if log is not None]
 
 
-def _partition(ctx: RequestContext, log: Log) -> DescribeLogDirsPartition:
+def _partition(ctx: RequestContext, log: Log) -> wire.DescribeLogDirsPartition:
     is_future = ctx.services.logs.future.get(log.topic, log.partition) is log
-    return DescribeLogDirsPartition(
+    return wire.DescribeLogDirsPartition(
         partition_index=log.partition,
         partition_size=_size(ctx, log),
         offset_lag=_lag(ctx, log, is_future),

@@ -6,23 +6,19 @@ from ottla_broker.controller.validation import check_topic_name
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import OPENED, Steps, whole
 from ottla_protocol.errors import KafkaError
-from ottla_protocol.messages.describe_producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    PartitionResponse,
-    ProducerState,
-    TopicResponse,
-)
+from ottla_protocol.messages import describe_producers as wire
 
 
-def steps(ctx: RequestContext, request: DescribeProducersRequest) -> Steps[DescribeProducersResponse]:
+def steps(
+    ctx: RequestContext, request: wire.DescribeProducersRequest
+) -> Steps[wire.DescribeProducersResponse]:
     topics = []
     for topic in request.topics:
         answers = []
         # A partition that is named twice is described once.
         for index in dict.fromkeys(topic.partition_indexes):
             work = 1
-            answer = PartitionResponse(partition_index=index)
+            answer = wire.PartitionResponse(partition_index=index)
             answers.append(answer)
             try:
                 check_topic_name(topic.name)
@@ -30,7 +26,7 @@ def steps(ctx: RequestContext, request: DescribeProducersRequest) -> Steps[Descr
                 work = 1 if partition.is_open else OPENED
                 partition.check_readable(-1, any_replica=True)
                 answer.active_producers = [
-                    ProducerState(
+                    wire.ProducerState(
                         producer_id=p.producer_id,
                         producer_epoch=p.epoch,
                         last_sequence=p.last_sequence,
@@ -45,8 +41,8 @@ def steps(ctx: RequestContext, request: DescribeProducersRequest) -> Steps[Descr
                 answer.error_message = error.message
             yield work + len(answer.active_producers)
         yield 1
-        topics.append(TopicResponse(name=topic.name, partitions=answers))
-    return DescribeProducersResponse(topics=topics)
+        topics.append(wire.TopicResponse(name=topic.name, partitions=answers))
+    return wire.DescribeProducersResponse(topics=topics)
 
 
 handle = whole(steps)

@@ -18,31 +18,24 @@ from ottla_broker.handlers.share_requests import services
 from ottla_broker.handlers.turns import OPENED, Steps
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.messages.describe_share_group_offsets import (
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
-    DescribeShareGroupOffsetsResponse,
-    DescribeShareGroupOffsetsResponseGroup,
-    DescribeShareGroupOffsetsResponsePartition,
-    DescribeShareGroupOffsetsResponseTopic,
-)
+from ottla_protocol.messages import describe_share_group_offsets as wire
 
 _log = get_logger()
 
-_Answered = Callable[[DescribeShareGroupOffsetsResponseGroup], None]
+_Answered = Callable[[wire.DescribeShareGroupOffsetsResponseGroup], None]
 _UNKNOWN = -1
 _HAS_LAG = 1
 
 
 async def handle(
-    ctx: RequestContext, request: DescribeShareGroupOffsetsRequest
-) -> DescribeShareGroupOffsetsResponse:
+    ctx: RequestContext, request: wire.DescribeShareGroupOffsetsRequest
+) -> wire.DescribeShareGroupOffsetsResponse:
     groups = {group.group_id: group for group in request.groups}.values()
-    answers: list[DescribeShareGroupOffsetsResponseGroup] = []
+    answers: list[wire.DescribeShareGroupOffsetsResponseGroup] = []
     elsewhere: list[_Elsewhere] = []
     described: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def answered(answer: DescribeShareGroupOffsetsResponseGroup) -> None:
+    def answered(answer: wire.DescribeShareGroupOffsetsResponseGroup) -> None:
         answers.append(answer)
         if len(answers) == len(groups) and not described.done():
             described.set_result(None)
@@ -56,13 +49,13 @@ async def handle(
         await ctx.services.turns.run(group.steps(), ctx.connection.has_left)
     if elsewhere and ctx.version >= _HAS_LAG:
         await _add_lags(ctx, elsewhere)
-    return DescribeShareGroupOffsetsResponse(groups=answers)
+    return wire.DescribeShareGroupOffsetsResponse(groups=answers)
 
 
 class _Elsewhere(NamedTuple):
     """A partition of the response that another broker leads, which knows how many records it has."""
 
-    answer: DescribeShareGroupOffsetsResponsePartition
+    answer: wire.DescribeShareGroupOffsetsResponsePartition
     place: tuple[str, int]
     done: int
 
@@ -97,14 +90,14 @@ class _Group:
     def __init__(
         self,
         ctx: RequestContext,
-        wanted: DescribeShareGroupOffsetsRequestGroup,
+        wanted: wire.DescribeShareGroupOffsetsRequestGroup,
         elsewhere: list[_Elsewhere],
     ) -> None:
         """``elsewhere`` gets the partitions whose lag isn't known here."""
         self._ctx = ctx
         self._wanted = wanted
         self._elsewhere = elsewhere
-        self._topics: list[DescribeShareGroupOffsetsResponseTopic] = []
+        self._topics: list[wire.DescribeShareGroupOffsetsResponseTopic] = []
         self._states: Mapping[Place, ShareState | KafkaError | None] = {}
 
     def describe(self, answered: _Answered) -> None:
@@ -118,10 +111,10 @@ class _Group:
         except KafkaError as error:
             if error.code is ErrorCode.GROUP_ID_NOT_FOUND and self._wanted.topics is None:
                 # As in Kafka: all offsets of no group are none.
-                answered(DescribeShareGroupOffsetsResponseGroup(group_id=group_id))
+                answered(wire.DescribeShareGroupOffsetsResponseGroup(group_id=group_id))
                 return
             answered(
-                DescribeShareGroupOffsetsResponseGroup(
+                wire.DescribeShareGroupOffsetsResponseGroup(
                     group_id=group_id, error_code=error.code, error_message=error.message
                 )
             )
@@ -129,7 +122,7 @@ class _Group:
 
         def found(states: Mapping[Place, ShareState | KafkaError | None]) -> None:
             self._states = states
-            answered(DescribeShareGroupOffsetsResponseGroup(group_id=group_id, topics=self._topics))
+            answered(wire.DescribeShareGroupOffsetsResponseGroup(group_id=group_id, topics=self._topics))
 
         services(ctx).offsets.describe(group, self._places(group), found)
 
@@ -150,13 +143,13 @@ class _Group:
             for topic_id, topic in group.initialized.items():
                 if ctx.shows(AclResource.TOPIC, topic.name):
                     self._topics.append(
-                        DescribeShareGroupOffsetsResponseTopic(topic_name=topic.name, topic_id=topic_id)
+                        wire.DescribeShareGroupOffsetsResponseTopic(topic_name=topic.name, topic_id=topic_id)
                     )
                     places += [(topic_id, index) for index in sorted(topic.partitions)]
             return places
         for wanted in {each.topic_name: each for each in self._wanted.topics}.values():
             name = wanted.topic_name
-            answer = DescribeShareGroupOffsetsResponseTopic(topic_name=name)
+            answer = wire.DescribeShareGroupOffsetsResponseTopic(topic_name=name)
             self._topics.append(answer)
             code = ErrorCode.NONE
             found = None
@@ -177,14 +170,14 @@ class _Group:
 
     def _partition(
         self, topic: str, index: int, state: ShareState | KafkaError | None
-    ) -> DescribeShareGroupOffsetsResponsePartition:
+    ) -> wire.DescribeShareGroupOffsetsResponsePartition:
         if isinstance(state, KafkaError):
             return _failed(index, state)
         if state is None:
-            return DescribeShareGroupOffsetsResponsePartition(
+            return wire.DescribeShareGroupOffsetsResponsePartition(
                 partition_index=index, start_offset=UNINITIALIZED
             )
-        answer = DescribeShareGroupOffsetsResponsePartition(
+        answer = wire.DescribeShareGroupOffsetsResponsePartition(
             partition_index=index,
             start_offset=state.start,
             leader_epoch=max(state.leader_epoch, 0),
@@ -204,10 +197,7 @@ class _Group:
         return max(partition.high_watermark - start - max(state.completed, 0), 0)
 
 
-def _failed(index: int, error: KafkaError) -> DescribeShareGroupOffsetsResponsePartition:
-    return DescribeShareGroupOffsetsResponsePartition(
-        partition_index=index,
-        start_offset=UNINITIALIZED,
-        error_code=error.code,
-        error_message=error.message,
+def _failed(index: int, error: KafkaError) -> wire.DescribeShareGroupOffsetsResponsePartition:
+    return wire.DescribeShareGroupOffsetsResponsePartition(
+        partition_index=index, start_offset=UNINITIALIZED, error_code=error.code, error_message=error.message
     )

@@ -13,18 +13,12 @@ from ottla_broker.log.names import is_topic_name
 from ottla_broker.metadata.cache import ClientTopic
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.describe_topic_partitions import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsResponsePartition,
-    DescribeTopicPartitionsResponseTopic,
-    ResponseCursor,
-)
+from ottla_protocol.messages import describe_topic_partitions as wire
 
 
 def steps(
-    ctx: RequestContext, request: DescribeTopicPartitionsRequest
-) -> Steps[DescribeTopicPartitionsResponse]:
+    ctx: RequestContext, request: wire.DescribeTopicPartitionsRequest
+) -> Steps[wire.DescribeTopicPartitionsResponse]:
     metadata = ctx.services.metadata
     metadata.check_brokers()
     cursor = request.cursor
@@ -44,12 +38,12 @@ def steps(
     if all_topics:
         names -= forbidden
     room = max(min(ctx.services.config.max_request_partition_size_limit, request.response_partition_limit), 1)
-    response = DescribeTopicPartitionsResponse()
+    response = wire.DescribeTopicPartitionsResponse()
     for name in sorted(name for name in names if name >= first):
         yield 1
         start = 0 if cursor is None or name != first else cursor.partition_index
         if room == 0:
-            response.next_cursor = ResponseCursor(topic_name=name, partition_index=start)
+            response.next_cursor = wire.ResponseCursor(topic_name=name, partition_index=start)
             break
         if name in forbidden:
             response.topics.append(_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, NOT_ASKED))
@@ -67,7 +61,7 @@ def steps(
         room -= max(end - start, 0)
         yield max(end - start, 0)
         if end < len(info.partitions):
-            response.next_cursor = ResponseCursor(topic_name=name, partition_index=end)
+            response.next_cursor = wire.ResponseCursor(topic_name=name, partition_index=end)
             break
     return response
 
@@ -77,9 +71,9 @@ handle = whole(steps)
 
 def _topic(
     ctx: RequestContext, topic: ClientTopic, start: int, end: int
-) -> DescribeTopicPartitionsResponseTopic:
+) -> wire.DescribeTopicPartitionsResponseTopic:
     info = topic.info
-    return DescribeTopicPartitionsResponseTopic(
+    return wire.DescribeTopicPartitionsResponseTopic(
         name=info.name,
         topic_id=info.topic_id,
         is_internal=info.internal,
@@ -88,9 +82,9 @@ def _topic(
     )
 
 
-def _partition(topic: ClientTopic, index: int) -> DescribeTopicPartitionsResponsePartition:
+def _partition(topic: ClientTopic, index: int) -> wire.DescribeTopicPartitionsResponsePartition:
     info = topic.info.partitions[index]
-    return DescribeTopicPartitionsResponsePartition(
+    return wire.DescribeTopicPartitionsResponsePartition(
         error_code=topic.error(index),
         partition_index=index,
         leader_id=topic.leaders[index],
@@ -103,19 +97,17 @@ def _partition(topic: ClientTopic, index: int) -> DescribeTopicPartitionsRespons
     )
 
 
-def _failed(name: str, code: ErrorCode, operations: int) -> DescribeTopicPartitionsResponseTopic:
-    return DescribeTopicPartitionsResponseTopic(
-        error_code=code,
-        name=name,
-        topic_authorized_operations=operations,
+def _failed(name: str, code: ErrorCode, operations: int) -> wire.DescribeTopicPartitionsResponseTopic:
+    return wire.DescribeTopicPartitionsResponseTopic(
+        error_code=code, name=name, topic_authorized_operations=operations
     )
 
 
-def _refuse(names: set[str]) -> DescribeTopicPartitionsResponse:
+def _refuse(names: set[str]) -> wire.DescribeTopicPartitionsResponse:
     """Refuse a cursor with a negative partition or a topic that wasn't requested."""
-    return DescribeTopicPartitionsResponse(
+    return wire.DescribeTopicPartitionsResponse(
         topics=[
-            DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name)
+            wire.DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name)
             for name in sorted(names)
         ]
     )

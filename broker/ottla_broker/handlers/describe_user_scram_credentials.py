@@ -11,12 +11,7 @@ from typing import Final
 
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.describe_user_scram_credentials import (
-    CredentialInfo,
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    DescribeUserScramCredentialsResult,
-)
+from ottla_protocol.messages import describe_user_scram_credentials as wire
 from ottla_protocol.sasl.mechanism import CODES
 from ottla_protocol.sasl.scram import ScramCredential
 
@@ -24,18 +19,18 @@ _NUMBERS: Final = {mechanism: number for number, mechanism in CODES.items()}
 
 
 def handle(
-    ctx: RequestContext, request: DescribeUserScramCredentialsRequest
-) -> DescribeUserScramCredentialsResponse:
+    ctx: RequestContext, request: wire.DescribeUserScramCredentialsRequest
+) -> wire.DescribeUserScramCredentialsResponse:
     known = ctx.services.scram.describe()
     asked = Counter(user.name for user in request.users) if request.users else Counter(list(known))
-    return DescribeUserScramCredentialsResponse(
-        results=[_result(name, count, known.get(name)) for name, count in asked.items()],
+    return wire.DescribeUserScramCredentialsResponse(
+        results=[_result(name, count, known.get(name)) for name, count in asked.items()]
     )
 
 
 def _result(
     name: str, count: int, found: Mapping[str, ScramCredential] | None
-) -> DescribeUserScramCredentialsResult:
+) -> wire.DescribeUserScramCredentialsResult:
     code = ErrorCode.RESOURCE_NOT_FOUND
     if not name:
         message = "Username must not be empty"
@@ -46,8 +41,8 @@ def _result(
         message = f"Attempt to describe a user credential that does not exist: {name}"
     else:
         infos = [
-            CredentialInfo(mechanism=_NUMBERS[mechanism], iterations=each.iterations)
+            wire.CredentialInfo(mechanism=_NUMBERS[mechanism], iterations=each.iterations)
             for mechanism, each in found.items()
         ]
-        return DescribeUserScramCredentialsResult(user=name, credential_infos=infos)
-    return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message)
+        return wire.DescribeUserScramCredentialsResult(user=name, credential_infos=infos)
+    return wire.DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message)

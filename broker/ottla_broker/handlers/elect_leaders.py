@@ -12,12 +12,7 @@ from ottla_broker.controller.api import Outcome, Partition
 from ottla_broker.handlers.context import RequestContext, client_timeout
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.messages.elect_leaders import (
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    PartitionResult,
-    ReplicaElectionResult,
-)
+from ottla_protocol.messages import elect_leaders as wire
 
 _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
@@ -25,7 +20,7 @@ _ERROR_CODE_SINCE: Final = 1
 _NOT_NEEDED: Final = "Leader election not needed for topic partition."
 
 
-async def handle(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+async def handle(ctx: RequestContext, request: wire.ElectLeadersRequest) -> wire.ElectLeadersResponse:
     asked = request.topic_partitions
     wanted = (
         None if asked is None else [(topic.topic, index) for topic in asked for index in topic.partitions]
@@ -47,18 +42,18 @@ async def handle(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLead
             for partition, outcome in outcomes.items()
             if outcome.error is not ErrorCode.ELECTION_NOT_NEEDED
         }
-    return ElectLeadersResponse(
+    return wire.ElectLeadersResponse(
         error_code=code if ctx.version >= _ERROR_CODE_SINCE else ErrorCode.NONE,
         replica_election_results=_results(outcomes),
     )
 
 
-def _results(outcomes: dict[Partition, Outcome]) -> list[ReplicaElectionResult]:
-    topics: dict[str, ReplicaElectionResult] = {}
+def _results(outcomes: dict[Partition, Outcome]) -> list[wire.ReplicaElectionResult]:
+    topics: dict[str, wire.ReplicaElectionResult] = {}
     for (name, index), outcome in outcomes.items():
-        topic = topics.setdefault(name, ReplicaElectionResult(topic=name, partition_result=[]))
+        topic = topics.setdefault(name, wire.ReplicaElectionResult(topic=name, partition_result=[]))
         topic.partition_result.append(
-            PartitionResult(
+            wire.PartitionResult(
                 partition_id=index,
                 error_code=outcome.error,
                 error_message=_NOT_NEEDED

@@ -10,26 +10,21 @@ from ottla_broker.controller.api import ConfigChange, ConfigOperation, Outcome, 
 from ottla_broker.handlers.config_requests import answer_each, check_allowed, check_entries, supported_kind
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages import incremental_alter_configs as wire
 from ottla_protocol.messages.alter_configs import AlterConfigsResourceResponse
-from ottla_protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
 
 
 async def handle(
-    ctx: RequestContext, request: IncrementalAlterConfigsRequest
-) -> IncrementalAlterConfigsResponse:
-    async def alter(resource: AlterConfigsResource) -> Outcome:
+    ctx: RequestContext, request: wire.IncrementalAlterConfigsRequest
+) -> wire.IncrementalAlterConfigsResponse:
+    async def alter(resource: wire.AlterConfigsResource) -> Outcome:
         return await _alter(ctx, resource, request.validate_only)
 
     responses = await answer_each(request.resources, alter, AlterConfigsResourceResponse)
-    return IncrementalAlterConfigsResponse(responses=responses)
+    return wire.IncrementalAlterConfigsResponse(responses=responses)
 
 
-async def _alter(ctx: RequestContext, resource: AlterConfigsResource, validate_only: bool) -> Outcome:
+async def _alter(ctx: RequestContext, resource: wire.AlterConfigsResource, validate_only: bool) -> Outcome:
     try:
         check_entries(
             [(c.name, c.value, c.config_operation != ConfigOperation.DELETE) for c in resource.configs]
@@ -42,7 +37,7 @@ async def _alter(ctx: RequestContext, resource: AlterConfigsResource, validate_o
     return await ctx.services.controller.alter_configs(kind, resource.resource_name, changes, validate_only)
 
 
-def _change(config: AlterableConfig) -> ConfigChange:
+def _change(config: wire.AlterableConfig) -> ConfigChange:
     try:
         operation = ConfigOperation(config.config_operation)
     except ValueError as error:

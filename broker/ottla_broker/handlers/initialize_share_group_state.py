@@ -12,23 +12,19 @@ from ottla_broker.coordinator.share.state_batches import ShareKey
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_state_requests import Answered, Api, serve
-from ottla_protocol.messages.initialize_share_group_state import (
-    InitializeShareGroupStateRequest,
-    InitializeShareGroupStateResponse,
-    InitializeStateResult,
-    PartitionData,
-    PartitionResult,
-)
+from ottla_protocol.messages import initialize_share_group_state as wire
 
 
-def handle(ctx: RequestContext, request: InitializeShareGroupStateRequest) -> Any:
+def handle(ctx: RequestContext, request: wire.InitializeShareGroupStateRequest) -> Any:
     return serve(_API, ctx, request)
 
 
 def _begin(
-    coordinator: ShareStateCoordinator, key: ShareKey, data: PartitionData, answered: Answered
+    coordinator: ShareStateCoordinator, key: ShareKey, data: wire.PartitionData, answered: Answered
 ) -> None:
     coordinator.initialize(key, data.state_epoch, data.start_offset, answered)
 
 
-_API: Final = Api(_begin, InitializeShareGroupStateResponse, InitializeStateResult, PartitionResult)
+_API: Final = Api(
+    _begin, wire.InitializeShareGroupStateResponse, wire.InitializeStateResult, wire.PartitionResult
+)

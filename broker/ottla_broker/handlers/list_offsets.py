@@ -16,13 +16,7 @@ from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import OPENED, Steps, in_slices, whole
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
+from ottla_protocol.messages import list_offsets as wire
 
 LATEST = -1
 EARLIEST = -2
@@ -37,7 +31,7 @@ DEBUGGING = -2
 _NOT_AVAILABLE_SINCE = 5
 
 
-def steps(ctx: RequestContext, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
+def steps(ctx: RequestContext, request: wire.ListOffsetsRequest) -> Steps[wire.ListOffsetsResponse]:
     seen: set[tuple[str, int]] = set()
     repeated: set[tuple[str, int]] = set()
     for topic in request.topics:
@@ -51,7 +45,7 @@ def steps(ctx: RequestContext, request: ListOffsetsRequest) -> Steps[ListOffsets
         answers = []
         for asked in topic.partitions:
             work = 1
-            answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+            answer = wire.ListOffsetsPartitionResponse(partition_index=asked.partition_index)
             answers.append(answer)
             try:
                 if (topic.name, asked.partition_index) in repeated:
@@ -84,15 +78,15 @@ def steps(ctx: RequestContext, request: ListOffsetsRequest) -> Steps[ListOffsets
                 answer.leader_epoch = -1
             yield work
         yield 1
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    return ListOffsetsResponse(topics=topics)
+        topics.append(wire.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return wire.ListOffsetsResponse(topics=topics)
 
 
 handle = whole(steps)
 
 
 def _find(
-    partition: Partition, timestamp: int, end: int, known: bool, answer: ListOffsetsPartitionResponse
+    partition: Partition, timestamp: int, end: int, known: bool, answer: wire.ListOffsetsPartitionResponse
 ) -> Steps[None]:
     """``known``: ``end`` is certainly the end of the committed records. Raises KafkaError."""
     log = partition.log
@@ -119,7 +113,7 @@ def _find(
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
 
 
-def _old_style(partition: Partition, asked: ListOffsetsPartition, end: int, now_ms: int) -> list[int]:
+def _old_style(partition: Partition, asked: wire.ListOffsetsPartition, end: int, now_ms: int) -> list[int]:
     """Version 0: base offsets of segments older than a time, latest first (Kafka's legacyFetchOffsets)."""
     log = partition.log
     start = log.log_start_offset

@@ -7,33 +7,28 @@ from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext, client_timeout
 from ottla_protocol.errors import KafkaError
-from ottla_protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-    OngoingPartitionReassignment,
-    OngoingTopicReassignment,
-)
+from ottla_protocol.messages import list_partition_reassignments as wire
 
 
 async def handle(
-    ctx: RequestContext, request: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
+    ctx: RequestContext, request: wire.ListPartitionReassignmentsRequest
+) -> wire.ListPartitionReassignmentsResponse:
     asked = request.topics
     wanted = None if asked is None else {(t.name, index) for t in asked for index in t.partition_indexes}
     try:
         moves = await ctx.services.controller.reassignments(client_timeout(request.timeout_ms))
     except KafkaError as error:
-        return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
-    topics: dict[str, OngoingTopicReassignment] = {}
+        return wire.ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
+    topics: dict[str, wire.OngoingTopicReassignment] = {}
     for (name, index), move in moves.items():
         if wanted is None or (name, index) in wanted:
-            topic = topics.setdefault(name, OngoingTopicReassignment(name=name, partitions=[]))
+            topic = topics.setdefault(name, wire.OngoingTopicReassignment(name=name, partitions=[]))
             topic.partitions.append(
-                OngoingPartitionReassignment(
+                wire.OngoingPartitionReassignment(
                     partition_index=index,
                     replicas=list(move.replicas),
                     adding_replicas=list(move.adding),
                     removing_replicas=list(move.removing),
                 )
             )
-    return ListPartitionReassignmentsResponse(error_message=None, topics=list(topics.values()))
+    return wire.ListPartitionReassignmentsResponse(error_message=None, topics=list(topics.values()))

@@ -23,13 +23,7 @@ from ottla_broker.metadata.cache import ClientTopic
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponseTopic,
-)
+from ottla_protocol.messages import metadata as wire
 
 T = TypeVar("T")
 
@@ -38,8 +32,8 @@ MOST_CREATED: Final = 100
 
 
 def steps(
-    ctx: RequestContext, request: MetadataRequest
-) -> Steps[MetadataResponse | Awaitable[MetadataResponse]]:
+    ctx: RequestContext, request: wire.MetadataRequest
+) -> Steps[wire.MetadataResponse | Awaitable[wire.MetadataResponse]]:
     metadata = ctx.services.metadata
     metadata.check_brokers()
     wanted = request.topics
@@ -90,8 +84,8 @@ handle = whole(steps)
 
 
 def _each(
-    wanted: Iterable[T], describe: Callable[[T], MetadataResponseTopic]
-) -> Steps[list[MetadataResponseTopic]]:
+    wanted: Iterable[T], describe: Callable[[T], wire.MetadataResponseTopic]
+) -> Steps[list[wire.MetadataResponseTopic]]:
     topics = []
     for each in wanted:
         topic = describe(each)
@@ -114,11 +108,11 @@ def _creatable(ctx: RequestContext, names: Sequence[str]) -> Steps[Sequence[str]
 
 async def _create_first(
     ctx: RequestContext,
-    request: MetadataRequest,
+    request: wire.MetadataRequest,
     names: Sequence[str | None],
     missing: Sequence[str],
     errors: dict[str, ErrorCode],
-) -> MetadataResponse:
+) -> wire.MetadataResponse:
     """Create the missing topics. ``errors``: of topics that may not be created."""
     for name in missing:
         try:
@@ -131,8 +125,8 @@ async def _create_first(
 
 
 def _respond(
-    ctx: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
-) -> MetadataResponse:
+    ctx: RequestContext, request: wire.MetadataRequest, topics: list[wire.MetadataResponseTopic]
+) -> wire.MetadataResponse:
     metadata, listener = ctx.services.metadata, ctx.connection.listener
     brokers = []
     known = {**metadata.departed, **metadata.brokers} if metadata.departed else metadata.brokers
@@ -140,8 +134,10 @@ def _respond(
         reached = broker.listeners.get(listener)
         if reached is not None:
             host, port = reached
-            brokers.append(MetadataResponseBroker(node_id=broker.id, host=host, port=port, rack=broker.rack))
-    return MetadataResponse(
+            brokers.append(
+                wire.MetadataResponseBroker(node_id=broker.id, host=host, port=port, rack=broker.rack)
+            )
+    return wire.MetadataResponse(
         brokers=brokers,
         cluster_id=metadata.cluster_id,
         controller_id=metadata.controller_id,
@@ -150,7 +146,9 @@ def _respond(
     )
 
 
-def _topic(ctx: RequestContext, request: MetadataRequest, topic: ClientTopic) -> MetadataResponseTopic:
+def _topic(
+    ctx: RequestContext, request: wire.MetadataRequest, topic: ClientTopic
+) -> wire.MetadataResponseTopic:
     response = topic.response
     if request.include_topic_authorized_operations:
         response = copy(response)
@@ -160,14 +158,14 @@ def _topic(ctx: RequestContext, request: MetadataRequest, topic: ClientTopic) ->
 
 def _by_name(
     ctx: RequestContext,
-    request: MetadataRequest,
+    request: wire.MetadataRequest,
     name: str | None,
     errors: dict[str, ErrorCode] | None = None,
-) -> MetadataResponseTopic:
+) -> wire.MetadataResponseTopic:
     if name is None:
         return _failed(ctx, request, ErrorCode.INVALID_REQUEST, None)
     if not ctx.authorize(AclResource.TOPIC, name):
-        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+        return wire.MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
     topic = ctx.services.metadata.client_topic(name)
     if topic is not None:
         return _topic(ctx, request, topic)
@@ -175,26 +173,26 @@ def _by_name(
         return _failed(ctx, request, ErrorCode.INVALID_TOPIC_EXCEPTION, name)
     code = (errors or {}).get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+        return wire.MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
     return _failed(ctx, request, code, name)
 
 
-def _by_id(ctx: RequestContext, request: MetadataRequest, topic_id: bytes) -> MetadataResponseTopic:
+def _by_id(ctx: RequestContext, request: wire.MetadataRequest, topic_id: bytes) -> wire.MetadataResponseTopic:
     info = ctx.services.metadata.topic_by_id(topic_id)
     if info is None:
-        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+        return wire.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
     if not ctx.authorize(AclResource.TOPIC, info.name):
         # As in Kafka, an id isn't secret, but its name is.
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id)
+        return wire.MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id)
     return _by_name(ctx, request, info.name)
 
 
 def _failed(
-    ctx: RequestContext, request: MetadataRequest, code: ErrorCode, name: str | None
-) -> MetadataResponseTopic:
+    ctx: RequestContext, request: wire.MetadataRequest, code: ErrorCode, name: str | None
+) -> wire.MetadataResponseTopic:
     asked = request.include_topic_authorized_operations
-    return MetadataResponseTopic(
+    return wire.MetadataResponseTopic(
         error_code=code,
         name=name,
         is_internal=name in INTERNAL_TOPICS,
@@ -202,6 +200,6 @@ def _failed(
     )
 
 
-def _refused(ctx: RequestContext, topic: MetadataRequestTopic) -> MetadataResponseTopic:
+def _refused(ctx: RequestContext, topic: wire.MetadataRequestTopic) -> wire.MetadataResponseTopic:
     """Refuse a topic without a name, or with an id, before version 12."""
-    return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "")
+    return wire.MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "")

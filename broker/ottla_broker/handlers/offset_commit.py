@@ -18,13 +18,7 @@ from ottla_broker.handlers.turns import Steps, whole
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
+from ottla_protocol.messages import offset_commit as wire
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -82,8 +76,8 @@ def _partition_errors(ctx: RequestContext, topic: str, forbidden: int) -> Callab
 
 
 def steps(
-    ctx: RequestContext, request: OffsetCommitRequest
-) -> Steps[PendingResponse | OffsetCommitResponse | Awaitable[OffsetCommitResponse]]:
+    ctx: RequestContext, request: wire.OffsetCommitRequest
+) -> Steps[PendingResponse | wire.OffsetCommitResponse | Awaitable[wire.OffsetCommitResponse]]:
     services = ctx.services
     now_ms = services.clock.now_ms()
     expire_ms = NO_EXPIRY if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
@@ -91,7 +85,7 @@ def steps(
     if not ctx.authorize(AclResource.GROUP, request.group_id):
         forbidden = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
-    def committed(partition: OffsetCommitRequestPartition) -> Committed:
+    def committed(partition: wire.OffsetCommitRequestPartition) -> Committed:
         return Committed(
             partition.committed_offset,
             partition.committed_leader_epoch,
@@ -101,9 +95,9 @@ def steps(
         )
 
     items, waiting, topics = yield from commit_items(
-        ctx, request, forbidden, committed, OffsetCommitResponseTopic, OffsetCommitResponsePartition
+        ctx, request, forbidden, committed, wire.OffsetCommitResponseTopic, wire.OffsetCommitResponsePartition
     )
-    response = OffsetCommitResponse(topics=topics)
+    response = wire.OffsetCommitResponse(topics=topics)
     if not items:
         return response
     if ctx.version == 0:
@@ -134,9 +128,9 @@ async def _to_zookeeper(
     ctx: RequestContext,
     group_id: str,
     items: Sequence[CommitItem],
-    answers: Sequence[OffsetCommitResponsePartition],
-    response: OffsetCommitResponse,
-) -> OffsetCommitResponse:
+    answers: Sequence[wire.OffsetCommitResponsePartition],
+    response: wire.OffsetCommitResponse,
+) -> wire.OffsetCommitResponse:
     """Version 0: the group has no members that the broker knows, so nothing but the partitions is checked."""
     limit = ctx.services.config.offset_metadata_max_bytes
     offsets: dict[tuple[str, int], int] = {}

@@ -10,19 +10,14 @@ from ottla_broker.handlers.turns import Steps, whole
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
-)
+from ottla_protocol.messages import offset_delete as wire
 
 _NONE = int(ErrorCode.NONE)
 _FORBIDDEN = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _UNKNOWN_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def steps(ctx: RequestContext, request: OffsetDeleteRequest) -> Steps[PendingResponse]:
+def steps(ctx: RequestContext, request: wire.OffsetDeleteRequest) -> Steps[PendingResponse]:
     asked: list[tuple[str, int]] = []
     existing: list[tuple[str, int]] = []
     forbidden: set[str] = set()
@@ -42,14 +37,16 @@ def steps(ctx: RequestContext, request: OffsetDeleteRequest) -> Steps[PendingRes
 
     def reply(error: int, codes: dict[tuple[str, int], int]) -> None:
         if error != _NONE:
-            pending.complete(OffsetDeleteResponse(error_code=error))
+            pending.complete(wire.OffsetDeleteResponse(error_code=error))
             return
-        topics: dict[str, OffsetDeleteResponseTopic] = {}
+        topics: dict[str, wire.OffsetDeleteResponseTopic] = {}
         for name, index in dict.fromkeys(asked):
-            topic = topics.setdefault(name, OffsetDeleteResponseTopic(name=name, partitions=[]))
+            topic = topics.setdefault(name, wire.OffsetDeleteResponseTopic(name=name, partitions=[]))
             code = codes.get((name, index), _FORBIDDEN if name in forbidden else _UNKNOWN_PARTITION)
-            topic.partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
-        pending.complete(OffsetDeleteResponse(topics=list(topics.values())))
+            topic.partitions.append(
+                wire.OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+            )
+        pending.complete(wire.OffsetDeleteResponse(topics=list(topics.values())))
 
     ctx.services.groups.delete_offsets(request.group_id, existing, reply)
     return pending

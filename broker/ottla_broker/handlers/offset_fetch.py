@@ -17,17 +17,7 @@ from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
-)
+from ottla_protocol.messages import offset_fetch as wire
 
 T = TypeVar("T")
 
@@ -37,8 +27,8 @@ _PORTION: Final = 500
 
 
 def steps(
-    ctx: RequestContext, request: OffsetFetchRequest
-) -> Steps[OffsetFetchResponse | Awaitable[OffsetFetchResponse]]:
+    ctx: RequestContext, request: wire.OffsetFetchRequest
+) -> Steps[wire.OffsetFetchResponse | Awaitable[wire.OffsetFetchResponse]]:
     if ctx.version == 0:
         return _from_zookeeper(ctx, request)
     if ctx.version >= 8:
@@ -48,15 +38,15 @@ def steps(
     if error != _NONE and ctx.version < 2:
         # Only partitions have an error code.
         found = [(name, [Fetched(index, error=error) for index in wanted]) for name, wanted in topics or ()]
-    answers = yield from _answers(found, OffsetFetchResponseTopic, OffsetFetchResponsePartition)
-    return OffsetFetchResponse(error_code=error, topics=answers)
+    answers = yield from _answers(found, wire.OffsetFetchResponseTopic, wire.OffsetFetchResponsePartition)
+    return wire.OffsetFetchResponse(error_code=error, topics=answers)
 
 
 handle = whole(steps)
 
 
 def _asked(
-    topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics],
+    topics: Sequence[wire.OffsetFetchRequestTopic | wire.OffsetFetchRequestTopics],
 ) -> list[tuple[str, Sequence[int]]]:
     """Topics and partitions; a topic without partitions isn't answered, as in Kafka.
 
@@ -126,7 +116,7 @@ def _some(topics: Sequence[tuple[str, Sequence[int]]]) -> Iterator[list[tuple[st
         yield portion
 
 
-def _several(ctx: RequestContext, request: OffsetFetchRequest) -> Steps[OffsetFetchResponse]:
+def _several(ctx: RequestContext, request: wire.OffsetFetchRequest) -> Steps[wire.OffsetFetchResponse]:
     groups = []
     # A group that is named twice is answered once, as to the first question.
     asked = {group.group_id: group for group in reversed(request.groups)}
@@ -135,10 +125,14 @@ def _several(ctx: RequestContext, request: OffsetFetchRequest) -> Steps[OffsetFe
         error, found = yield from _fetch(
             ctx, group.group_id, topics, request.require_stable, group.member_id, group.member_epoch
         )
-        answers = yield from _answers(found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
+        answers = yield from _answers(
+            found, wire.OffsetFetchResponseTopics, wire.OffsetFetchResponsePartitions
+        )
         yield 1
-        groups.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error, topics=answers))
-    return OffsetFetchResponse(groups=groups)
+        groups.append(
+            wire.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error, topics=answers)
+        )
+    return wire.OffsetFetchResponse(groups=groups)
 
 
 def _answers(
@@ -168,7 +162,7 @@ def _answers(
     return topics
 
 
-async def _from_zookeeper(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def _from_zookeeper(ctx: RequestContext, request: wire.OffsetFetchRequest) -> wire.OffsetFetchResponse:
     """Version 0, which has error codes for partitions only."""
     services = ctx.services
     asked = [(topic.name, index) for topic in request.topics or () for index in topic.partition_indexes]
@@ -189,12 +183,12 @@ async def _from_zookeeper(ctx: RequestContext, request: OffsetFetchRequest) -> O
         else:
             wanted.append(key)
     answers.update(await services.zookeeper_offsets.fetch(request.group_id, wanted))
-    return OffsetFetchResponse(
+    return wire.OffsetFetchResponse(
         topics=[
-            OffsetFetchResponseTopic(
+            wire.OffsetFetchResponseTopic(
                 name=topic.name,
                 partitions=[
-                    OffsetFetchResponsePartition(
+                    wire.OffsetFetchResponsePartition(
                         partition_index=index,
                         committed_offset=answers[topic.name, index][0],
                         metadata="",

@@ -5,22 +5,19 @@ from __future__ import annotations
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import OPENED, Steps, whole
 from ottla_protocol.errors import KafkaError
-from ottla_protocol.messages.offset_for_leader_epoch import (
-    EpochEndOffset,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderTopicResult,
-)
+from ottla_protocol.messages import offset_for_leader_epoch as wire
 
 
-def steps(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> Steps[OffsetForLeaderEpochResponse]:
+def steps(
+    ctx: RequestContext, request: wire.OffsetForLeaderEpochRequest
+) -> Steps[wire.OffsetForLeaderEpochResponse]:
     replica_id = ctx.checked_replica(request.replica_id)
     topics = []
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
             work = 1
-            answer = EpochEndOffset(partition=asked.partition)
+            answer = wire.EpochEndOffset(partition=asked.partition)
             answers.append(answer)
             try:
                 partition = ctx.partition(topic.topic, asked.partition, replica_id)
@@ -31,8 +28,8 @@ def steps(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> Steps[Of
                 answer.error_code = error.code
             yield work
         yield 1
-        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
-    return OffsetForLeaderEpochResponse(topics=topics)
+        topics.append(wire.OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+    return wire.OffsetForLeaderEpochResponse(topics=topics)
 
 
 handle = whole(steps)

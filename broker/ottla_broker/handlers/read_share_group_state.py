@@ -12,22 +12,15 @@ from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState, t
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_state_requests import Answered, Api, serve
-from ottla_protocol.messages.read_share_group_state import (
-    PartitionData,
-    PartitionResult,
-    ReadShareGroupStateRequest,
-    ReadShareGroupStateResponse,
-    ReadStateResult,
-    StateBatch,
-)
+from ottla_protocol.messages import read_share_group_state as wire
 
 
-def handle(ctx: RequestContext, request: ReadShareGroupStateRequest) -> Any:
+def handle(ctx: RequestContext, request: wire.ReadShareGroupStateRequest) -> Any:
     return serve(_API, ctx, request)
 
 
 def _begin(
-    coordinator: ShareStateCoordinator, key: ShareKey, data: PartitionData, answered: Answered
+    coordinator: ShareStateCoordinator, key: ShareKey, data: wire.PartitionData, answered: Answered
 ) -> None:
     coordinator.read(key, data.leader_epoch, answered)
 
@@ -36,8 +29,10 @@ def _fields(state: ShareState) -> dict[str, Any]:
     return {
         "state_epoch": state.epoch,
         "start_offset": state.start,
-        "state_batches": to_wire(state.batches, StateBatch),
+        "state_batches": to_wire(state.batches, wire.StateBatch),
     }
 
 
-_API: Final = Api(_begin, ReadShareGroupStateResponse, ReadStateResult, PartitionResult, _fields)
+_API: Final = Api(
+    _begin, wire.ReadShareGroupStateResponse, wire.ReadStateResult, wire.PartitionResult, _fields
+)

@@ -12,21 +12,15 @@ from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_state_requests import Answered, Api, serve
-from ottla_protocol.messages.read_share_group_state_summary import (
-    PartitionData,
-    PartitionResult,
-    ReadShareGroupStateSummaryRequest,
-    ReadShareGroupStateSummaryResponse,
-    ReadStateSummaryResult,
-)
+from ottla_protocol.messages import read_share_group_state_summary as wire
 
 
-def handle(ctx: RequestContext, request: ReadShareGroupStateSummaryRequest) -> Any:
+def handle(ctx: RequestContext, request: wire.ReadShareGroupStateSummaryRequest) -> Any:
     return serve(_API, ctx, request)
 
 
 def _begin(
-    coordinator: ShareStateCoordinator, key: ShareKey, data: PartitionData, answered: Answered
+    coordinator: ShareStateCoordinator, key: ShareKey, data: wire.PartitionData, answered: Answered
 ) -> None:
     coordinator.summary(key, answered)
 
@@ -41,5 +35,9 @@ def _fields(state: ShareState) -> dict[str, Any]:
 
 
 _API: Final = Api(
-    _begin, ReadShareGroupStateSummaryResponse, ReadStateSummaryResult, PartitionResult, _fields
+    _begin,
+    wire.ReadShareGroupStateSummaryResponse,
+    wire.ReadStateSummaryResult,
+    wire.PartitionResult,
+    _fields,
 )

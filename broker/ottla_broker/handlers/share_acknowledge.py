@@ -20,17 +20,12 @@ from ottla_broker.handlers.share_requests import (
 )
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.messages.share_acknowledge import (
-    PartitionData,
-    ShareAcknowledgeRequest,
-    ShareAcknowledgeResponse,
-    ShareAcknowledgeTopicResponse,
-)
+from ottla_protocol.messages import share_acknowledge as wire
 
 
 def handle(
-    ctx: RequestContext, request: ShareAcknowledgeRequest
-) -> PendingResponse | ShareAcknowledgeResponse:
+    ctx: RequestContext, request: wire.ShareAcknowledgeRequest
+) -> PendingResponse | wire.ShareAcknowledgeResponse:
     epoch = request.share_session_epoch
     try:
         group_id, member_id = check_member(ctx, request.group_id, request.member_id)
@@ -41,7 +36,7 @@ def handle(
         shares = services(ctx)
         session = shares.sessions.find(group_id, member_id, epoch)
     except KafkaError as error:
-        return ShareAcknowledgeResponse(error_code=error.code, error_message=error.message)
+        return wire.ShareAcknowledgeResponse(error_code=error.code, error_message=error.message)
     wanted: dict[Place, list[Acknowledgement]] = {
         (bytes(topic.topic_id), each.partition_index): acknowledgements(each.acknowledgement_batches)
         for topic in request.topics
@@ -59,11 +54,11 @@ def handle(
     return pending
 
 
-def _response(ctx: RequestContext, results: AckResults, lock_ms: int) -> ShareAcknowledgeResponse:
-    topics: dict[bytes, ShareAcknowledgeTopicResponse] = {}
+def _response(ctx: RequestContext, results: AckResults, lock_ms: int) -> wire.ShareAcknowledgeResponse:
+    topics: dict[bytes, wire.ShareAcknowledgeTopicResponse] = {}
     leaders: list[int] = []
     for place, error in results.items():
-        data = PartitionData(partition_index=place[1])
+        data = wire.PartitionData(partition_index=place[1])
         if error is not None:
             data.error_code = error.code
             data.error_message = error.message
@@ -72,9 +67,9 @@ def _response(ctx: RequestContext, results: AckResults, lock_ms: int) -> ShareAc
                 if leader is not None:
                     data.current_leader = leader
                     leaders.append(leader.leader_id)
-        topic = topics.setdefault(place[0], ShareAcknowledgeTopicResponse(topic_id=place[0]))
+        topic = topics.setdefault(place[0], wire.ShareAcknowledgeTopicResponse(topic_id=place[0]))
         topic.partitions.append(data)
-    return ShareAcknowledgeResponse(
+    return wire.ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=lock_ms,
         responses=list(topics.values()),
         node_endpoints=endpoints(ctx, leaders),

@@ -34,13 +34,7 @@ from ottla_broker.handlers.share_services import ShareServices
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.delayed_fetch import DelayedFetch
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.messages.share_fetch import (
-    AcquiredRecords,
-    PartitionData,
-    ShareFetchableTopicResponse,
-    ShareFetchRequest,
-    ShareFetchResponse,
-)
+from ottla_protocol.messages import share_fetch as wire
 
 _EXACT = 1
 """The acquire mode that never exceeds the number of records."""
@@ -52,7 +46,7 @@ _LOADED: Final = 40
 """The work of a share partition whose state has to be read first."""
 
 
-def handle(ctx: RequestContext, request: ShareFetchRequest) -> PendingResponse | ShareFetchResponse:
+def handle(ctx: RequestContext, request: wire.ShareFetchRequest) -> PendingResponse | wire.ShareFetchResponse:
     wanted: dict[Place, list[Acknowledgement]] = {}
     places: list[Place] = []
     for topic in request.topics:
@@ -66,14 +60,14 @@ def handle(ctx: RequestContext, request: ShareFetchRequest) -> PendingResponse |
         shares = services(ctx)
         session = _session(ctx, shares.sessions, request, member, places, bool(wanted))
     except KafkaError as error:
-        return ShareFetchResponse(error_code=error.code, error_message=error.message)
+        return wire.ShareFetchResponse(error_code=error.code, error_message=error.message)
     return _ShareFetch(ctx, shares, request, session).start(wanted)
 
 
 def _session(
     ctx: RequestContext,
     sessions: ShareSessions,
-    request: ShareFetchRequest,
+    request: wire.ShareFetchRequest,
     member: tuple[str, str],
     places: list[Place],
     acknowledges: bool,
@@ -141,14 +135,18 @@ class _ShareFetch:
     """One request, from its acknowledgements to its response. Owned by the loop thread."""
 
     def __init__(
-        self, ctx: RequestContext, shares: ShareServices, request: ShareFetchRequest, session: ShareSession
+        self,
+        ctx: RequestContext,
+        shares: ShareServices,
+        request: wire.ShareFetchRequest,
+        session: ShareSession,
     ) -> None:
         self._ctx = ctx
         self._shares = shares
         self._request = request
         self._session = session
         self._pending = PendingResponse()
-        self._answers: dict[Place, PartitionData] = {}
+        self._answers: dict[Place, wire.PartitionData] = {}
         self._scan = _Scan((), 0, 0, may_wait=False)
         # What it waits for; a scan of several turns has several.
         self._waiting: list[tuple[DelayedFetch, list[SharePartition]]] = []
@@ -200,12 +198,7 @@ class _ShareFetch:
         if quotas.enabled:
             most = quotas.most_bytes(self._ctx.connection.principal.name, self._ctx.client_id or "")
             size = size if most is None else min(size, most)
-        self._scan = _Scan(
-            session.places,
-            max(1, request.max_records),
-            size,
-            may_wait,
-        )
+        self._scan = _Scan(session.places, max(1, request.max_records), size, may_wait)
         self._scan.failures = failures or {}
         self._go_on()
 
@@ -276,7 +269,9 @@ class _ShareFetch:
         answer = self._answer(place)
         answer.records = acquired.records
         answer.acquired_records = [
-            AcquiredRecords(first_offset=each.first, last_offset=each.last, delivery_count=each.deliveries)
+            wire.AcquiredRecords(
+                first_offset=each.first, last_offset=each.last, delivery_count=each.deliveries
+            )
             for each in acquired.batches
         ]
 
@@ -336,13 +331,13 @@ class _ShareFetch:
 
     # The response
 
-    def _answer(self, place: Place) -> PartitionData:
+    def _answer(self, place: Place) -> wire.PartitionData:
         found = self._answers.get(place)
         if found is None:
-            found = self._answers[place] = PartitionData(partition_index=place[1])
+            found = self._answers[place] = wire.PartitionData(partition_index=place[1])
         return found
 
-    def _name_leader(self, place: Place, answer: PartitionData) -> None:
+    def _name_leader(self, place: Place, answer: wire.PartitionData) -> None:
         leader = leader_of(self._ctx, place)
         if leader is not None:
             answer.current_leader = leader
@@ -354,16 +349,16 @@ class _ShareFetch:
             # The first answer of a session names all its partitions.
             for place in self._session.places:
                 self._answer(place)
-        topics: dict[bytes, ShareFetchableTopicResponse] = {}
+        topics: dict[bytes, wire.ShareFetchableTopicResponse] = {}
         leaders = []
         for (topic_id, _), answer in self._answers.items():
-            topics.setdefault(topic_id, ShareFetchableTopicResponse(topic_id=topic_id)).partitions.append(
-                answer
-            )
+            topics.setdefault(
+                topic_id, wire.ShareFetchableTopicResponse(topic_id=topic_id)
+            ).partitions.append(answer)
             if ErrorCode.NOT_LEADER_OR_FOLLOWER in (answer.error_code, answer.acknowledge_error_code):
                 leaders.append(answer.current_leader.leader_id)
         self._pending.complete(
-            ShareFetchResponse(
+            wire.ShareFetchResponse(
                 acquisition_lock_timeout_ms=self._shares.partitions.settings_of(
                     self._session.group_id
                 ).lock_ms,

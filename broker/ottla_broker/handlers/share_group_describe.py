@@ -11,34 +11,31 @@ from ottla_broker.handlers.group_descriptions import described_groups, hides, re
 from ottla_broker.handlers.turns import Steps, whole
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages import share_group_describe as wire
 from ottla_protocol.messages.consumer_group_describe import Assignment, TopicPartitions
-from ottla_protocol.messages.share_group_describe import (
-    DescribedGroup,
-    Member,
-    ShareGroupDescribeRequest,
-    ShareGroupDescribeResponse,
-)
 
 
-def steps(ctx: RequestContext, request: ShareGroupDescribeRequest) -> Steps[ShareGroupDescribeResponse]:
-    def describe(group_id: str) -> Steps[DescribedGroup]:
+def steps(
+    ctx: RequestContext, request: wire.ShareGroupDescribeRequest
+) -> Steps[wire.ShareGroupDescribeResponse]:
+    def describe(group_id: str) -> Steps[wire.DescribedGroup]:
         return _describe(ctx, group_id, request.include_authorized_operations)
 
-    groups = yield from described_groups(request.group_ids, describe, _size, DescribedGroup)
-    return ShareGroupDescribeResponse(groups=groups)
+    groups = yield from described_groups(request.group_ids, describe, _size, wire.DescribedGroup)
+    return wire.ShareGroupDescribeResponse(groups=groups)
 
 
 handle = whole(steps)
 
 
-def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Steps[DescribedGroup]:
+def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Steps[wire.DescribedGroup]:
     if not ctx.authorize(AclResource.GROUP, group_id):
-        return DescribedGroup(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
+        return wire.DescribedGroup(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
     groups = ctx.services.groups
     try:
         group = groups.describe_share_group(group_id)
     except KafkaError as error:
-        return refused(DescribedGroup, group_id, error)
+        return refused(wire.DescribedGroup, group_id, error)
     assert groups.shares is not None
     topics = groups.shares.topics
     members = []
@@ -51,8 +48,8 @@ def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Step
         yield 5 + len(each.assigned)
     hidden = yield from hides(ctx, names)
     if hidden is not None:
-        return refused(DescribedGroup, group_id, hidden)
-    return DescribedGroup(
+        return refused(wire.DescribedGroup, group_id, hidden)
+    return wire.DescribedGroup(
         group_id=group_id,
         group_state=state,
         group_epoch=epoch,
@@ -63,18 +60,18 @@ def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Step
     )
 
 
-def _size(group: DescribedGroup) -> int:
+def _size(group: wire.DescribedGroup) -> int:
     """About how many bytes a group's members have in the response."""
     return sum(MEMBER + topics_bytes(member.subscribed_topic_names) for member in group.members)
 
 
-def _member(member: ShareMember, topics: TopicsView) -> Member:
+def _member(member: ShareMember, topics: TopicsView) -> wire.Member:
     assigned = []
     for topic_id, indexes in member.assigned.items():
         name = topics.name_of(topic_id)
         if name is not None:
             assigned.append(TopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(indexes)))
-    return Member(
+    return wire.Member(
         member_id=member.member_id,
         rack_id=member.rack_id,
         member_epoch=member.epoch,

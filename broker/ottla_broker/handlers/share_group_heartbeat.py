@@ -11,24 +11,19 @@ from ottla_broker.handlers.share_requests import check_member_id
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.messages.share_group_heartbeat import (
-    Assignment,
-    ShareGroupHeartbeatRequest,
-    ShareGroupHeartbeatResponse,
-    TopicPartitions,
-)
+from ottla_protocol.messages import share_group_heartbeat as wire
 
 
 def handle(
-    ctx: RequestContext, request: ShareGroupHeartbeatRequest
-) -> PendingResponse | ShareGroupHeartbeatResponse:
+    ctx: RequestContext, request: wire.ShareGroupHeartbeatRequest
+) -> PendingResponse | wire.ShareGroupHeartbeatResponse:
     try:
         check_member_id(request.member_id)
     except KafkaError as error:
-        return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+        return wire.ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
     for name in request.subscribed_topic_names or ():
         if not ctx.authorize(AclResource.TOPIC, name):
-            return ShareGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return wire.ShareGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     heartbeat = ShareHeartbeat(
         member_id=request.member_id,
         epoch=request.member_epoch,
@@ -46,18 +41,20 @@ def handle(
     return pending
 
 
-def _response(answer: ShareHeartbeatAnswer) -> ShareGroupHeartbeatResponse:
+def _response(answer: ShareHeartbeatAnswer) -> wire.ShareGroupHeartbeatResponse:
     if answer.error is not None:
-        return ShareGroupHeartbeatResponse(error_code=answer.error.code, error_message=answer.error.message)
+        return wire.ShareGroupHeartbeatResponse(
+            error_code=answer.error.code, error_message=answer.error.message
+        )
     assignment = None
     if answer.assignment is not None:
-        assignment = Assignment(
+        assignment = wire.Assignment(
             topic_partitions=[
-                TopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
+                wire.TopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
                 for topic_id, indexes in answer.assignment.items()
             ]
         )
-    return ShareGroupHeartbeatResponse(
+    return wire.ShareGroupHeartbeatResponse(
         member_id=answer.member_id,
         member_epoch=answer.epoch,
         heartbeat_interval_ms=answer.interval_ms,

@@ -10,30 +10,25 @@ from typing import Final
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.messages.update_features import (
-    FeatureUpdateKey,
-    UpdatableFeatureResult,
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
-)
+from ottla_protocol.messages import update_features as wire
 
 _UPGRADE: Final = 1
 _UPGRADE_TYPES: Final = (_UPGRADE, 2, 3)
 
 
-async def handle(ctx: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+async def handle(ctx: RequestContext, request: wire.UpdateFeaturesRequest) -> wire.UpdateFeaturesResponse:
     try:
         ctx.check(AclResource.CLUSTER)
         if not ctx.services.is_controller():
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
     except KafkaError as error:
-        return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
+        return wire.UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
     # Kafka reads a feature that is named twice once.
     updates = {update.feature: update for update in reversed(request.feature_updates)}
-    return UpdateFeaturesResponse(
+    return wire.UpdateFeaturesResponse(
         error_message=None,
         results=[
-            UpdatableFeatureResult(
+            wire.UpdatableFeatureResult(
                 feature=name, error_code=ErrorCode.INVALID_REQUEST, error_message=_refusal(update)
             )
             for name, update in reversed(updates.items())
@@ -41,7 +36,7 @@ async def handle(ctx: RequestContext, request: UpdateFeaturesRequest) -> UpdateF
     )
 
 
-def _refusal(update: FeatureUpdateKey) -> str:
+def _refusal(update: wire.FeatureUpdateKey) -> str:
     """Why the update is invalid; Kafka's ``KafkaController.validateFeatureUpdate``."""
     if not update.feature:
         return "Feature name can not be empty."

@@ -13,21 +13,15 @@ from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinat
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_state_requests import Answered, Api, serve
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.messages.write_share_group_state import (
-    PartitionData,
-    PartitionResult,
-    WriteShareGroupStateRequest,
-    WriteShareGroupStateResponse,
-    WriteStateResult,
-)
+from ottla_protocol.messages import write_share_group_state as wire
 
 
-def handle(ctx: RequestContext, request: WriteShareGroupStateRequest) -> Any:
+def handle(ctx: RequestContext, request: wire.WriteShareGroupStateRequest) -> Any:
     return serve(_API, ctx, request)
 
 
 def _begin(
-    coordinator: ShareStateCoordinator, key: ShareKey, data: PartitionData, answered: Answered
+    coordinator: ShareStateCoordinator, key: ShareKey, data: wire.PartitionData, answered: Answered
 ) -> None:
     try:
         changes = from_wire(data.state_batches)
@@ -40,4 +34,4 @@ def _begin(
     coordinator.write(key, change, answered)
 
 
-_API: Final = Api(_begin, WriteShareGroupStateResponse, WriteStateResult, PartitionResult)
+_API: Final = Api(_begin, wire.WriteShareGroupStateResponse, wire.WriteStateResult, wire.PartitionResult)

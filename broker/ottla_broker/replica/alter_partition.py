@@ -16,12 +16,7 @@ from ottla_broker.replica.broker_link import BrokerLink
 from ottla_broker.replica.isr import IsrChange, IsrOutcome
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.alter_partition import (
-    AlterPartitionRequest,
-    BrokerState,
-    PartitionData,
-    TopicData,
-)
+from ottla_protocol.messages import alter_partition as wire
 
 _log = get_logger()
 
@@ -106,19 +101,19 @@ class AlterPartitionManager:
             if key not in outcomes or not change.settle(change, outcomes[key])
         }
 
-    def _request(self, changes: dict[tuple[str, int], IsrChange], version: int) -> AlterPartitionRequest:
-        topics: dict[str, TopicData] = {}
+    def _request(self, changes: dict[tuple[str, int], IsrChange], version: int) -> wire.AlterPartitionRequest:
+        topics: dict[str, wire.TopicData] = {}
         for (name, index), change in changes.items():
             if name not in topics:
-                topics[name] = TopicData(topic_name=name, topic_id=change.topic_id, partitions=[])
-            data = PartitionData(
+                topics[name] = wire.TopicData(topic_name=name, topic_id=change.topic_id, partitions=[])
+            data = wire.PartitionData(
                 partition_index=index,
                 leader_epoch=change.leader_epoch,
                 partition_epoch=change.partition_epoch,
             )
             if version >= _EPOCHS_SINCE:
                 data.new_isr_with_epochs = [
-                    BrokerState(
+                    wire.BrokerState(
                         broker_id=broker,
                         broker_epoch=self._broker_epoch() if broker == self._broker_id else epoch,
                     )
@@ -127,6 +122,6 @@ class AlterPartitionManager:
             else:
                 data.new_isr = list(change.isr)
             topics[name].partitions.append(data)
-        return AlterPartitionRequest(
+        return wire.AlterPartitionRequest(
             broker_id=self._broker_id, broker_epoch=self._broker_epoch(), topics=list(topics.values())
         )

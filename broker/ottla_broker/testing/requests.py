@@ -11,12 +11,7 @@ from typing import Final, Self
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.header import RequestHeader, encode_request_header, parse_response_header
-from ottla_protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from ottla_protocol.messages import create_topics as wire
 from ottla_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla_protocol.schema import Message
 
@@ -41,15 +36,15 @@ class Requests:
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
         """Raises RefusedError."""
-        topic = CreatableTopic(
+        topic = wire.CreatableTopic(
             name=name,
             num_partitions=partitions,
             replication_factor=-1,
-            configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+            configs=[wire.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
         )
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=int(TIMEOUT_SECONDS * 1000))
+        request = wire.CreateTopicsRequest(topics=[topic], timeout_ms=int(TIMEOUT_SECONDS * 1000))
         data, position = self._call(ApiKey.CREATE_TOPICS, _CREATE_VERSION, request)
-        (result,) = CreateTopicsResponse.decode(data, _CREATE_VERSION, position).topics
+        (result,) = wire.CreateTopicsResponse.decode(data, _CREATE_VERSION, position).topics
         _check(f"topic {name} was not created", result.error_code, result.error_message)
 
     def delete_topic(self, name: str) -> None:

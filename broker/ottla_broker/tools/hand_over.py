@@ -36,14 +36,7 @@ from ottla_broker.store.keys import (
 from ottla_broker.tools.data_folders import DataFolder, DataFolderError, DataFolders, read_folders
 from ottla_broker.tools.known_topics import Knowledge, knowledge_of, read_journal
 from ottla_broker.tools.metadata_log import BROKER_RESOURCE, TOPIC_RESOURCE
-from ottla_protocol.messages.metadata_records import (
-    ConfigRecord,
-    FeatureLevelRecord,
-    PartitionRecord,
-    ProducerIdsRecord,
-    TopicRecord,
-    encode_metadata_record,
-)
+from ottla_protocol.messages import metadata_records as wire
 from ottla_protocol.records.record import encode_batch
 from ottla_protocol.schema import Message
 
@@ -164,7 +157,7 @@ def write_bootstrap(files: Files, hand_over: HandOver, random: Random) -> str | 
 
 def encode_bootstrap(hand_over: HandOver) -> bytes:
     """The bytes of ``bootstrap.checkpoint``: record batches between a snapshot's header and footer."""
-    records = [encode_metadata_record(record, version) for record, version in _records(hand_over)]
+    records = [wire.encode_metadata_record(record, version) for record, version in _records(hand_over)]
     parts = [_control(0, _SNAPSHOT_HEADER, _HEADER_VALUE)]
     offset = 1
     for start in range(0, len(records), _RECORDS_AT_ONCE):
@@ -184,17 +177,17 @@ def _records(hand_over: HandOver) -> Iterator[tuple[Message, int]]:
     """The records, each with its version. Partitions have no leader until the broker registers, as after a stop."""
     folders, known = hand_over.folders, hand_over.known
     broker_id = folders.broker_id
-    yield FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION), 0
+    yield wire.FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION), 0
     directories = {
         partition.name: _directory(folder) for folder in folders.folders for partition in folder.partitions
     }
     for topic in known.topics.values():
         if topic.topic_id is None:
             raise DataFolderError(f"topic {topic.name} has no id; start Ottla on the folder once")
-        yield TopicRecord(name=topic.name, topic_id=topic.topic_id), 0
+        yield wire.TopicRecord(name=topic.name, topic_id=topic.topic_id), 0
         yield from _configs(TOPIC_RESOURCE, topic.name, topic.configs or {})
         for index, partition in topic.partitions.items():
-            record = PartitionRecord(
+            record = wire.PartitionRecord(
                 partition_id=index,
                 topic_id=topic.topic_id,
                 replicas=[broker_id],
@@ -210,7 +203,7 @@ def _records(hand_over: HandOver) -> Iterator[tuple[Message, int]]:
         readable = without_passwords(settings)
         yield from _configs(BROKER_RESOURCE, "" if entity == DEFAULT_ENTITY else entity, readable)
     if known.next_producer_id:
-        yield ProducerIdsRecord(broker_id=broker_id, next_producer_id=known.next_producer_id), 0
+        yield wire.ProducerIdsRecord(broker_id=broker_id, next_producer_id=known.next_producer_id), 0
 
 
 def _directory(folder: DataFolder) -> bytes:
@@ -224,4 +217,4 @@ def _directory(folder: DataFolder) -> bytes:
 
 def _configs(kind: int, name: str, settings: Mapping[str, str]) -> Iterator[tuple[Message, int]]:
     for key, value in settings.items():
-        yield ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value), 0
+        yield wire.ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value), 0

@@ -10,13 +10,7 @@ from collections.abc import Collection
 
 from ottla_client.types import Node, PartitionMetadata, TopicMetadata
 from ottla_protocol.errors import RETRIABLE, ErrorCode, error_code
-from ottla_protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
+from ottla_protocol.messages import metadata as wire
 from ottla_protocol.schema import ZERO_UUID
 
 _FORBIDS_CREATION = 4
@@ -25,17 +19,18 @@ _FORBIDS_CREATION = 4
 
 def metadata_request(
     names: Collection[str] | None, version: int, *, allow_auto_create: bool = False
-) -> MetadataRequest:
+) -> wire.MetadataRequest:
     """A request for ``names``; None asks for all topics, an empty collection for none.
 
     Version 0 can't ask for none, and up to version 3 asking for a topic may create it.
     """
-    topics: list[MetadataRequestTopic] | None = [MetadataRequestTopic(name=name) for name in names or ()]
+    topics: list[wire.MetadataRequestTopic] | None = [
+        wire.MetadataRequestTopic(name=name) for name in names or ()
+    ]
     if names is None and version > 0:
         topics = None
-    return MetadataRequest(
-        topics=topics,
-        allow_auto_topic_creation=allow_auto_create or version < _FORBIDS_CREATION,
+    return wire.MetadataRequest(
+        topics=topics, allow_auto_topic_creation=allow_auto_create or version < _FORBIDS_CREATION
     )
 
 
@@ -49,7 +44,9 @@ class MetadataCache:
         self.errors: dict[str, ErrorCode] = {}
         """The error codes of topics that are missing from the cache."""
 
-    def apply(self, response: MetadataResponse, asked: Collection[str] | None) -> dict[str, TopicMetadata]:
+    def apply(
+        self, response: wire.MetadataResponse, asked: Collection[str] | None
+    ) -> dict[str, TopicMetadata]:
         """Apply a response; returns its topics, including those with an error.
 
         A topic that is unknown, invalid or forbidden leaves the cache. A topic with a temporary error stays.
@@ -101,7 +98,7 @@ def unsettled(topic: TopicMetadata | None) -> bool:
     return any(each.leader is None for each in topic.partitions.values())
 
 
-def _topic(answer: MetadataResponseTopic, known: TopicMetadata | None) -> TopicMetadata:
+def _topic(answer: wire.MetadataResponseTopic, known: TopicMetadata | None) -> TopicMetadata:
     topic_id = answer.topic_id if answer.topic_id != ZERO_UUID else None
     same = known is not None and known.id == topic_id
     partitions: dict[int, PartitionMetadata] = {}
@@ -119,7 +116,7 @@ def _topic(answer: MetadataResponseTopic, known: TopicMetadata | None) -> TopicM
     return TopicMetadata(answer.name or "", topic_id, partitions, answer.is_internal, answer.error_code)
 
 
-def _partition(answer: MetadataResponsePartition) -> PartitionMetadata:
+def _partition(answer: wire.MetadataResponsePartition) -> PartitionMetadata:
     return PartitionMetadata(
         answer.partition_index,
         answer.leader_id if answer.leader_id >= 0 else None,

@@ -8,15 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ottla_protocol.messages.consumer_protocol import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
-from ottla_protocol.messages.consumer_protocol import TopicPartition as TopicPartitions
+from ottla_protocol.messages import consumer_protocol as wire
 
 from ..types import TopicPartition
 from .assignors.base import NO_GENERATION, Subscription
@@ -28,34 +20,34 @@ VERSION = 3
 """The version to write, the same for both."""
 
 
-def grouped(partitions: Iterable[TopicPartition]) -> list[TopicPartitions]:
+def grouped(partitions: Iterable[TopicPartition]) -> list[wire.TopicPartition]:
     """Partitions by topic, in the given order."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
-    return [TopicPartitions(topic=topic, partitions=numbers) for topic, numbers in by_topic.items()]
+    return [wire.TopicPartition(topic=topic, partitions=numbers) for topic, numbers in by_topic.items()]
 
 
-def spread(topics: Iterable[TopicPartitions]) -> tuple[TopicPartition, ...]:
+def spread(topics: Iterable[wire.TopicPartition]) -> tuple[TopicPartition, ...]:
     """The reverse of ``grouped``."""
     return tuple(TopicPartition(each.topic, number) for each in topics for number in each.partitions)
 
 
 def subscription_bytes(subscription: Subscription) -> bytes:
     """A member's metadata in JoinGroup, without the instance id, which the request has."""
-    message = ConsumerProtocolSubscription(
+    message = wire.ConsumerProtocolSubscription(
         topics=sorted(subscription.topics),
         user_data=subscription.user_data,
         owned_partitions=grouped(sorted(subscription.owned)),
         generation_id=subscription.generation,
         rack_id=subscription.rack or None,
     )
-    return encode_subscription(message, VERSION)
+    return wire.encode_subscription(message, VERSION)
 
 
 def read_subscription(data: bytes, instance_id: str | None = None) -> Subscription:
     """Another member's metadata. Raises ProtocolError for invalid bytes."""
-    message = decode_subscription(data)
+    message = wire.decode_subscription(data)
     return Subscription(
         topics=frozenset(message.topics),
         user_data=message.user_data,
@@ -68,10 +60,10 @@ def read_subscription(data: bytes, instance_id: str | None = None) -> Subscripti
 
 def assignment_bytes(partitions: Iterable[TopicPartition]) -> bytes:
     """A member's assignment in SyncGroup."""
-    message = ConsumerProtocolAssignment(assigned_partitions=grouped(partitions))
-    return encode_assignment(message, VERSION)
+    message = wire.ConsumerProtocolAssignment(assigned_partitions=grouped(partitions))
+    return wire.encode_assignment(message, VERSION)
 
 
 def read_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     """The partitions that the leader assigned. Raises ProtocolError for invalid bytes."""
-    return spread(decode_assignment(data).assigned_partitions)
+    return spread(wire.decode_assignment(data).assigned_partitions)

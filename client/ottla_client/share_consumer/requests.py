@@ -6,14 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla_protocol.fetch_session import SessionRequest
+from ottla_protocol.messages import share_fetch as wire
 from ottla_protocol.messages.share_acknowledge import ShareAcknowledgeRequest
-from ottla_protocol.messages.share_fetch import (
-    AcknowledgementBatch,
-    FetchPartition,
-    FetchTopic,
-    ForgottenTopic,
-    ShareFetchRequest,
-)
 from ottla_protocol.schema import ZERO_UUID
 
 from ..types import TopicPartition
@@ -39,13 +33,13 @@ def share_fetch_request(
     member_id: str,
     session: SessionRequest[TopicPartition, Place],
     acknowledgements: Runs,
-) -> ShareFetchRequest:
+) -> wire.ShareFetchRequest:
     """Acquire records, and acknowledge earlier ones."""
     named = {(partition, place.topic_id or ZERO_UUID): () for partition, place in session.fetch.items()}
     leaving: dict[bytes, list[int]] = {}
     for partition, forgotten_id in session.forgotten:
         leaving.setdefault(forgotten_id or ZERO_UUID, []).append(partition.partition)
-    return ShareFetchRequest(
+    return wire.ShareFetchRequest(
         group_id=settings.group_id,
         member_id=member_id,
         share_session_epoch=session.epoch,
@@ -57,7 +51,7 @@ def share_fetch_request(
         share_acquire_mode=ACQUIRE_MODES.index(settings.share_acquire_mode),
         topics=_topics({**named, **acknowledgements}),
         forgotten_topics_data=[
-            ForgottenTopic(topic_id=topic_id, partitions=partitions)
+            wire.ForgottenTopic(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in leaving.items()
         ],
     )
@@ -75,14 +69,14 @@ def share_acknowledge_request(
     )
 
 
-def _topics(acknowledgements: Runs) -> list[FetchTopic]:
-    topics: dict[bytes, FetchTopic] = {}
+def _topics(acknowledgements: Runs) -> list[wire.FetchTopic]:
+    topics: dict[bytes, wire.FetchTopic] = {}
     for (partition, topic_id), runs in acknowledgements.items():
-        topics.setdefault(topic_id, FetchTopic(topic_id=topic_id)).partitions.append(
-            FetchPartition(
+        topics.setdefault(topic_id, wire.FetchTopic(topic_id=topic_id)).partitions.append(
+            wire.FetchPartition(
                 partition_index=partition.partition,
                 acknowledgement_batches=[
-                    AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
+                    wire.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
                     for first, last, kind in runs
                 ],
             )

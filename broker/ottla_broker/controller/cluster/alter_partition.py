@@ -18,13 +18,7 @@ from ottla_broker.controller.cluster.reassignment import Reassignments
 from ottla_broker.store.keys import PartitionState
 from ottla_broker.tasks import unhurried
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.alter_partition import (
-    AlterPartitionRequest,
-    AlterPartitionResponse,
-    PartitionData,
-    ResponsePartitionData,
-    ResponseTopicData,
-)
+from ottla_protocol.messages import alter_partition as wire
 
 _NAMES_BEFORE: Final = 2
 _EPOCHS_SINCE: Final = 3
@@ -44,24 +38,26 @@ class AlterPartition:
     _reassignments: Reassignments
     _refresh: Event
 
-    async def alter(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
+    async def alter(self, request: wire.AlterPartitionRequest, version: int) -> wire.AlterPartitionResponse:
         """Check and write the changes. Raises KafkaError for an unknown broker, ControllerMovedError, StoreError."""
         context = self._context
         context.check_broker_epoch(
             request.broker_id, request.broker_epoch, ErrorCode.BROKER_ID_NOT_REGISTERED
         )
-        response = AlterPartitionResponse()
-        answers: dict[Partition, ResponsePartitionData] = {}
+        response = wire.AlterPartitionResponse()
+        answers: dict[Partition, wire.ResponsePartitionData] = {}
         changes: dict[Partition, tuple[PartitionState, int]] = {}
         for topic in request.topics:
-            answered = ResponseTopicData(topic_name=topic.topic_name, topic_id=topic.topic_id, partitions=[])
+            answered = wire.ResponseTopicData(
+                topic_name=topic.topic_name, topic_id=topic.topic_id, partitions=[]
+            )
             response.topics.append(answered)
             if version < _NAMES_BEFORE:
                 found, unknown = context.topics.get(topic.topic_name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 found, unknown = context.topic_by_id(topic.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
             async for data in unhurried(topic.partitions, PORTION):
-                answer = ResponsePartitionData(partition_index=data.partition_index)
+                answer = wire.ResponsePartitionData(partition_index=data.partition_index)
                 answered.partitions.append(answer)
                 if found is None:
                     answer.error_code = unknown
@@ -92,7 +88,7 @@ class AlterPartition:
         return response
 
     def _judge(
-        self, partition: Partition, data: PartitionData, version: int
+        self, partition: Partition, data: wire.PartitionData, version: int
     ) -> ErrorCode | PartitionView | tuple[PartitionState, int]:
         """Returns an error, the view if nothing changes, or the new state and the version it replaces."""
         context = self._context
@@ -128,7 +124,7 @@ class AlterPartition:
         return PartitionState(state.leader, state.leader_epoch, isr, context.epoch), view.version
 
 
-def _fill(answer: ResponsePartitionData, view: PartitionView) -> None:
+def _fill(answer: wire.ResponsePartitionData, view: PartitionView) -> None:
     answer.leader_id = view.state.leader
     answer.leader_epoch = view.state.leader_epoch
     answer.isr = list(view.state.isr)

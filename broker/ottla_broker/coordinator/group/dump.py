@@ -7,14 +7,8 @@ from typing import Any
 from ottla_broker.coordinator.group.modern import records as modern_records
 from ottla_broker.store.keys import encode_uuid
 from ottla_protocol.errors import ProtocolError
+from ottla_protocol.messages import group_records as wire
 from ottla_protocol.messages.consumer_protocol import decode_assignment, decode_subscription
-from ottla_protocol.messages.group_records import (
-    GroupMetadataValue,
-    MemberMetadata,
-    OffsetCommitKey,
-    OffsetCommitValue,
-    decode_key,
-)
 from ottla_protocol.schema import ZERO_UUID, Struct
 from ottla_protocol.versioned import decode_versioned
 
@@ -28,15 +22,17 @@ def decode_record(key: bytes | None, value: bytes | None) -> Entry | None:
     try:
         if modern_records.is_modern(key):
             return _modern(key, value)
-        about = decode_key(key)
-        if isinstance(about, OffsetCommitKey):
+        about = wire.decode_key(key)
+        if isinstance(about, wire.OffsetCommitKey):
             return {
                 "key": {"group": about.group, "topic": about.topic, "partition": about.partition},
-                "payload": None if value is None else _offset(decode_versioned(OffsetCommitValue, value)),
+                "payload": None
+                if value is None
+                else _offset(decode_versioned(wire.OffsetCommitValue, value)),
             }
         return {
             "key": {"group": about.group},
-            "payload": None if value is None else _group(decode_versioned(GroupMetadataValue, value)),
+            "payload": None if value is None else _group(decode_versioned(wire.GroupMetadataValue, value)),
         }
     except ProtocolError:
         return None
@@ -68,7 +64,7 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _offset(value: OffsetCommitValue) -> Entry:
+def _offset(value: wire.OffsetCommitValue) -> Entry:
     return {
         "offset": value.offset,
         "leaderEpoch": value.leader_epoch,
@@ -78,7 +74,7 @@ def _offset(value: OffsetCommitValue) -> Entry:
     }
 
 
-def _group(value: GroupMetadataValue) -> Entry:
+def _group(value: wire.GroupMetadataValue) -> Entry:
     is_consumer = value.protocol_type == "consumer"
     return {
         "protocolType": value.protocol_type,
@@ -90,7 +86,7 @@ def _group(value: GroupMetadataValue) -> Entry:
     }
 
 
-def _member(member: MemberMetadata, is_consumer: bool) -> Entry:
+def _member(member: wire.MemberMetadata, is_consumer: bool) -> Entry:
     entry: Entry = {
         "memberId": member.member_id,
         "groupInstanceId": member.group_instance_id,

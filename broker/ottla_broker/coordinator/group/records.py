@@ -26,13 +26,7 @@ from struct import Struct, pack
 from ottla_broker.coordinator.group.group import Group
 from ottla_broker.coordinator.group.offsets import NO_EXPIRY, Committed
 from ottla_protocol.errors import ProtocolError
-from ottla_protocol.messages.group_records import (
-    GroupMetadataKey,
-    GroupMetadataValue,
-    OffsetCommitKey,
-    OffsetCommitValue,
-    decode_key,
-)
+from ottla_protocol.messages import group_records as wire
 from ottla_protocol.versioned import decode_versioned, encode_versioned, peek_version
 
 _GROUP_KEY_VERSION = 2
@@ -67,7 +61,7 @@ def offset_value(committed: Committed) -> bytes:
 
 
 def group_key(group_id: str) -> bytes:
-    return encode_versioned(GroupMetadataKey(group=group_id), _GROUP_KEY_VERSION)
+    return encode_versioned(wire.GroupMetadataKey(group=group_id), _GROUP_KEY_VERSION)
 
 
 def group_value(group: Group, assignments: Mapping[str, bytes]) -> bytes:
@@ -104,29 +98,24 @@ def _string(text: str | None) -> bytes:
     return pack(">h", len(encoded)) + encoded
 
 
-def read_key(key: bytes | None) -> OffsetCommitKey | GroupMetadataKey:
+def read_key(key: bytes | None) -> wire.OffsetCommitKey | wire.GroupMetadataKey:
     """The key of a record. Raises ProtocolError, also for a kind that only a newer broker knows."""
     if key is None:
         raise ProtocolError("a record without a key")
-    return decode_key(key)
+    return wire.decode_key(key)
 
 
 def read_offset(value: bytes, position: int) -> Committed:
     """The committed offset in a value that was read at ``position``. Raises ProtocolError."""
-    read = decode_versioned(OffsetCommitValue, value)
+    read = decode_versioned(wire.OffsetCommitValue, value)
     return Committed(
-        read.offset,
-        read.leader_epoch,
-        read.metadata,
-        read.commit_timestamp,
-        read.expire_timestamp,
-        position,
+        read.offset, read.leader_epoch, read.metadata, read.commit_timestamp, read.expire_timestamp, position
     )
 
 
-def read_group(value: bytes) -> GroupMetadataValue:
+def read_group(value: bytes) -> wire.GroupMetadataValue:
     """The group metadata in a value. Raises ProtocolError."""
-    read = decode_versioned(GroupMetadataValue, value)
+    read = decode_versioned(wire.GroupMetadataValue, value)
     if peek_version(value) == 0:
         for member in read.members:
             member.rebalance_timeout = member.session_timeout

@@ -17,13 +17,7 @@ from ottla_broker.coordinator.push.coordinator import PushCoordinator
 from ottla_broker.coordinator.push.registry import ConsumerRegistry, GroupRegistry
 from ottla_broker.coordinator.push.states import GroupState
 from ottla_broker.coordinator.push.subscription import PushSubscription
-from ottla_protocol.messages.consumer_protocol import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    TopicPartition,
-    encode_assignment,
-    encode_subscription,
-)
+from ottla_protocol.messages import consumer_protocol as wire
 
 PROTOCOL_TYPE: Final = "coordinated"
 _VERSION: Final = 0
@@ -104,12 +98,14 @@ def _host(consumer: ConsumerRegistry) -> str:
 
 
 def _topics(subscription: PushSubscription) -> bytes:
-    return encode_subscription(ConsumerProtocolSubscription(topics=sorted(subscription.found)), _VERSION)
+    return wire.encode_subscription(
+        wire.ConsumerProtocolSubscription(topics=sorted(subscription.found)), _VERSION
+    )
 
 
 def _assignment(consumer: ConsumerRegistry) -> bytes:
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(consumer.assigned or ()):
         by_topic.setdefault(topic, []).append(partition)
-    assigned = [TopicPartition(topic=topic, partitions=numbers) for topic, numbers in by_topic.items()]
-    return encode_assignment(ConsumerProtocolAssignment(assigned_partitions=assigned), _VERSION)
+    assigned = [wire.TopicPartition(topic=topic, partitions=numbers) for topic, numbers in by_topic.items()]
+    return wire.encode_assignment(wire.ConsumerProtocolAssignment(assigned_partitions=assigned), _VERSION)

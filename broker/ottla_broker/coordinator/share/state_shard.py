@@ -24,13 +24,7 @@ from ottla_broker.coordinator.share.state_batches import (
     trim,
 )
 from ottla_protocol.errors import ProtocolError
-from ottla_protocol.messages.share_state_records import (
-    ShareSnapshotKey,
-    ShareSnapshotValue,
-    ShareUpdateKey,
-    ShareUpdateValue,
-    StateBatch,
-)
+from ottla_protocol.messages import share_state_records as wire
 from ottla_protocol.records.batch import BatchHeader
 from ottla_protocol.records.record import Record
 from ottla_protocol.versioned import decode_versioned, encode_versioned, peek_version
@@ -108,15 +102,17 @@ class StateShard:
             raise ProtocolError("a record without a key")
         kind = peek_version(record.key)
         if kind == SNAPSHOT:
-            key = self._key_of(decode_versioned(ShareSnapshotKey, record.key))
+            key = self._key_of(decode_versioned(wire.ShareSnapshotKey, record.key))
             if record.value is None:
                 self.states.pop(key, None)
             else:
-                self._replay_snapshot(key, decode_versioned(ShareSnapshotValue, record.value), record.offset)
+                self._replay_snapshot(
+                    key, decode_versioned(wire.ShareSnapshotValue, record.value), record.offset
+                )
         elif kind == UPDATE:
-            key = self._key_of(decode_versioned(ShareUpdateKey, record.key))
+            key = self._key_of(decode_versioned(wire.ShareUpdateKey, record.key))
             if record.value is not None and key in self.states:
-                self._replay_update(self.states[key], decode_versioned(ShareUpdateValue, record.value))
+                self._replay_update(self.states[key], decode_versioned(wire.ShareUpdateValue, record.value))
         else:
             raise ProtocolError(f"no record of share groups has a key of version {kind}")
 
@@ -129,12 +125,12 @@ class StateShard:
         idle = [(key, state) for key, state in self.states.items() if state.offset < limit]
         return sorted(idle, key=lambda one: one[1].offset)
 
-    def _key_of(self, read: ShareSnapshotKey | ShareUpdateKey) -> ShareKey:
+    def _key_of(self, read: wire.ShareSnapshotKey | wire.ShareUpdateKey) -> ShareKey:
         """The key that a record names. All keys of a group, and of a topic, share its id."""
         topic_id = bytes(read.topic_id)
         return ShareKey(intern(read.group_id), self._topic_ids.setdefault(topic_id, topic_id), read.partition)
 
-    def _replay_snapshot(self, key: ShareKey, value: ShareSnapshotValue, offset: int) -> None:
+    def _replay_snapshot(self, key: ShareKey, value: wire.ShareSnapshotValue, offset: int) -> None:
         state = PartitionState(value.state_epoch, value.start_offset, value.create_timestamp)
         state.leader_epoch = value.leader_epoch
         state.completed = value.delivery_complete_count
@@ -144,7 +140,7 @@ class StateShard:
         self.states[key] = state
 
     @staticmethod
-    def _replay_update(state: PartitionState, value: ShareUpdateValue) -> None:
+    def _replay_update(state: PartitionState, value: wire.ShareUpdateValue) -> None:
         if value.snapshot_epoch < state.snapshot_epoch:
             return
         state.apply(
@@ -171,7 +167,7 @@ class StateShard:
 
 
 def snapshot(key: ShareKey, state: PartitionState, now_ms: int) -> Row:
-    value = ShareSnapshotValue(
+    value = wire.ShareSnapshotValue(
         snapshot_epoch=state.snapshot_epoch,
         state_epoch=state.epoch,
         leader_epoch=state.leader_epoch,
@@ -179,18 +175,18 @@ def snapshot(key: ShareKey, state: PartitionState, now_ms: int) -> Row:
         delivery_complete_count=state.completed,
         create_timestamp=state.created_ms,
         write_timestamp=now_ms,
-        state_batches=to_wire(merged(state.batches), StateBatch),
+        state_batches=to_wire(merged(state.batches), wire.StateBatch),
     )
-    return encode_versioned(_key(ShareSnapshotKey, key), SNAPSHOT), encode_versioned(value, 0)
+    return encode_versioned(_key(wire.ShareSnapshotKey, key), SNAPSHOT), encode_versioned(value, 0)
 
 
 def update(key: ShareKey, state: PartitionState, change: StateChange) -> Row:
-    value = ShareUpdateValue(
+    value = wire.ShareUpdateValue(
         snapshot_epoch=state.snapshot_epoch,
         leader_epoch=max(state.leader_epoch, change.leader_epoch),
         start_offset=change.start,
         delivery_complete_count=change.completed,
-        state_batches=to_wire(change.batches, StateBatch),
+        state_batches=to_wire(change.batches, wire.StateBatch),
     )
     return _update_key(key), encode_versioned(value, 0)
 
@@ -198,21 +194,21 @@ def update(key: ShareKey, state: PartitionState, change: StateChange) -> Row:
 @lru_cache(maxsize=512)
 def _update_key(key: ShareKey) -> bytes:
     """Of few share partitions much is written."""
-    return encode_versioned(_key(ShareUpdateKey, key), UPDATE)
+    return encode_versioned(_key(wire.ShareUpdateKey, key), UPDATE)
 
 
 def tombstone(key: ShareKey) -> Row:
-    return encode_versioned(_key(ShareSnapshotKey, key), SNAPSHOT), None
+    return encode_versioned(_key(wire.ShareSnapshotKey, key), SNAPSHOT), None
 
 
-_K = TypeVar("_K", ShareSnapshotKey, ShareUpdateKey)
+_K = TypeVar("_K", wire.ShareSnapshotKey, wire.ShareUpdateKey)
 
 
 def _key(cls: type[_K], key: ShareKey) -> _K:
     return cls(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
 
 
-def _batches(batches: list[StateBatch]) -> list[Batch]:
+def _batches(batches: list[wire.StateBatch]) -> list[Batch]:
     """Raises ProtocolError for a state that isn't one."""
     try:
         return from_wire(batches)

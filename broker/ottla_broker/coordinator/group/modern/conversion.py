@@ -23,26 +23,20 @@ from ottla_broker.coordinator.group.modern.topics import TopicsView
 from ottla_broker.coordinator.group.offsets import OffsetTable
 from ottla_broker.coordinator.shard import Shard
 from ottla_protocol.errors import ProtocolError
-from ottla_protocol.messages.consumer_protocol import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    TopicPartition,
-    decode_assignment,
-    encode_assignment,
-)
+from ottla_protocol.messages import consumer_protocol as wire
 from ottla_protocol.messages.group_records import GroupMetadataValue, MemberMetadata
 from ottla_protocol.versioned import peek_version
 
 MOST_BYTES: Final = 512 * 1024
 """What one classic member's metadata may have to be read, and all of those in a group that changes its protocol."""
-_NEWEST_ASSIGNMENT = ConsumerProtocolAssignment.VERSIONS[1]
+_NEWEST_ASSIGNMENT = wire.ConsumerProtocolAssignment.VERSIONS[1]
 
 
 class CannotConvert(Exception):
     """The group can't become one of the other kind; the message says why."""
 
 
-def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
+def read_subscription(data: bytes) -> wire.ConsumerProtocolSubscription:
     """A consumer's subscription in JoinGroup. Raises ProtocolError.
 
     Some clients state a later version than they write: then what every version begins with is read.
@@ -54,14 +48,14 @@ def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
     version = peek_version(data)
     if version < 0:
         raise ProtocolError("a subscription has a negative version")
-    newest = ConsumerProtocolSubscription.VERSIONS[1]
+    newest = wire.ConsumerProtocolSubscription.VERSIONS[1]
     try:
-        return ConsumerProtocolSubscription.decode(data, min(version, newest), 2)
+        return wire.ConsumerProtocolSubscription.decode(data, min(version, newest), 2)
     except ProtocolError:
-        return ConsumerProtocolSubscription.decode(data, 0, 2)
+        return wire.ConsumerProtocolSubscription.decode(data, 0, 2)
 
 
-def named_partitions(topics: TopicsView, named: list[TopicPartition]) -> dict[bytes, frozenset[int]]:
+def named_partitions(topics: TopicsView, named: list[wire.TopicPartition]) -> dict[bytes, frozenset[int]]:
     """Partitions by topic id; of topics that exist."""
     found = []
     for each in named:
@@ -77,9 +71,9 @@ def assignment_bytes(topics: TopicsView, partitions: Partitions, subscription: b
     for topic_id, indexes in partitions.items():
         name = topics.name_of(topic_id)
         if name is not None:
-            assigned.append(TopicPartition(topic=name, partitions=sorted(indexes)))
+            assigned.append(wire.TopicPartition(topic=name, partitions=sorted(indexes)))
     version = min(max(peek_version(subscription), 0), _NEWEST_ASSIGNMENT)
-    return encode_assignment(ConsumerProtocolAssignment(assigned_partitions=assigned), version)
+    return wire.encode_assignment(wire.ConsumerProtocolAssignment(assigned_partitions=assigned), version)
 
 
 def upgraded(group: Group, topics: TopicsView) -> list[Record]:
@@ -101,7 +95,7 @@ def upgraded(group: Group, topics: TopicsView) -> list[Record]:
         try:
             subscription = read_subscription(classic.metadata(protocol))
             assigned = (
-                named_partitions(topics, decode_assignment(classic.assignment).assigned_partitions)
+                named_partitions(topics, wire.decode_assignment(classic.assignment).assigned_partitions)
                 if classic.assignment
                 else {}
             )
