@@ -227,48 +227,44 @@ class StartFetcherRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class PingResponse:
+class _Response:
     """``error_code: int16, consumer_id: string, num_partition: int16, [offset_struct]``.
 
-    ``offsets`` None: the consumer doesn't commit, and the last two fields are missing. A consumer may send this message
-    without a request, to commit; the coordinator then confirms by a ping.
+    ``offsets`` None: the consumer doesn't commit, and the last two fields are missing.
     """
 
-    type: ClassVar[RequestType] = RequestType.PING
+    type: ClassVar[RequestType]
 
     error_code: int
     consumer_id: str
     offsets: tuple[PartitionOffset, ...] | None = None
 
     def encode(self) -> bytes:
-        return _answer(self.type, self.error_code, self.consumer_id, self.offsets)
+        writer = _Writer(self.type)
+        writer.int16(self.error_code)
+        writer.string(self.consumer_id)
+        if self.offsets is not None:
+            writer.offsets(self.offsets)
+        return writer.frame()
 
 
-@dataclass(frozen=True, slots=True)
-class StopFetcherResponse:
-    """The fields of PingResponse."""
+class PingResponse(_Response):
+    """A consumer may send it without a request, to commit; the coordinator then confirms by a ping."""
 
-    type: ClassVar[RequestType] = RequestType.STOP_FETCHER
-
-    error_code: int
-    consumer_id: str
-    offsets: tuple[PartitionOffset, ...] | None = None
-
-    def encode(self) -> bytes:
-        return _answer(self.type, self.error_code, self.consumer_id, self.offsets)
+    __slots__ = ()
+    type = RequestType.PING
 
 
-@dataclass(frozen=True, slots=True)
-class StartFetcherResponse:
-    """``error_code: int16, consumer_id: string``."""
+class StopFetcherResponse(_Response):
+    __slots__ = ()
+    type = RequestType.STOP_FETCHER
 
-    type: ClassVar[RequestType] = RequestType.START_FETCHER
 
-    error_code: int
-    consumer_id: str
+class StartFetcherResponse(_Response):
+    """Without offsets."""
 
-    def encode(self) -> bytes:
-        return _answer(self.type, self.error_code, self.consumer_id, None)
+    __slots__ = ()
+    type = RequestType.START_FETCHER
 
 
 FromConsumer: TypeAlias = (
@@ -361,17 +357,6 @@ class FrameReader:
             start = end
         del buffer[:start]
         return frames
-
-
-def _answer(
-    kind: RequestType, code: int, consumer_id: str, offsets: Sequence[PartitionOffset] | None
-) -> bytes:
-    writer = _Writer(kind)
-    writer.int16(code)
-    writer.string(consumer_id)
-    if offsets is not None:
-        writer.offsets(offsets)
-    return writer.frame()
 
 
 class _Writer:
