@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
 if TYPE_CHECKING:
@@ -59,6 +59,20 @@ def _read_number(path: str, data: bytes) -> int:
         return int(data)
     except ValueError as error:
         raise BadNodeError(f"{path}: is not a number") from error
+
+
+class _NumberNode:
+    """A node that holds a number as decimal digits."""
+
+    PATH: ClassVar[str]
+
+    @staticmethod
+    def encode(number: int) -> bytes:
+        return str(number).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> int:
+        return _read_number(cls.PATH, data)
 
 
 def decimal(name: str) -> int | None:
@@ -143,9 +157,7 @@ class ConsumerOffsetNode:
     def path(group_id: str, topic: str, partition: int) -> str:
         return f"/consumers/{group_id}/offsets/{topic}/{partition}"
 
-    @staticmethod
-    def encode(offset: int) -> bytes:
-        return str(offset).encode()
+    encode = _NumberNode.encode
 
     @staticmethod
     def decode(path: str, data: bytes) -> int:
@@ -176,18 +188,10 @@ class ConsumerOwnerNode:
         return owner
 
 
-class CoordinatorNode:
-    """``/consumers/coordinator``: the broker that is the 2012 coordinator, as decimal digits; ephemeral."""
+class CoordinatorNode(_NumberNode):
+    """``/consumers/coordinator``: the broker that is the 2012 coordinator; ephemeral."""
 
-    PATH: Final = "/consumers/coordinator"
-
-    @staticmethod
-    def encode(broker_id: int) -> bytes:
-        return str(broker_id).encode()
-
-    @staticmethod
-    def decode(data: bytes) -> int:
-        return _read_number(CoordinatorNode.PATH, data)
+    PATH = "/consumers/coordinator"
 
 
 class CoordinatedGroupNode:
@@ -202,9 +206,7 @@ class CoordinatedGroupNode:
     def path(group_id: str) -> str:
         return f"{CoordinatedGroupNode.PARENT}/{group_id}"
 
-    @staticmethod
-    def encode(broker_id: int) -> bytes:
-        return str(broker_id).encode()
+    encode = _NumberNode.encode
 
 
 class CoordinatorListenerNode:
@@ -305,18 +307,10 @@ class ControllerNode:
         return found
 
 
-class ControllerEpochNode:
-    """``/controller_epoch``: a decimal number that goes up with each election."""
+class ControllerEpochNode(_NumberNode):
+    """``/controller_epoch``: a number that goes up with each election."""
 
-    PATH: Final = "/controller_epoch"
-
-    @staticmethod
-    def encode(epoch: int) -> bytes:
-        return str(epoch).encode()
-
-    @staticmethod
-    def decode(data: bytes) -> int:
-        return _read_number(ControllerEpochNode.PATH, data)
+    PATH = "/controller_epoch"
 
 
 class Assignment(NamedTuple):
@@ -563,9 +557,7 @@ class LastEpochNode:
     def path(topic: str) -> str:
         return f"/ottla/last_leader_epochs/{topic}"
 
-    @staticmethod
-    def encode(epoch: int) -> bytes:
-        return str(epoch).encode()
+    encode = _NumberNode.encode
 
     @staticmethod
     def decode(topic: str, data: bytes) -> int:
