@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Collection, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -20,13 +19,11 @@ from .descriptors import DESCRIPTORS, Descriptors
 from .doctor_checks import (
     BROKER_KEYS,
     DEAD_LETTERS,
-    NOTE,
     TOPIC_KEYS,
-    Finding,
     Gathered,
     findings_of,
 )
-from .findings import counts_of, show_findings
+from .findings import report
 from .group_places import Kept, as_description, kept, lag_in_zookeeper, lag_of, zookeeper_option
 from .share_deliveries import DELIVERIES, Deliveries
 from .timefmt import now_ms
@@ -92,36 +89,18 @@ async def doctor(
 
             registry = await stack.enter_async_context(connected(zookeeper, console.timeout))
         seen = await gather(admin, interval, only_groups, registry)
-    found = findings_of(seen)
-    bad = [each for each in found if each.severity != NOTE]
-    if console.as_json:
-        console.emit(
-            {
-                "healthy": not bad,
-                "findings": [each._asdict() for each in found],
-                "unchecked": seen.unchecked,
-                "brokers": len(seen.state.description.nodes),
-                "partitions": seen.state.partitions,
-                "groups": len(seen.groups),
-            }
-        )
-    else:
-        _show(console, seen, found)
-    if bad:
-        sys.exit(1)
-
-
-def _show(console: Console, seen: Gathered, found: list[Finding]) -> None:
-    show_findings(console, found, seen.unchecked)
-    looked = ", ".join(
-        (
-            plural(len(seen.state.description.nodes), "broker"),
-            plural(seen.state.partitions, "partition"),
-            plural(len(seen.groups), "group"),
-        )
+    report(
+        console,
+        findings_of(seen),
+        seen.unchecked,
+        verdict="healthy",
+        looked={
+            "brokers": len(seen.state.description.nodes),
+            "partitions": seen.state.partitions,
+            "groups": len(seen.groups),
+        },
+        nothing="nothing is wrong in what could be checked" if seen.unchecked else "nothing is wrong",
     )
-    nothing = "nothing is wrong in what could be checked" if seen.unchecked else "nothing is wrong"
-    console.print(f"{counts_of(found) or nothing} ({looked})")
 
 
 async def gather(

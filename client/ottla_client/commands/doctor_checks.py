@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ..types import IN_ZOOKEEPER, TopicPartition
 from .admin_common import plural, ranges_of, show_seconds
 from .cluster_state import ClusterState
+from .findings import CRITICAL, NOTE, WARNING, Finding, brokers_named, some_of, worst_first
 from .progress import amount_of_bytes
 
 if TYPE_CHECKING:
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
     from .certificate_dates import Validity
     from .descriptors import Descriptors
     from .share_deliveries import Deliveries
-
-CRITICAL: Final = "critical"
-WARNING: Final = "warning"
-NOTE: Final = "note"
-SEVERITIES: Final = (CRITICAL, WARNING, NOTE)
 
 TOPIC_KEYS: Final = (
     "cleanup.policy",
@@ -62,23 +58,9 @@ _STUCK_SECONDS: Final = 60.0
 _FUTURE_SECONDS: Final = 60.0
 _NEAR_RETENTION: Final = 0.8
 _LEAST_SKEW: Final = 5
-_NAMED: Final = 5
 SOON: Final = timedelta(days=30)
 """A certificate that ends within this time is a finding."""
 _REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
-
-
-class Finding(NamedTuple):
-    """Something that is wrong, or soon will be.
-
-    ``check`` is a short name that doesn't change; ``action`` says what to do.
-    """
-
-    severity: str
-    check: str
-    subject: str
-    what: str
-    action: str
 
 
 Configs = Mapping[str, Mapping[str, str]]
@@ -126,23 +108,6 @@ class Gathered:
     later_topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
     silent: Collection[int] = ()
     unchecked: list[str] = field(default_factory=list)
-
-
-def findings_of(seen: Gathered) -> list[Finding]:
-    """All findings, the worst first."""
-    found = [finding for check in CHECKS for finding in check(seen)]
-    return sorted(found, key=lambda each: SEVERITIES.index(each.severity))
-
-
-def some_of(names: Sequence[str]) -> str:
-    """``a, b, c, d, e and 3 more``"""
-    shown = ", ".join(names[:_NAMED])
-    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED:,} more"
-
-
-def brokers_named(count: int, names: str) -> str:
-    """``broker 1001``, ``brokers 1-3``"""
-    return f"broker {names}" if count == 1 else f"brokers {names}"
 
 
 def controller(seen: Gathered) -> Iterator[Finding]:
@@ -789,3 +754,7 @@ CHECKS: Final = (
     certificates,
     in_sync_changes,
 )
+
+
+def findings_of(seen: Gathered) -> list[Finding]:
+    return worst_first(CHECKS, seen)

@@ -1,20 +1,83 @@
-"""How commands show findings: a table at a terminal, otherwise two lines each, and a line with their numbers."""
+"""What checks find, and how commands show it: a table at a terminal, otherwise two lines each, and their numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from .admin_common import plural
-from .console import Console
-from .doctor_checks import SEVERITIES, Finding
 from .tables import Column
 
-_STYLES: Final = {"critical": "red bold", "warning": "bold", "note": "dim"}
+if TYPE_CHECKING:
+    from .console import Console
+
+T = TypeVar("T")
+
+CRITICAL: Final = "critical"
+WARNING: Final = "warning"
+NOTE: Final = "note"
+SEVERITIES: Final = (CRITICAL, WARNING, NOTE)
+
+_STYLES: Final = {CRITICAL: "red bold", WARNING: "bold", NOTE: "dim"}
+_NAMED: Final = 5
 
 
-def show_findings(console: Console, found: Sequence[Finding], unchecked: Sequence[str]) -> None:
-    """Print findings, and note what couldn't be checked."""
+class Finding(NamedTuple):
+    """Something that is wrong, or soon will be.
+
+    ``check`` is a short name that doesn't change; ``action`` says what to do.
+    """
+
+    severity: str
+    check: str
+    subject: str
+    what: str
+    action: str
+
+
+def worst_first(checks: Iterable[Callable[[T], Iterable[Finding]]], seen: T) -> list[Finding]:
+    found = [finding for check in checks for finding in check(seen)]
+    return sorted(found, key=lambda each: SEVERITIES.index(each.severity))
+
+
+def some_of(names: Sequence[str]) -> str:
+    """``a, b, c, d, e and 3 more``"""
+    shown = ", ".join(names[:_NAMED])
+    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED:,} more"
+
+
+def brokers_named(count: int, names: str) -> str:
+    """``broker 1001``, ``brokers 1-3``"""
+    return f"broker {names}" if count == 1 else f"brokers {names}"
+
+
+def report(
+    console: Console,
+    found: Sequence[Finding],
+    unchecked: Sequence[str],
+    *,
+    verdict: str,
+    looked: Mapping[str, int],
+    nothing: str,
+) -> None:
+    """Print findings, what couldn't be checked, and how much was; exit with 1 if one is more than a note.
+
+    ``verdict`` is the name in JSON of being without these; ``nothing`` says in text that there are no findings at all.
+    """
+    bad = any(each.severity != NOTE for each in found)
+    if console.as_json:
+        findings = [each._asdict() for each in found]
+        console.emit({verdict: not bad, "findings": findings, "unchecked": unchecked, **looked})
+    else:
+        _show(console, found, unchecked)
+        counts = ", ".join(plural(count, name.removesuffix("s")) for name, count in looked.items())
+        console.print(f"{_counts_of(found) or nothing} ({counts})")
+    if bad:
+        sys.exit(1)
+
+
+def _show(console: Console, found: Sequence[Finding], unchecked: Sequence[str]) -> None:
     columns = [
         Column("Severity", style=lambda severity: _STYLES[severity]),
         Column("Subject"),
@@ -34,7 +97,7 @@ def show_findings(console: Console, found: Sequence[Finding], unchecked: Sequenc
         console.note(why)
 
 
-def counts_of(found: Sequence[Finding]) -> str:
+def _counts_of(found: Sequence[Finding]) -> str:
     """``1 critical, 2 warnings, 1 note``; empty without findings."""
     counts = {severity: sum(each.severity == severity for each in found) for severity in SEVERITIES}
     said = ", ".join(

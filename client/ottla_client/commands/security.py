@@ -14,10 +14,9 @@ import click
 from ottla_protocol.errors import ErrorCode
 
 from ..errors import BrokerError, ClientError
-from .admin_common import admin_of, plural
+from .admin_common import admin_of
 from .console import Console, one_line, options
-from .doctor_checks import NOTE
-from .findings import counts_of, show_findings
+from .findings import report
 from .security_checks import Seen, findings_of, listeners_of
 from .security_probe import DEFAULT_LOGINS, Prober
 
@@ -70,24 +69,14 @@ async def check(console: Console, passwords: bool) -> None:
     prober = Prober(min(console.timeout, _ATTEMPT_SECONDS), settings.tls_context(), logins)
     async with admin_of(console) as admin:
         seen = await gather(admin, prober)
-    found = findings_of(seen)
-    bad = [each for each in found if each.severity != NOTE]
-    if console.as_json:
-        console.emit(
-            {
-                "secure": not bad,
-                "findings": [each._asdict() for each in found],
-                "unchecked": seen.unchecked,
-                "brokers": len(seen.brokers),
-                "listeners": len(seen.listeners),
-            }
-        )
-    else:
-        show_findings(console, found, seen.unchecked)
-        looked = f"{plural(len(seen.brokers), 'broker')}, {plural(len(seen.listeners), 'listener')}"
-        console.print(f"{counts_of(found) or 'nothing is open'} ({looked})")
-    if bad:
-        sys.exit(1)
+    report(
+        console,
+        findings_of(seen),
+        seen.unchecked,
+        verdict="secure",
+        looked={"brokers": len(seen.brokers), "listeners": len(seen.listeners)},
+        nothing="nothing is open",
+    )
 
 
 @security.command(short_help="Make certificates and a password for trials.")

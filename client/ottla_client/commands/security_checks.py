@@ -11,16 +11,8 @@ from typing import Final
 from ottla_protocol.acls import WILDCARD, AclBinding, AclOperation, AclPermission, title
 from ottla_protocol.loopback import is_loopback
 
-from .doctor_checks import (
-    CRITICAL,
-    NOTE,
-    SEVERITIES,
-    WARNING,
-    Finding,
-    brokers_named,
-    certificate_findings,
-    some_of,
-)
+from .doctor_checks import certificate_findings
+from .findings import CRITICAL, NOTE, WARNING, Finding, brokers_named, some_of, worst_first
 from .security_probe import Probe
 
 LISTENER_KEYS: Final = ("advertised.listeners", "listener.security.protocol.map", "listeners")
@@ -123,12 +115,6 @@ def _endpoints(text: str) -> dict[str, tuple[str, int]]:
         if match is not None:
             found[match["name"].upper()] = (match["host"], int(match["port"]))
     return found
-
-
-def findings_of(seen: Seen) -> list[Finding]:
-    """All findings, the worst first."""
-    found = [finding for check in CHECKS for finding in check(seen)]
-    return sorted(found, key=lambda each: SEVERITIES.index(each.severity))
 
 
 def anonymous(seen: Seen) -> Iterator[Finding]:
@@ -413,3 +399,7 @@ CHECKS: Final = (
     metrics,
     limits,
 )
+
+
+def findings_of(seen: Seen) -> list[Finding]:
+    return worst_first(CHECKS, seen)
