@@ -21,7 +21,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla_broker.log.cleaner.compiled import load
 from ottla_broker.log.cleaner.pace import RECORDS_A_TURN
@@ -29,6 +29,8 @@ from ottla_broker.log.cleaner.records import Choice, RecordSpan, choose, walk
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from ottla_broker.log.cleaner._cleaning import OffsetMap as CompiledMap
 
 ENTRY_BYTES: Final = 24
 _HASH_BYTES: Final = 16
@@ -65,67 +67,8 @@ class Filtered(NamedTuple):
     output: bytes | None
 
 
-class KeyMap(Protocol):
-    """Key to last offset. Used by one thread at a time; made for one pass over a log and dropped after it."""
-
-    latest_offset: int
-    """The last offset that the map covers; -1: nothing was read yet."""
-
-    def put(self, key: bytes, offset: int, /) -> bool:
-        """Set the last offset of ``key``, in rising order; False when the key is new and doesn't fit."""
-        ...
-
-    def get(self, key: bytes, /) -> int:
-        """The last offset of ``key``; -1 when it isn't in the map."""
-        ...
-
-    def seen_up_to(self, offset: int, /) -> None:
-        """Record that the log was read up to ``offset``, whether or not that record has a key."""
-        ...
-
-    def read_keys(self, data: Buffer, start: int, first_dirty: int, /) -> tuple[int, int]:
-        """Put the keys of the batches that begin at ``start``; the position reached, and why no further."""
-        ...
-
-    def read_body(self, body: Buffer, count: int, base_offset: int, first_dirty: int, /) -> int:
-        """Put the keys of a batch's ``count`` uncompressed records.
-
-        END, FULL, or OTHER if they are damaged, unless that raises CorruptRecordError.
-        """
-        ...
-
-    def filter(
-        self,
-        data: Buffer,
-        start: int,
-        now_ms: int,
-        delete_retention_ms: int,
-        round_end: int,
-        interval: int,
-        last_offsets: Buffer,
-        /,
-    ) -> tuple[int, int, int, int, int, bytes, bytes | None]:
-        """Filter the batches that begin at ``start``, by the rules in ``filter.py``; returns a :class:`Filtered`.
-
-        ``last_offsets`` are the last offsets of producers' last batches, ascending int64; a run of the output has at
-        least ``interval`` bytes.
-        """
-        ...
-
-    def filter_body(
-        self,
-        body: Buffer,
-        count: int,
-        base_offset: int,
-        base_timestamp: int,
-        tombstones_go: bool,
-        horizon: int,
-        /,
-    ) -> tuple[int, int, int, bool, bytes] | None:
-        """The :class:`Choice` of a batch's uncompressed records; None if they are damaged, unless that raises."""
-        ...
-
-    def __len__(self) -> int: ...
+KeyMap: TypeAlias = "OffsetMap | CompiledMap"
+"""Key to last offset. Used by one thread at a time; made for one pass over a log and dropped after it."""
 
 
 def make_map(
@@ -229,7 +172,7 @@ class _Table:
 
 
 class OffsetMap:
-    """The map in Python; see :class:`KeyMap`."""
+    """The map in Python. ``latest_offset`` is the last one that it covers; -1: nothing was read yet."""
 
     __slots__ = ("_pause", "_tables", "latest_offset")
 
@@ -243,6 +186,7 @@ class OffsetMap:
         self.latest_offset = -1
 
     def put(self, key: bytes, offset: int) -> bool:
+        """Set the last offset of ``key``, in rising order; False when the key is new and doesn't fit."""
         first: int
         second: int
         first, second = _HALVES.unpack(blake2b(key, digest_size=_HASH_BYTES).digest())
@@ -253,6 +197,7 @@ class OffsetMap:
         return True
 
     def get(self, key: bytes) -> int:
+        """The last offset of ``key``; -1 when it isn't in the map."""
         first: int
         second: int
         first, second = _HALVES.unpack(blake2b(key, digest_size=_HASH_BYTES).digest())
@@ -260,15 +205,21 @@ class OffsetMap:
         return tables[second % len(tables)].get(first, second)
 
     def seen_up_to(self, offset: int) -> None:
+        """Record that the log was read up to ``offset``, whether or not that record has a key."""
         self.latest_offset = max(self.latest_offset, offset)
 
     def __len__(self) -> int:
         return sum(table.count for table in self._tables)
 
     def read_keys(self, data: Buffer, start: int, first_dirty: int) -> tuple[int, int]:
+        """Put the keys of the batches that begin at ``start``; the position reached, and why no further."""
         return start, _kind(data, start)
 
     def read_body(self, body: Buffer, count: int, base_offset: int, first_dirty: int) -> int:
+        """Put the keys of a batch's ``count`` uncompressed records.
+
+        END, FULL, or OTHER if they are damaged, unless that raises CorruptRecordError.
+        """
         for record in self._walk(body, count):
             offset = base_offset + record.offset_delta
             if record.key is not None and offset >= first_dirty and not self.put(record.key, offset):
@@ -285,6 +236,11 @@ class OffsetMap:
         interval: int,
         last_offsets: Buffer,
     ) -> Filtered:
+        """Filter the batches that begin at ``start``, by the rules in ``filter.py``.
+
+        ``last_offsets`` are the last offsets of producers' last batches, ascending int64; a run of the output has at
+        least ``interval`` bytes.
+        """
         return Filtered(start, _kind(data, start), 0, 0, 0, b"", None)
 
     def filter_body(
@@ -296,6 +252,7 @@ class OffsetMap:
         tombstones_go: bool,
         horizon: int,
     ) -> Choice:
+        """What stays of a batch's uncompressed records; None if they are damaged, unless that raises."""
         latest, get = self.latest_offset, self.get
 
         def goes(record: RecordSpan) -> bool:
