@@ -44,6 +44,10 @@ _HEADERS: Final = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 _KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+FORM_SECONDS: Final = 10.0
+"""How long a form may take to arrive."""
+_STRANGERS_BYTES: Final = 8 << 10
+"""The largest form of someone without a session: a login."""
 _MOST_STREAMS: Final = 200
 _STREAM_SECONDS: Final = 3600.0
 """A browser connects again after it."""
@@ -118,6 +122,10 @@ class Site:
                 return self.failed(
                     request, None, Failure(403, "The form came from another site.", "Nothing was changed.")
                 )
+            if request.method == "POST" and not await self._has_form(request):
+                return self.failed(
+                    request, None, Failure(408, "The form didn't arrive in time.", "Nothing was changed.")
+                )
             return await handler(request)
         except web.HTTPRequestEntityTooLarge:
             return self.failed(
@@ -140,6 +148,20 @@ class Site:
             if not isinstance(error, _FAILED):
                 _LOG.exception("%s %s failed", request.method, request.path)
             return self.failed(request, self.session_of(request), self._failure(error))
+
+    async def _has_form(self, request: web.Request) -> bool:
+        """Read the form, which the request keeps; False if it doesn't arrive. Raises HTTPRequestEntityTooLarge."""
+        if request.match_info.http_exception is not None:
+            return True  # There is no such form.
+        size = request.content_length
+        if (size is None or size > _STRANGERS_BYTES) and self.session_of(request, touch=False) is None:
+            raise web.HTTPRequestEntityTooLarge(max_size=_STRANGERS_BYTES, actual_size=size or 0)
+        try:
+            async with asyncio.timeout(FORM_SECONDS):
+                await request.post()
+        except TimeoutError:
+            return False
+        return True
 
     # Sessions
 

@@ -10,6 +10,7 @@ import pytest
 from tests.support.processes import BrokerProcess
 
 from ottla_client.errors import ConfigurationError
+from ottla_client.web import site
 from ottla_client.web.login import _local
 from ottla_client.web.server import serving
 from ottla_client.web.settings import WebSettings
@@ -41,6 +42,27 @@ async def test_malformed_requests_are_one_line_in_the_log(
         assert record.exc_info is None
         assert record.getMessage().startswith("a request from 127.0.0.1 can't be read: ")
         assert "\n" not in record.getMessage()
+
+
+async def test_forms_of_strangers_are_short_and_arrive_in_time(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand connections with most of a login took 200 MB for as long as they liked."""
+    monkeypatch.setattr(site, "FORM_SECONDS", 0.01)
+    head = b"POST /login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    kind = b"Content-Type: application/x-www-form-urlencoded\r\n"
+    answers = (
+        (b"Content-Length: 10000\r\n\r\nuser=a", b" 413 "),
+        (b"Transfer-Encoding: chunked\r\n\r\n5\r\nuser=", b" 413 "),
+        (b"Content-Length: 1000\r\n\r\nuser=a", b" 408 "),
+    )
+    async with serving(settings_of(broker)) as address:
+        for rest, answer in answers:
+            reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(address).port)
+            writer.write(head + kind + rest)
+            assert answer in await asyncio.wait_for(reader.readline(), 60)
+            writer.close()
+            await writer.wait_closed()
 
 
 async def test_a_malformed_body_is_one_line_in_the_log(
