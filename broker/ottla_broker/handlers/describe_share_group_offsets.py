@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla_broker.coordinator.group.share.group import ShareGroup
@@ -84,21 +85,18 @@ async def _add_lags(ctx: RequestContext, partitions: Sequence[_Elsewhere]) -> No
             each.answer.lag = max(ends[each.place] - each.done, 0)
 
 
+@dataclass(eq=False)
 class _Group:
-    """One group of the request. Owned by the loop thread."""
+    """One group of the request. Owned by the loop thread.
 
-    def __init__(
-        self,
-        ctx: RequestContext,
-        wanted: wire.DescribeShareGroupOffsetsRequestGroup,
-        elsewhere: list[_Elsewhere],
-    ) -> None:
-        """``elsewhere`` gets the partitions whose lag isn't known here."""
-        self._ctx = ctx
-        self._wanted = wanted
-        self._elsewhere = elsewhere
-        self._topics: list[wire.DescribeShareGroupOffsetsResponseTopic] = []
-        self._states: Mapping[Place, ShareState | KafkaError | None] = {}
+    ``elsewhere`` gets the partitions whose lag isn't known here.
+    """
+
+    _ctx: RequestContext
+    _wanted: wire.DescribeShareGroupOffsetsRequestGroup
+    _elsewhere: list[_Elsewhere]
+    _topics: list[wire.DescribeShareGroupOffsetsResponseTopic] = field(default_factory=list, init=False)
+    _states: Mapping[Place, ShareState | KafkaError | None] = field(default_factory=dict, init=False)
 
     def describe(self, answered: _Answered) -> None:
         """Find the group's states; :meth:`steps` adds them to the answer."""

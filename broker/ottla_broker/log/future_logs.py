@@ -17,6 +17,7 @@ two logs                   the machine lost its power before the first rename wa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from ottla_broker.events import get_logger
@@ -34,22 +35,21 @@ _UNIQUE_BITS: Final = 128
 _log = get_logger()
 
 
+@dataclass(eq=False)
 class FutureLogs:
     """Owned by the loop's thread.
 
     Attributes:
         on_replaced: called with a log and the one in another data folder that has taken its place.
+
+    ``current`` and ``folders`` are the log manager's; this class puts copies into ``current``.
     """
 
-    def __init__(
-        self, current: dict[Key, Log], folders: Sequence[DataFolder], environment: LogEnvironment
-    ) -> None:
-        """``current`` and ``folders`` are the log manager's; this class puts copies into ``current``."""
-        self._current = current
-        self._folders = folders
-        self._environment = environment
-        self._logs: dict[Key, Log] = {}
-        self.on_replaced: list[Callable[[Log, Log], None]] = []
+    _current: dict[Key, Log]
+    _folders: Sequence[DataFolder]
+    _environment: LogEnvironment
+    _logs: dict[Key, Log] = field(default_factory=dict, init=False)
+    on_replaced: list[Callable[[Log, Log], None]] = field(default_factory=list, init=False)
 
     def get(self, topic: str, partition: int) -> Log | None:
         """The copy of a partition's log; None while it doesn't move."""

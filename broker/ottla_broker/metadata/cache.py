@@ -32,26 +32,16 @@ class BrokerInfo:
     listeners: Mapping[str, tuple[str, int]]
 
 
+@dataclass(eq=False, slots=True)
 class PartitionInfo:
     """One partition. Replaced, not changed, when something about it changes."""
 
-    __slots__ = ("index", "isr", "leader", "leader_epoch", "offline", "replicas")
-
-    def __init__(
-        self,
-        index: int,
-        leader: int,
-        leader_epoch: int,
-        replicas: Sequence[int],
-        isr: Sequence[int],
-        offline: Sequence[int] = (),
-    ) -> None:
-        self.index = index
-        self.leader = leader
-        self.leader_epoch = leader_epoch
-        self.replicas = replicas
-        self.isr = isr
-        self.offline = offline
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: Sequence[int]
+    isr: Sequence[int]
+    offline: Sequence[int] = ()
 
     def __repr__(self) -> str:
         return (

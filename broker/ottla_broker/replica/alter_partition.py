@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from ottla_broker.clock import Clock
@@ -26,23 +27,19 @@ _IDS_SINCE: Final = 2
 _EPOCHS_SINCE: Final = 3
 
 
+@dataclass(eq=False)
 class AlterPartitionManager:
-    """Owned by the loop thread; one task asks while changes are waiting."""
+    """Owned by the loop thread; one task asks while changes are waiting.
 
-    def __init__(
-        self,
-        broker_id: int,
-        broker_epoch: Callable[[], int],
-        connect: Callable[[], Awaitable[BrokerLink]],
-        clock: Clock,
-    ) -> None:
-        """``connect`` returns the open connection to the controller or raises ConnectionError."""
-        self._broker_id = broker_id
-        self._broker_epoch = broker_epoch
-        self._connect = connect
-        self._clock = clock
-        self._waiting: dict[tuple[str, int], IsrChange] = {}
-        self._task: asyncio.Task[None] | None = None
+    ``connect`` returns the open connection to the controller or raises ConnectionError.
+    """
+
+    _broker_id: int
+    _broker_epoch: Callable[[], int]
+    _connect: Callable[[], Awaitable[BrokerLink]]
+    _clock: Clock
+    _waiting: dict[tuple[str, int], IsrChange] = field(default_factory=dict, init=False)
+    _task: asyncio.Task[None] | None = field(default=None, init=False)
 
     def propose(self, change: IsrChange) -> None:
         """Ask for a change; it replaces one of the same partition that hasn't been sent yet."""

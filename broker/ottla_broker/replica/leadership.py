@@ -7,6 +7,7 @@ have it, so that whichever holds in the end, no replica of it lacks a committed 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla_broker.events import get_logger
@@ -55,6 +56,7 @@ class Identity(Protocol):
     partition: int
 
 
+@dataclass(eq=False, slots=True)
 class Leadership:
     """Owned by the partition, which moves the high watermark to what :meth:`committed_offset` says.
 
@@ -68,30 +70,16 @@ class Leadership:
         log_start_waiters: callers of DeleteRecords that wait for all replicas to follow the log's start.
     """
 
-    __slots__ = (
-        "_environment",
-        "_identity",
-        "epoch_start",
-        "followers",
-        "isr",
-        "leader_epoch",
-        "log_start_waiters",
-        "own_end",
-        "partition_epoch",
-        "pending_isr",
-    )
-
-    def __init__(self, environment: ReplicaEnvironment, identity: Identity) -> None:
-        self._environment = environment
-        self._identity = identity
-        self.leader_epoch = -1
-        self.partition_epoch = -1
-        self.isr: Sequence[int] = ()
-        self.pending_isr: tuple[int, ...] | None = None
-        self.followers: dict[int, FollowerState] = {}
-        self.own_end = 0
-        self.epoch_start = 0
-        self.log_start_waiters: OffsetWaiters | None = None
+    _environment: ReplicaEnvironment
+    _identity: Identity
+    leader_epoch: int = field(default=-1, init=False)
+    partition_epoch: int = field(default=-1, init=False)
+    isr: Sequence[int] = field(default=(), init=False)
+    pending_isr: tuple[int, ...] | None = field(default=None, init=False)
+    followers: dict[int, FollowerState] = field(default_factory=dict, init=False)
+    own_end: int = field(default=0, init=False)
+    epoch_start: int = field(default=0, init=False)
+    log_start_waiters: OffsetWaiters | None = field(default=None, init=False)
 
     def update(self, state: LeaderState) -> None:
         """Adopt the replicas and in-sync replicas that the controller has set; they end a change under way."""

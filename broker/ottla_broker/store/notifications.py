@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.store.api import EventKind, NoNodeError, StoreEvent
@@ -20,18 +21,18 @@ _KEPT: Final = 500
 """How many notifications to keep. A broker that missed an older one has begun a new session and read everything."""
 
 
+@dataclass(eq=False)
 class Notifications:
-    """Those of one parent, each read once. Owned by the loop thread."""
+    """Those of one parent, each read once. Owned by the loop thread.
 
-    def __init__(
-        self, store: Store, parent: str, name: str, process: Callable[[str, bytes], Awaitable[None]]
-    ) -> None:
-        """``name`` is what stands before the number; ``process`` gets a notification's path and data."""
-        self.parent = parent
-        self._store = store
-        self._name = name
-        self._process = process
-        self._seen = -1
+    ``name`` is what stands before the number; ``process`` gets a notification's path and data.
+    """
+
+    _store: Store
+    parent: str
+    _name: str
+    _process: Callable[[str, bytes], Awaitable[None]]
+    _seen: int = field(default=-1, init=False)
 
     async def skip(self) -> None:
         """Pass over those that are there: what they are about is read now. Raises StoreError."""

@@ -12,6 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -241,6 +242,7 @@ class ReadMany:
                 found.append(None if isinstance(error, kazoo_errors.NoNodeError) else error)
 
 
+@dataclass(eq=False, slots=True)
 class Request:
     """One request and its future answer.
 
@@ -252,18 +254,13 @@ class Request:
         is_alone: whether no other request may be in flight with it.
     """
 
-    __slots__ = ("at", "future", "is_alone", "sent", "start", "timer", "zxid")
-
-    def __init__(
-        self, start: Callable[[KazooClient], Any], future: asyncio.Future[Any], is_alone: bool = False
-    ) -> None:
-        self.start = start
-        self.future = future
-        self.is_alone = is_alone
-        self.sent = False
-        self.at = 0.0
-        self.zxid = 0
-        self.timer: asyncio.TimerHandle | None = None
+    start: Callable[[KazooClient], Any]
+    future: asyncio.Future[Any]
+    is_alone: bool = False
+    sent: bool = field(default=False, init=False)
+    at: float = field(default=0.0, init=False)
+    zxid: int = field(default=0, init=False)
+    timer: asyncio.TimerHandle | None = field(default=None, init=False)
 
 
 class Link:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kazoo import exceptions as kazoo_errors
@@ -24,15 +25,13 @@ _KINDS: Final = {
 }
 
 
+@dataclass(eq=False, slots=True)
 class _OneShot:
     """A ZooKeeper watch on a path: how to set it, whether it is set, and the change to report if it is lost."""
 
-    __slots__ = ("changed", "is_set", "start")
-
-    def __init__(self, changed: EventKind, start: Callable[[KazooClient], Any]) -> None:
-        self.changed = changed
-        self.start = start
-        self.is_set = False
+    changed: EventKind
+    start: Callable[[KazooClient], Any]
+    is_set: bool = field(default=False, init=False)
 
 
 class _WatchedPath:

@@ -57,18 +57,16 @@ class Probe:
     guessed: list[tuple[str, str]] = field(default_factory=list)
 
 
+@dataclass(eq=False)
 class Prober:
     """Tries one listener after the other; each attempt has ``timeout`` seconds.
 
     ``trusting`` is the context that the command's options make; None for plain text.
     """
 
-    def __init__(
-        self, timeout: float, trusting: ssl.SSLContext | None, logins: Sequence[tuple[str, str]]
-    ) -> None:
-        self._timeout = timeout
-        self._trusting = trusting
-        self._logins = logins
+    _timeout: float
+    _trusting: ssl.SSLContext | None
+    _logins: Sequence[tuple[str, str]]
 
     async def probe(self, host: str, port: int, protocol: str) -> Probe:
         found = Probe()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -34,14 +35,12 @@ T = TypeVar("T")
 _log = logging.getLogger("ottla_client")
 
 
+@dataclass(eq=False, slots=True)
 class BatchDelivery:
     """The outcome of one ``send_batch``; used like a Delivery."""
 
-    __slots__ = ("_call", "_inner")
-
-    def __init__(self, inner: AsyncBatchDelivery, call: Callable[[Any], Any]) -> None:
-        self._inner = inner
-        self._call = call
+    _inner: AsyncBatchDelivery
+    _call: Callable[[Any], Any]
 
     def __len__(self) -> int:
         """The number of records."""

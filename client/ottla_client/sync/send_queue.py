@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..deadline import Deadline
@@ -36,15 +37,13 @@ _Entry = tuple["Delivery", str, Any, Any, int | None, int | None, "HeadersLike"]
 _Marker = asyncio.Future[None]
 
 
+@dataclass(eq=False, slots=True)
 class Refusal:
     """The outcome of a record that could not be buffered."""
 
-    __slots__ = ("_error", "_looked_at", "_topic")
-
-    def __init__(self, topic: str, error: Exception) -> None:
-        self._topic = topic
-        self._error = error
-        self._looked_at = False
+    _topic: str
+    _error: Exception
+    _looked_at: bool = field(default=False, init=False)
 
     def done(self) -> bool:
         return True

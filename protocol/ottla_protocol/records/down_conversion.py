@@ -7,6 +7,7 @@ older format already stays as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
@@ -75,24 +76,15 @@ def down_convert(
             yield from convert.plain(together)
 
 
+@dataclass(eq=False, slots=True)
 class _Conversion:
     """One conversion's data and options; see :func:`down_convert`."""
 
-    __slots__ = ("_data", "_first_offset", "_magic", "_max_bytes", "_pause")
-
-    def __init__(
-        self,
-        data: memoryview,
-        magic: int,
-        first_offset: int,
-        max_bytes: int | None,
-        pause: Callable[[], object] | None,
-    ) -> None:
-        self._data = data
-        self._magic = magic
-        self._first_offset = first_offset
-        self._max_bytes = max_bytes
-        self._pause = pause
+    _data: memoryview
+    _magic: int
+    _first_offset: int
+    _max_bytes: int | None
+    _pause: Callable[[], object] | None
 
     def alike(self, batches: Sequence[tuple[int, BatchHeader]], at: int) -> Sequence[tuple[int, BatchHeader]]:
         """The plain batches from number ``at`` on that can be decoded as one; at least the first of them."""

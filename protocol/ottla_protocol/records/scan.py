@@ -6,6 +6,7 @@ of one layout in runs, the others one by one. Layout and limits of a record: see
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -158,31 +159,19 @@ class WrongRecordError(Exception):
         self.reason = reason
 
 
+@dataclass(eq=False, slots=True)
 class Findings:
     """What a scan has found so far, and what it is to refuse."""
 
-    __slots__ = (
-        "_base",
-        "_earliest",
-        "_latest",
-        "keys",
-        "max_timestamp",
-        "out_of_range",
-        "refused",
-        "renumber",
-        "without_key",
-    )
-
-    def __init__(self, base_timestamp: int, earliest: int, latest: int, keys: bool) -> None:
-        self.keys = keys
-        self._base = base_timestamp
-        self._earliest = earliest
-        self._latest = latest
-        self.max_timestamp = -1
-        self.renumber = 0
-        self.without_key = 0
-        self.out_of_range = 0
-        self.refused: list[tuple[int, int, int]] = []
+    _base: int
+    _earliest: int
+    _latest: int
+    keys: bool
+    max_timestamp: int = field(default=-1, init=False)
+    renumber: int = field(default=0, init=False)
+    without_key: int = field(default=0, init=False)
+    out_of_range: int = field(default=0, init=False)
+    refused: list[tuple[int, int, int]] = field(default_factory=list, init=False)
 
     @property
     def quick_deltas(self) -> tuple[int, int]:

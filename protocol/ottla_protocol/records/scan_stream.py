@@ -6,6 +6,7 @@ its key, value and headers are skipped.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -120,17 +121,15 @@ def joined(parts: Iterator[bytes]) -> Iterator[bytes]:
         yield b"".join(held)
 
 
+@dataclass(eq=False, slots=True)
 class _Source:
     """The decompressed bytes: the current part, and how far it is read."""
 
-    __slots__ = ("_parts", "_passed", "at", "part", "record_position")
-
-    def __init__(self, part: bytes, parts: Iterator[bytes]) -> None:
-        self.part = part
-        self.at = 0
-        self.record_position = 0
-        self._parts = parts
-        self._passed = 0
+    part: bytes
+    _parts: Iterator[bytes]
+    at: int = field(default=0, init=False)
+    record_position: int = field(default=0, init=False)
+    _passed: int = field(default=0, init=False)
 
     @property
     def position(self) -> int:

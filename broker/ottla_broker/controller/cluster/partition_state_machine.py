@@ -12,6 +12,7 @@ Kafka's ``ZkPartitionStateMachine``. Each of these writes raises the partition's
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from ottla_broker.controller.api import Partition
@@ -31,21 +32,17 @@ Choose = Callable[[Partition, PartitionState], Elected | None]
 """A partition's new leader and in-sync replicas; None leaves the partition as it is."""
 
 
+@dataclass(eq=False)
 class PartitionStateMachine:
-    """Owned by the controller's task."""
+    """Owned by the controller's task.
 
-    def __init__(
-        self,
-        context: Context,
-        persistence: Persistence,
-        unclean_allowed: Callable[[str], bool],
-        monotonic: Callable[[], float],
-    ) -> None:
-        """``unclean_allowed`` says whether a topic may get a leader that lacks committed records."""
-        self._monotonic = monotonic
-        self._context = context
-        self._persistence = persistence
-        self._unclean_allowed = unclean_allowed
+    ``unclean_allowed`` says whether a topic may get a leader that lacks committed records.
+    """
+
+    _context: Context
+    _persistence: Persistence
+    _unclean_allowed: Callable[[str], bool]
+    _monotonic: Callable[[], float]
 
     async def create(self, partitions: Iterable[Partition], batch: Batch) -> None:
         """Write the first states of new partitions; a partition without a live replica stays without one."""

@@ -7,6 +7,7 @@ Kafka: ``storeOffsets``, ``getOffsets`` and ``cleanupGroupMetadata`` in ``GroupM
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ottla_broker.coordinator import codes
@@ -44,6 +45,7 @@ class Fetched(NamedTuple):
     error: int = codes.NONE
 
 
+@dataclass(eq=False)
 class Commits:
     """Changes the offsets of groups. Owned by the loop thread; it keeps no state of its own.
 
@@ -51,17 +53,10 @@ class Commits:
     transactions write.
     """
 
-    def __init__(
-        self,
-        settings: GroupSettings,
-        rebalancer: Rebalancer,
-        retire: Callable[[AnyGroup], None],
-        metadata_limit: MetadataLimit,
-    ) -> None:
-        self._settings = settings
-        self._rebalancer = rebalancer
-        self._retire = retire
-        self._metadata_limit = metadata_limit
+    _settings: GroupSettings
+    _rebalancer: Rebalancer
+    _retire: Callable[[AnyGroup], None]
+    _metadata_limit: MetadataLimit
 
     # OffsetCommit
 

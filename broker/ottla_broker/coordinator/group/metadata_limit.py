@@ -7,6 +7,7 @@ request pays for its own size only.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -25,6 +26,7 @@ _TOPIC: Final = 64
 _KEY: Final = "max.group.metadata.bytes"
 
 
+@dataclass(eq=False, slots=True)
 class MetadataLimit:
     """What all groups may state together (``max.group.metadata.bytes``). Owned by the loop thread.
 
@@ -36,12 +38,9 @@ class MetadataLimit:
         used: what the members of all groups have stated.
     """
 
-    __slots__ = ("_refusals", "most", "used")
-
-    def __init__(self, most: int, refusals: Refusals) -> None:
-        self.most = most
-        self.used = 0
-        self._refusals = refusals
+    most: int
+    _refusals: Refusals
+    used: int = field(default=0, init=False)
 
     def check(self, in_group: int, before: int, after: int, of: str = "member") -> None:
         """Check that a member of a group, which has stated ``in_group`` bytes, may grow from ``before`` to ``after``.

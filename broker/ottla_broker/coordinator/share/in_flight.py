@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -59,17 +60,15 @@ class Acknowledgement(NamedTuple):
     types: Sequence[int]
 
 
+@dataclass(eq=False, slots=True)
 class Run(Generic[L]):
     """Offsets ``first`` to ``last`` with one state; ``lock`` while they are acquired."""
 
-    __slots__ = ("count", "first", "last", "lock", "state")
-
-    def __init__(self, first: int, last: int, state: RecordState, count: int, lock: L | None = None) -> None:
-        self.first = first
-        self.last = last
-        self.state = state
-        self.count = count
-        self.lock = lock
+    first: int
+    last: int
+    state: RecordState
+    count: int
+    lock: L | None = None
 
     def __repr__(self) -> str:
         return f"<{self.first}-{self.last} {self.state.name} {self.count}>"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -44,6 +45,7 @@ class Coordinators(Protocol):
     def summary(self, key: ShareKey, read: Read) -> None: ...
 
 
+@dataclass(eq=False)
 class Persister:
     """Owned by the loop thread. Each callback is called exactly once, unless the broker stops first.
 
@@ -53,16 +55,13 @@ class Persister:
         closed: no more requests are sent.
     """
 
-    def __init__(
-        self, coordinators: Coordinators, ensure_topic: Callable[[], Awaitable[object]], clock: Clock
-    ) -> None:
-        self._coordinators = coordinators
-        self._ensure_topic = ensure_topic
-        self.clock = clock
-        self._has_topic = False
-        self.closed = False
-        self._making: asyncio.Future[None] | None = None
-        self._waiting: list[Callable[[], None]] = []
+    _coordinators: Coordinators
+    _ensure_topic: Callable[[], Awaitable[object]]
+    clock: Clock
+    _has_topic: bool = field(default=False, init=False)
+    closed: bool = field(default=False, init=False)
+    _making: asyncio.Future[None] | None = field(default=None, init=False)
+    _waiting: list[Callable[[], None]] = field(default_factory=list, init=False)
 
     def initialize(self, key: ShareKey, epoch: int, start: int, settled: Settled) -> None:
         self._try(partial(self._coordinators.initialize, key, epoch, start), settled)

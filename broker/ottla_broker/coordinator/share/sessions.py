@@ -11,6 +11,7 @@ the session may come by other connections too: franz-go's last acknowledgements 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
@@ -36,6 +37,7 @@ Place = tuple[bytes, int]
 """A partition by topic id and index."""
 
 
+@dataclass(eq=False, slots=True)
 class ShareSession:
     """Owned by the loop thread.
 
@@ -49,28 +51,15 @@ class ShareSession:
         owner: what it began on: its connection.
     """
 
-    __slots__ = (
-        "_forgotten",
-        "disown",
-        "ended",
-        "epoch",
-        "group_id",
-        "member_id",
-        "owner",
-        "places",
-        "shares",
-    )
-
-    def __init__(self, group_id: str, member_id: str, owner: object = None) -> None:
-        self.group_id = group_id
-        self.member_id = member_id
-        self.owner = owner
-        self.disown: Callable[[], object] = lambda: None
-        self.epoch = 1
-        self.ended = False
-        self.places: dict[Place, None] = {}
-        self.shares: dict[Place, SharePartition] = {}
-        self._forgotten: dict[Place, None] = {}
+    group_id: str
+    member_id: str
+    owner: object = None
+    disown: Callable[[], object] = field(default_factory=lambda: lambda: None, init=False)
+    epoch: int = field(default=1, init=False)
+    ended: bool = field(default=False, init=False)
+    places: dict[Place, None] = field(default_factory=dict, init=False)
+    shares: dict[Place, SharePartition] = field(default_factory=dict, init=False)
+    _forgotten: dict[Place, None] = field(default_factory=dict, init=False)
 
     def change(self, added: Iterable[Place], forgotten: Iterable[Place]) -> None:
         """Raises KafkaError: INVALID_REQUEST, for too many partitions."""

@@ -7,6 +7,7 @@ change is a snapshot again, so that what comes before the oldest needed snapshot
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from sys import intern
 from typing import TypeVar
@@ -34,6 +35,7 @@ SNAPSHOT, UPDATE = 0, 1
 Row = tuple[bytes, bytes | None]
 
 
+@dataclass(eq=False, slots=True)
 class PartitionState:
     """One share partition, as the coordinator holds it.
 
@@ -43,30 +45,16 @@ class PartitionState:
         heard_since: when the newest connection was accepted on which the leader of ``leader_epoch`` has spoken.
     """
 
-    __slots__ = (
-        "batches",
-        "completed",
-        "created_ms",
-        "epoch",
-        "heard_since",
-        "leader_epoch",
-        "offset",
-        "snapshot_epoch",
-        "start",
-        "updates",
-    )
-
-    def __init__(self, epoch: int, start: int, created_ms: int) -> None:
-        self.epoch = epoch
-        self.leader_epoch = -1
-        self.start = start
-        self.batches: list[Batch] = []
-        self.completed = -1
-        self.created_ms = created_ms
-        self.snapshot_epoch = 0
-        self.updates = 0
-        self.offset = -1
-        self.heard_since = 0.0
+    epoch: int
+    start: int
+    created_ms: int
+    leader_epoch: int = field(default=-1, init=False)
+    batches: list[Batch] = field(default_factory=list, init=False)
+    completed: int = field(default=-1, init=False)
+    snapshot_epoch: int = field(default=0, init=False)
+    updates: int = field(default=0, init=False)
+    offset: int = field(default=-1, init=False)
+    heard_since: float = field(default=0.0, init=False)
 
     def shown(self) -> ShareState:
         return ShareState(self.epoch, self.leader_epoch, self.start, merged(self.batches), self.completed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ottla_broker.coordinator.group.modern import rebalance
 from ottla_broker.coordinator.group.modern.change import Change
@@ -15,15 +16,13 @@ from ottla_protocol.errors import KafkaError
 _log = get_logger()
 
 
+@dataclass(eq=False)
 class Fencing:
     """Owned by the loop thread. ``find(group_id)`` is the coordinator's group, if it is of the consumer protocol."""
 
-    def __init__(
-        self, parts: Parts, migration: Migration, find: Callable[[str], ConsumerGroup | None]
-    ) -> None:
-        self.parts = parts
-        self._migration = migration
-        self._find = find
+    parts: Parts
+    _migration: Migration
+    _find: Callable[[str], ConsumerGroup | None]
 
     def fence(self, group: ConsumerGroup, member_ids: Sequence[str]) -> None:
         """Remove members; their partitions are free at once. Raises KafkaError; then nothing has changed.

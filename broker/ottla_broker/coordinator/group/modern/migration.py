@@ -7,6 +7,7 @@ tombstones and the new group's records are one batch in the log, so a failover f
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.errors import store_error
@@ -30,20 +31,14 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 _log = get_logger()
 
 
+@dataclass(eq=False)
 class Migration:
     """Owned by the loop thread. ``adopt_classic`` puts a classic group into the coordinator's index."""
 
-    def __init__(
-        self,
-        parts: Parts,
-        rebalancer: Rebalancer,
-        classic_max_size: int,
-        adopt_classic: Callable[[Group], None],
-    ) -> None:
-        self._parts = parts
-        self._rebalancer = rebalancer
-        self._classic_max_size = classic_max_size
-        self._adopt_classic = adopt_classic
+    _parts: Parts
+    _rebalancer: Rebalancer
+    _classic_max_size: int
+    _adopt_classic: Callable[[Group], None]
 
     # From classic to consumer
 
