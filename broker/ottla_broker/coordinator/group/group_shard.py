@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from ottla_broker.coordinator import codes
@@ -32,6 +33,7 @@ class GroupLife(NamedTuple):
     retire: Callable[[AnyGroup], None]
 
 
+@dataclass(eq=False, slots=True)
 class GroupShard:
     """Loads groups and offsets, and unloads them. Owned by the loop thread.
 
@@ -41,45 +43,21 @@ class GroupShard:
     skipped.
     """
 
-    __slots__ = (
-        "_all_groups",
-        "_ended",
-        "_life",
-        "_metadata",
-        "_metadata_limit",
-        "_modern",
-        "_now_ms",
-        "_offsets",
-        "_producers",
-        "_shares",
-        "groups",
-        "shard",
-    )
-
-    def __init__(
-        self,
-        shard: Shard,
-        all_groups: dict[str, AnyGroup],
-        now_ms: Callable[[], int],
-        life: GroupLife,
-        metadata_limit: MetadataLimit,
-        shares: ShareGroupLoader | None = None,
-    ) -> None:
-        self.shard = shard
-        self._shares = shares
-        self.groups: dict[str, AnyGroup] = {}
-        self._all_groups = all_groups
-        self._now_ms = now_ms
-        self._life = life
-        self._metadata_limit = metadata_limit
-        # What has been replayed so far, by group id; empty once it is published.
-        self._metadata: dict[str, GroupMetadataValue] = {}
-        self._modern: dict[str, Membership] = {}
-        self._offsets: dict[str, OffsetTable] = {}
-        # The groups with offsets of each producer's open transaction, by producer id.
-        self._producers: dict[int, set[str]] = {}
-        # Transactions that ended while the shard was loaded: producer id, and whether it committed.
-        self._ended: list[tuple[int, bool]] = []
+    shard: Shard
+    _all_groups: dict[str, AnyGroup]
+    _now_ms: Callable[[], int]
+    _life: GroupLife
+    _metadata_limit: MetadataLimit
+    _shares: ShareGroupLoader | None = None
+    groups: dict[str, AnyGroup] = field(default_factory=dict, init=False)
+    # What has been replayed so far, by group id; empty once it is published.
+    _metadata: dict[str, GroupMetadataValue] = field(default_factory=dict, init=False)
+    _modern: dict[str, Membership] = field(default_factory=dict, init=False)
+    _offsets: dict[str, OffsetTable] = field(default_factory=dict, init=False)
+    # The groups with offsets of each producer's open transaction, by producer id.
+    _producers: dict[int, set[str]] = field(default_factory=dict, init=False)
+    # Transactions that ended while the shard was loaded: producer id, and whether it committed.
+    _ended: list[tuple[int, bool]] = field(default_factory=list, init=False)
 
     def create(self, group_id: str) -> Group:
         """An empty group that is not in the index yet."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -85,45 +85,32 @@ class _Failed(Exception):
     """An attempt to rebalance a group has failed; the message says why."""
 
 
+@dataclass(eq=False)
 class Rebalancer:
-    """The handlers. Owned by the loop thread."""
+    """The handlers, with what the coordinator provides. Owned by the loop thread.
 
-    def __init__(
-        self,
-        settings: RebalanceSettings,
-        clock: Clock,
-        nodes: GroupNodes,
-        stops: RequestPurgatory,
-        starts: RequestPurgatory,
-        brokers: Callable[[], tuple[Broker, ...]],
-        may_read: Callable[[ConsumerRegistry, str], bool],
-        topics: TopicListeners,
-        failed: Callable[[ConsumerRegistry, str], None],
-        empty: Callable[[GroupRegistry], None],
-    ) -> None:
-        """What the coordinator provides.
+    ``brokers`` are those to fetch from; ``may_read``: whether a consumer may read a topic; ``topics`` lists topics, and
+    watches those that consumers read; ``failed`` removes a consumer that keeps the group from rebalancing, ``empty`` a
+    group whose last consumer has gone.
 
-        :param brokers: the brokers to fetch from.
-        :param may_read: whether a consumer may read a topic.
-        :param topics: lists topics, and watches those that consumers read.
-        :param failed: removes a consumer that keeps the group from rebalancing.
-        :param empty: removes a group whose last consumer has gone.
-        """
-        self._settings = settings
-        self._clock = clock
-        self._nodes = nodes
-        self._stops = stops
-        self._starts = starts
-        self._brokers = brokers
-        self._may_read = may_read
-        self._topics = topics
-        self._failed = failed
-        self._empty = empty
-        self._queues: list[asyncio.Queue[GroupRegistry]] = []
-        self._next = 0
-        self._tasks = Tasks()
-        self.rebalances = 0
-        """How many rebalances have been completed, for logs and tests."""
+    Attributes:
+        rebalances: how many have been completed, for logs and tests.
+    """
+
+    _settings: RebalanceSettings
+    _clock: Clock
+    _nodes: GroupNodes
+    _stops: RequestPurgatory
+    _starts: RequestPurgatory
+    _brokers: Callable[[], tuple[Broker, ...]]
+    _may_read: Callable[[ConsumerRegistry, str], bool]
+    _topics: TopicListeners
+    _failed: Callable[[ConsumerRegistry, str], None]
+    _empty: Callable[[GroupRegistry], None]
+    _queues: list[asyncio.Queue[GroupRegistry]] = field(default_factory=list, init=False)
+    _next: int = field(default=0, init=False)
+    _tasks: Tasks = field(default_factory=Tasks, init=False)
+    rebalances: int = field(default=0, init=False)
 
     def start(self) -> None:
         self._queues = [asyncio.Queue() for _ in range(self._settings.handlers)]
