@@ -7,6 +7,7 @@ Counting must cost next to nothing, so nothing here computes rates or quantiles.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from ottla_protocol.errors import ErrorCode
@@ -120,6 +121,7 @@ def quantiles(buckets: Sequence[int], wanted: Sequence[float], zeros: int = 0) -
     return found
 
 
+@dataclass(eq=False, slots=True)
 class TopicCounts:
     """What happened to a topic's partitions on this broker since the topic came to it.
 
@@ -131,26 +133,14 @@ class TopicCounts:
         failed_produce_requests, failed_fetch_requests: those that failed for a reason that clients don't expect.
     """
 
-    __slots__ = (
-        "bytes_in",
-        "bytes_out",
-        "bytes_rejected",
-        "failed_fetch_requests",
-        "failed_produce_requests",
-        "fetch_requests",
-        "messages_in",
-        "produce_requests",
-    )
-
-    def __init__(self) -> None:
-        self.messages_in = 0
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.bytes_rejected = 0
-        self.produce_requests = 0
-        self.failed_produce_requests = 0
-        self.fetch_requests = 0
-        self.failed_fetch_requests = 0
+    messages_in: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    bytes_rejected: int = 0
+    produce_requests: int = 0
+    failed_produce_requests: int = 0
+    fetch_requests: int = 0
+    failed_fetch_requests: int = 0
 
     def add(self, other: TopicCounts) -> None:
         for name in self.__slots__:
@@ -184,6 +174,7 @@ _EXPECTED_BY_CONSUMERS: Final = frozenset(
 """The same for a read (``ReplicaManager.readFromLog``)."""
 
 
+@dataclass(eq=False, slots=True)
 class ReplicaCounters:
     """What a broker's partitions count. Owned by the loop thread.
 
@@ -193,25 +184,14 @@ class ReplicaCounters:
         failed_isr_updates: changes that it has refused.
     """
 
-    __slots__ = (
-        "_gone",
-        "_topics",
-        "failed_isr_updates",
-        "isr_expands",
-        "isr_shrinks",
-        "replication_bytes_in",
-        "replication_bytes_out",
-    )
-
-    def __init__(self) -> None:
-        self._topics: dict[str, TopicCounts] = {}
-        # The counts of topics that are no longer here: totals never go back.
-        self._gone = TopicCounts()
-        self.replication_bytes_in = 0
-        self.replication_bytes_out = 0
-        self.isr_shrinks = 0
-        self.isr_expands = 0
-        self.failed_isr_updates = 0
+    _topics: dict[str, TopicCounts] = field(default_factory=dict)
+    # The counts of topics that are no longer here: totals never go back.
+    _gone: TopicCounts = field(default_factory=TopicCounts)
+    replication_bytes_in: int = 0
+    replication_bytes_out: int = 0
+    isr_shrinks: int = 0
+    isr_expands: int = 0
+    failed_isr_updates: int = 0
 
     def topic(self, name: str) -> TopicCounts:
         found = self._topics.get(name)

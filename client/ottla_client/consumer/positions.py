@@ -7,6 +7,7 @@ A partition is in one of five stages; ``TRANSITIONS`` is the whole state machine
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from time import monotonic
 
@@ -64,6 +65,7 @@ TRANSITIONS: dict[Stage, dict[Event, Stage]] = {
 }
 
 
+@dataclass(eq=False, slots=True)
 class PartitionState:
     """One assigned partition.
 
@@ -73,70 +75,41 @@ class PartitionState:
     responses carry the version of their request.
     """
 
-    __slots__ = (
-        "attempts",
-        "buffered",
-        "busy",
-        "committed",
-        "epoch",
-        "error",
-        "fetch_offset",
-        "high_watermark",
-        "last_stable_offset",
-        "leader_epoch",
-        "missing_since",
-        "partition",
-        "paused",
-        "position",
-        "processed_offset",
-        "replica",
-        "replica_until",
-        "reported",
-        "reset_to",
-        "retry_at",
-        "stage",
-        "topic_id",
-        "unsettled",
-        "version",
-        "withheld",
-    )
-
-    def __init__(self, partition: TopicPartition) -> None:
-        self.partition = partition
-        self.stage = Stage.NEEDS_OFFSET
-        self.version = 0
-        self.paused = False
-        self.position: int | None = None
-        self.processed_offset: int | None = None
-        self.committed: int | None = None
-        """The group's committed offset, as far as known; it need not be committed again."""
-        self.unsettled = False
-        """Whether records were handed out whose offsets are in no transaction; for ``transaction_offsets`` alone."""
-        self.epoch: int | None = None
-        """The leader epoch of the record before the position, if known."""
-        self.fetch_offset = 0
-        self.leader_epoch: int | None = None
-        """The current leader's epoch, as far as this consumer knows."""
-        self.topic_id: bytes | None = None
-        self.reset_to: int = OffsetSpec.LATEST
-        self.buffered = 0
-        """Bytes fetched and not handed out."""
-        self.high_watermark: int | None = None
-        self.last_stable_offset: int | None = None
-        self.replica: int | None = None
-        """The follower that the leader says to read from (KIP-392), until ``replica_until``."""
-        self.replica_until = 0.0
-        self.busy = False
-        """Its offset is being looked up, or not to be looked up yet."""
-        self.withheld = False
-        """It is not fetched yet: the rebalance listener may still seek."""
-        self.retry_at = 0.0
-        self.attempts = 0
-        self.missing_since: float | None = None
-        """Since when the cluster reports that the partition doesn't exist."""
-        self.error: ClientError | None = None
-        self.reported = False
-        """Whether ``error`` was raised."""
+    partition: TopicPartition
+    stage: Stage = field(default=Stage.NEEDS_OFFSET, init=False)
+    version: int = field(default=0, init=False)
+    paused: bool = field(default=False, init=False)
+    position: int | None = field(default=None, init=False)
+    processed_offset: int | None = field(default=None, init=False)
+    committed: int | None = field(default=None, init=False)
+    """The group's committed offset, as far as known; it need not be committed again."""
+    unsettled: bool = field(default=False, init=False)
+    """Whether records were handed out whose offsets are in no transaction; for ``transaction_offsets`` alone."""
+    epoch: int | None = field(default=None, init=False)
+    """The leader epoch of the record before the position, if known."""
+    fetch_offset: int = field(default=0, init=False)
+    leader_epoch: int | None = field(default=None, init=False)
+    """The current leader's epoch, as far as this consumer knows."""
+    topic_id: bytes | None = field(default=None, init=False)
+    reset_to: int = field(default=OffsetSpec.LATEST, init=False)
+    buffered: int = field(default=0, init=False)
+    """Bytes fetched and not handed out."""
+    high_watermark: int | None = field(default=None, init=False)
+    last_stable_offset: int | None = field(default=None, init=False)
+    replica: int | None = field(default=None, init=False)
+    """The follower that the leader says to read from (KIP-392), until ``replica_until``."""
+    replica_until: float = field(default=0.0, init=False)
+    busy: bool = field(default=False, init=False)
+    """Its offset is being looked up, or not to be looked up yet."""
+    withheld: bool = field(default=False, init=False)
+    """It is not fetched yet: the rebalance listener may still seek."""
+    retry_at: float = field(default=0.0, init=False)
+    attempts: int = field(default=0, init=False)
+    missing_since: float | None = field(default=None, init=False)
+    """Since when the cluster reports that the partition doesn't exist."""
+    error: ClientError | None = field(default=None, init=False)
+    reported: bool = field(default=False, init=False)
+    """Whether ``error`` was raised."""
 
     @property
     def may_be_fetched(self) -> bool:
