@@ -259,14 +259,14 @@ class Sender:
 
     def count(self, chosen: list[tuple[PartitionQueue, Batch]]) -> None:
         meters, now = self.meters, monotonic()
-        meters.add("request-total")
+        meters.totals["request-total"] += 1
         for queue, batch in chosen:
-            meters.add("batch-total")
-            for each in (meters, self.by_topic[queue.topic]):
-                each.add("record-send-total", batch.count)
-                each.add("byte-total", batch.size)
+            meters.totals["batch-total"] += 1
+            for totals in (meters.totals, self.by_topic[queue.topic].totals):
+                totals["record-send-total"] += batch.count
+                totals["byte-total"] += batch.size
                 if batch.attempts > 1:
-                    each.add("record-retry-total", batch.count)
+                    totals["record-retry-total"] += batch.count
             if batch.attempts <= 1:
                 meters.time("record-queue-time", now - batch.created)
 
@@ -396,7 +396,6 @@ class NodeSender:
             topics.setdefault(queue.topic, []).append(
                 PartitionProduceData(index=queue.partition, records=batch.encoded)
             )
-        self._sender.count(chosen)
         acks = self._settings.required_acks
         request = ProduceRequest(
             transactional_id=self._settings.transactional_id,
@@ -432,6 +431,7 @@ class NodeSender:
         except ClientError as error:
             self._lose(chosen, error)
             return
+        self._sender.count(chosen)
         if acks == 0:
             try:
                 await connection.drain()
