@@ -20,6 +20,7 @@ from ottla_broker.access import Access
 from ottla_broker.background import Background
 from ottla_broker.clock import Clock
 from ottla_broker.config.topics import log_config
+from ottla_broker.controller.features import FeatureAdmin
 from ottla_broker.controller.standalone import StandaloneController
 from ottla_broker.coordinator.old_consumers import OldConsumers
 from ottla_broker.coordinator.on_demand import GROUP_MODULES, TRANSACTION_MODULES, OnDemand, import_in_steps
@@ -214,6 +215,11 @@ class Broker:
         self._stopping.append(member.leave)
 
     async def _load_access(self, store: Store) -> None:
+        self.features = FeatureAdmin(store, self.clock, alone=self.member is None)
+        await self.features.load()
+        if self.member is not None:
+            self.features.start()
+            self._stopping.append(self.features.close)
         self.access = Access(self.config, self.clock, self.random, store, self.member)
         await self.access.load(self.listeners.rates.set_ip, self._stopping)
 
@@ -541,6 +547,7 @@ class Broker:
             zookeeper_offsets=self.zookeeper_offsets,
             txn_markers=self.txn_markers,
             scram=self.access.credentials,
+            features=self.features,
             is_controller=(lambda: True) if member is None else member.is_controller,
             transaction_verifier=self.transaction_verifier,
             joined=None if member is None else member.controller_requests.joined,

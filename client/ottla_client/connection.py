@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ottla_protocol.api_keys import api_title
 from ottla_protocol.errors import ErrorCode, KafkaError, LocalProtocolError, ProtocolError
-from ottla_protocol.exchange import Exchange, Features, UnsupportedVersionError
+from ottla_protocol.exchange import Exchange, UnsupportedVersionError
+from ottla_protocol.features import Features
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
 from ottla_protocol.sasl.login import LOGIN, MechanismRefused, authenticate
 from ottla_protocol.sasl.mechanism import SaslError

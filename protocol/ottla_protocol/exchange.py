@@ -10,13 +10,12 @@ buffer of its own size and the rest is received directly into that, so that view
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from struct import Struct
-from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from .api_keys import ApiKey, api_title
 from .errors import KafkaError, LocalProtocolError, ProtocolError, error_code
+from .features import Features
 from .header import RequestHeader, encode_request_header, parse_response_header, response_header_is_flexible
 from .messages.api_versions import ApiVersionsResponse
 from .registry import response_class
@@ -75,13 +74,6 @@ class Answer(NamedTuple, Generic[T]):
     token: T
     value: Any
     error: ProtocolError | None = None
-
-
-class Features(NamedTuple):
-    """The levels of features that the cluster runs at (KIP-584), and the epoch that grows with each change."""
-
-    epoch: int = -1
-    levels: Mapping[str, int] = MappingProxyType({})
 
 
 class _Api:

@@ -19,7 +19,6 @@ from ottla_broker.handlers import (
     elect_leaders,
     list_client_metrics_resources,
     list_partition_reassignments,
-    update_features,
 )
 from ottla_broker.metadata.cache import PartitionInfo
 from ottla_protocol.errors import ErrorCode
@@ -47,7 +46,6 @@ from ottla_protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from ottla_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 ME = 1001
 
@@ -254,28 +252,3 @@ async def test_client_metrics_are_listed(world: World) -> None:
         ErrorCode.NONE,
         ["a"],
     )
-
-
-@pytest.mark.parametrize(
-    ("update", "message"),
-    [
-        (FeatureUpdateKey(), "Feature name can not be empty."),
-        (FeatureUpdateKey(feature="f", upgrade_type=0), "Received unknown upgrade type."),
-        (FeatureUpdateKey(feature="f", upgrade_type=2), "Can not delete non-existing finalized feature."),
-        (
-            FeatureUpdateKey(feature="f", max_version_level=-1),
-            "Can not provide versionLevel: -1 less than 1 without setting the SAFE downgradeType in the request.",
-        ),
-        (
-            FeatureUpdateKey(feature="metadata.version", max_version_level=21),
-            "Could not apply finalized feature update because the provided feature is not supported.",
-        ),
-    ],
-)
-async def test_there_are_no_features_to_update(world: World, update: FeatureUpdateKey, message: str) -> None:
-    request = UpdateFeaturesRequest(feature_updates=[update, FeatureUpdateKey(feature=update.feature)])
-    answer = await world.call(update_features, request, 1)
-    assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
-    assert [(each.feature, each.error_code, each.error_message) for each in answer.results] == [
-        (update.feature, ErrorCode.INVALID_REQUEST, message)
-    ]

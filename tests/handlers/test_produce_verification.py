@@ -307,6 +307,32 @@ async def test_the_next_transaction_waits_for_the_marker_of_the_last(bench: Veri
     assert bench.partition.log.log_end_offset == 1
 
 
+async def test_a_marker_of_the_last_transaction_comes_while_a_partition_is_added(
+    bench: VerifyingBench,
+) -> None:
+    assert (await bench.send(b"v", base_sequence=0, version=12)).error_code == 0
+    bench.remote = True
+    sent = [bench.sending(b"v", base_sequence=number, producer_epoch=1, version=12) for number in range(2)]
+    await asyncio.sleep(0.01)
+    assert await bench.mark(commit=True, epoch=1) is ErrorCode.NONE
+    await bench.answer([{}])
+    assert (await sent[0]).error_code == 0
+    await bench.answer([{}])
+    assert (await sent[1]).error_code == 0
+
+
+async def test_a_marker_of_the_same_transaction_comes_while_a_partition_is_added(
+    bench: VerifyingBench,
+) -> None:
+    bench.remote = True
+    late = bench.sending(b"v", base_sequence=0, version=12)
+    await asyncio.sleep(0.01)
+    assert await bench.mark(commit=False, epoch=1) is ErrorCode.NONE
+    await bench.answer([{}])
+    assert (await late).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert bench.partition.last_stable_offset == bench.partition.high_watermark == 1
+
+
 async def test_unverified_batches_are_refused_by_the_log(bench: VerifyingBench) -> None:
     """A switch-on between request and append, or a defect."""
     bench.services.transaction_verifier = None

@@ -8,6 +8,7 @@ from math import inf
 from typing import Any, cast
 
 from ottla_broker.controller.client_quotas import QuotaAdmin
+from ottla_broker.controller.features import FeatureAdmin
 from ottla_broker.handlers.authorization import RULES, Authorizer
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.conversions import Conversions
@@ -61,6 +62,7 @@ def services(**given: Any) -> Services:
         "authorizer": Authorizer(INTER_BROKER),
         "conversions": Conversions(),
         "coordinated": lambda: None,
+        "features": FeatureAdmin(nothing, nothing, alone=True),
         "quotas": quotas,
         "quota_admin": QuotaAdmin(nothing, nothing, quotas),
         "turns": Turns(),

@@ -14,6 +14,7 @@ from ottla_broker.background import Background
 from ottla_broker.clock import SystemClock
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.topics import log_config
+from ottla_broker.controller.features import FeatureAdmin
 from ottla_broker.controller.standalone import StandaloneController
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.manager import LogManager
@@ -55,6 +56,8 @@ class World:
             self.config, self.store, self.metadata, self.replicas, self.logs, self.clock, self.random
         )
         await self.controller.load(cluster_id)
+        self.features = FeatureAdmin(self.store, self.clock, alone=True)
+        await self.features.load()
         self.logs.claim(self.metadata.cluster_id, self.config.broker_id)
         await self.logs.load(self.metadata.log_config)
         await self.controller.start()
@@ -83,6 +86,7 @@ class World:
             logs=self.logs,
             scram=ScramCredentials(self.store, notifies=False),
             is_controller=lambda: True,
+            features=self.features,
         )
         return request_context(given, version, api_key, listener)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ottla_broker.controller.features import SUPPORTED
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.cache import BrokerInfo, MetadataCache
 from ottla_broker.store.api import (
@@ -92,6 +93,7 @@ def registration_of(endpoints: Sequence[Endpoint], rack: str | None, now_ms: int
         {endpoint.name: endpoint.protocol for endpoint in endpoints},
         rack,
         now_ms,
+        SUPPORTED,
     )
 
 

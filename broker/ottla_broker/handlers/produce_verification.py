@@ -8,6 +8,7 @@ on at once: nothing has to be verified, or this broker is the coordinator.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla_broker.events import get_logger
@@ -98,7 +99,10 @@ def append_verified(
     verification = Verification(
         request.transactional_id or "", header.producer_id, header.producer_epoch, list(guards), adds
     )
-    waiting = _Waiting(ctx.version, guards, append)
+    # The marker of the transaction before makes a guard void. What is added can do without one: the marker of its own
+    # transaction has a higher epoch, for which the batch is refused.
+    guards_of = partial(_begin, ctx, batches) if adds else lambda: guards
+    waiting = _Waiting(ctx.version, guards_of, append)
     verifier.verify(verification, waiting.verified)
     if waiting.result is not None:
         return append(request, waiting.result, None)
@@ -140,11 +144,13 @@ def _begin(
 class _Waiting:
     """A produce request whose batches are being verified."""
 
-    __slots__ = ("_append", "_guards", "_pending", "_release", "_request", "_version", "result")
+    __slots__ = ("_append", "_guards_of", "_pending", "_release", "_request", "_version", "result")
 
-    def __init__(self, version: int, guards: dict[TopicPartition, VerificationGuard], append: Append) -> None:
+    def __init__(
+        self, version: int, guards_of: Callable[[], dict[TopicPartition, VerificationGuard]], append: Append
+    ) -> None:
         self._version = version
-        self._guards = guards
+        self._guards_of = guards_of
         self._append = append
         self._request: ProduceRequest | None = None
         self._pending: PendingResponse | None = None
@@ -153,7 +159,7 @@ class _Waiting:
 
     def verified(self, verdicts: Verdicts) -> None:
         self.result = Verified(
-            self._guards, {key: _failure(code, self._version) for key, code in verdicts.items()}
+            self._guards_of(), {key: _failure(code, self._version) for key, code in verdicts.items()}
         )
         if self._pending is not None:
             self._resume(self._pending, self.result)

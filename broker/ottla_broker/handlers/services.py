@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ottla_broker.controller.api import BrokerRequests, Controller
     from ottla_broker.controller.client_quotas import QuotaAdmin
     from ottla_broker.controller.delegation_tokens import DelegationTokens
+    from ottla_broker.controller.features import FeatureAdmin
     from ottla_broker.coordinator.group.coordinator import GroupCoordinator
     from ottla_broker.coordinator.push.listing import CoordinatedGroups
     from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
@@ -74,6 +75,7 @@ class Services:
         joined: in a cluster, set once the controller has described it to this broker.
         scram: users' credentials.
         is_controller: whether this broker decides for its cluster now.
+        features: of the cluster.
         conversions: between the formats of records, for old clients.
         turns: of long requests on the event loop.
         quotas: of clients; ``quota_admin`` changes them.
@@ -101,6 +103,7 @@ class Services:
     quota_admin: QuotaAdmin
     scram: ScramCredentials
     is_controller: Callable[[], bool]
+    features: FeatureAdmin
     conversions: Conversions = field(default_factory=Conversions)
     turns: Turns = field(default_factory=Turns)
     transaction_verifier: TransactionVerifier | None = None

@@ -127,10 +127,15 @@ class _Commit:
         verification = Verification(request.transactional_id, *self._producer, [partition], adds)
         verifier.verify(verification, partial(self._verified, guard, partition))
 
-    def _verified(self, guard: VerificationGuard, partition: TopicPartition, verdicts: Verdicts) -> None:
+    def _verified(
+        self, guard: VerificationGuard | None, partition: TopicPartition, verdicts: Verdicts
+    ) -> None:
         code = verdicts.get(partition)
         if self._abandoned:
             return
+        if self._ctx.version >= _ADDS:
+            # The marker of the transaction before may have made it void; that of this one has a higher epoch.
+            guard = self._ctx.services.groups.begin_verification(self._request.group_id, self._producer)
         if self.is_late():
             self._refuse_late()
         elif code is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
@@ -235,7 +236,7 @@ class CoordinatorListenerNode:
 class BrokerRegistration(NamedTuple):
     """A broker's addresses and rack.
 
-    ``endpoints`` are ``NAME://HOST:PORT``, ``protocols`` by listener name.
+    ``endpoints`` are ``NAME://HOST:PORT``, ``protocols`` by listener name, ``features`` the supported levels by name.
     """
 
     host: str | None
@@ -244,6 +245,7 @@ class BrokerRegistration(NamedTuple):
     protocols: Mapping[str, str]
     rack: str | None
     timestamp_ms: int
+    features: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
 
 class BrokerIdNode:
@@ -258,7 +260,10 @@ class BrokerIdNode:
     @staticmethod
     def encode(broker: BrokerRegistration) -> bytes:
         value: dict[str, Any] = {
-            "features": {},
+            "features": {
+                name: {"min_version": lowest, "max_version": highest}
+                for name, (lowest, highest) in broker.features.items()
+            },
             "listener_security_protocol_map": dict(broker.protocols),
             "endpoints": list(broker.endpoints),
             "jmx_port": -1,
@@ -284,7 +289,35 @@ class BrokerIdNode:
                 dict(found.get("listener_security_protocol_map", {})),
                 found.get("rack"),
                 int(found["timestamp"]),
+                {
+                    name: (int(levels["min_version"]), int(levels["max_version"]))
+                    for name, levels in found.get("features", {}).items()
+                },
             ),
+        )
+
+
+class FeatureNode:
+    """``/feature``: the levels of finalized features. JSON version 2, or 1 with lowest levels; status 0 is off."""
+
+    PATH: Final = "/feature"
+
+    @staticmethod
+    def encode(levels: Mapping[str, int]) -> bytes:
+        features = {name: {"max_version_level": level} for name, level in levels.items()}
+        return encode_object({"version": 2, "status": 1, "features": features})
+
+    @staticmethod
+    def decode(data: bytes) -> dict[str, int]:
+        return read_object(
+            FeatureNode.PATH,
+            data,
+            "has no features",
+            lambda found: {
+                name: int(levels["max_version_level"])
+                for name, levels in found["features"].items()
+                if found["status"] == 1
+            },
         )
 
 

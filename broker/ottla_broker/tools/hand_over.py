@@ -30,6 +30,7 @@ from ottla_broker.store.keys import (
     PERSISTENT_PATHS,
     AdoptedNode,
     ControllerNode,
+    FeatureNode,
     decode_uuid,
     encode_uuid,
 )
@@ -60,7 +61,7 @@ class HandOver:
 
     Attributes:
         known: what the store says.
-        nodes: the store's nodes that Kafka has as well.
+        nodes: the store's nodes that Kafka has as well; without finalized features, which Kafka 3.9 doesn't support.
         without_folder: partitions whose folder isn't there; Kafka creates them empty.
         notes: what else to know.
         old_metadata: an earlier metadata log, which is set aside.
@@ -86,7 +87,7 @@ def plan(files: Files, paths: list[str]) -> HandOver:
         )
     stored = read_journal(found[0])
     known = knowledge_of(stored, folders.broker_id, found[0])
-    own = {*OWN_PATHS, "/ottla", AdoptedNode.PATH, ControllerNode.PATH}
+    own = {*OWN_PATHS, "/ottla", AdoptedNode.PATH, ControllerNode.PATH, FeatureNode.PATH}
     nodes = {
         path: data
         for path, data in stored.items()

@@ -31,7 +31,7 @@ from ottla_client.suggestions import near_names
 from ottla_client.types import Node, TopicMetadata
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import RETRIABLE, ErrorCode, error_code
-from ottla_protocol.exchange import Features
+from ottla_protocol.features import Features
 
 from .addresses import parse_servers
 from .backoff import Backoff, retrying

@@ -11,7 +11,7 @@ from ottla_client.deadline import Deadline
 from ottla_client.errors import ClientError, ClosedError, ConnectError
 from ottla_client.login import login_of
 from ottla_client.settings import ConnectionSettings
-from ottla_protocol.exchange import Features
+from ottla_protocol.features import Features
 
 from .backoff import Backoff
 from .tasks import Tasks, joined

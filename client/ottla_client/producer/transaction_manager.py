@@ -286,6 +286,10 @@ class TransactionManager:
         may_be_unknown = ask.step is Step.END and not (ask.commit or self._began or self.is_version_2)
         if code is ErrorCode.INVALID_TXN_STATE and may_be_unknown:
             reaction = Reaction.DONE  # the request that would have begun the transaction never arrived
+        elif code is ErrorCode.INVALID_TXN_STATE and ask.commit and self.is_version_2:
+            reaction = (
+                Reaction.ABORT
+            )  # the coordinator has aborted it; the answer to the abort has the new epoch
         if reaction is Reaction.DONE:
             self._done(ask, response)
         elif reaction in (Reaction.ABORT, Reaction.RENEW):
@@ -480,7 +484,9 @@ _ADVICE = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user is not allowed to use the group",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this user is not allowed to use this transactional id",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user is not allowed to write to the cluster",
-    ErrorCode.INVALID_TXN_STATE: "the coordinator has no such transaction",
+    ErrorCode.INVALID_TXN_STATE: (
+        "the coordinator has no such transaction; it aborts one that takes longer than transaction_timeout_ms"
+    ),
     ErrorCode.OPERATION_NOT_ATTEMPTED: "another partition was refused",
     ErrorCode.TRANSACTION_ABORTABLE: "the broker asks to abort the transaction",
 }

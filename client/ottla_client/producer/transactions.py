@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.features import TRANSACTION_VERSION
 
 from ..cluster import CoordinatorType
 from ..deadline import Deadline
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("ottla_client.producer")
 
-_FEATURE = "transaction.version"
-_VERSION_2 = 2
 SOON = 0.002
 """Seconds before the first retry while the coordinator still ends the last transaction; markers take that long."""
 SOON_AT_MOST = 0.02
@@ -118,7 +117,7 @@ class Transactions:
 
     def begin(self) -> None:
         """Raises TransactionStateError if one is open, and the reason for a producer that can't continue."""
-        self.manager.begin(version_2=self._cluster.features.levels.get(_FEATURE, 0) >= _VERSION_2)
+        self.manager.begin(version_2=self._cluster.features.has_transaction_version_2)
 
     async def add_offsets(
         self,
@@ -402,7 +401,7 @@ def _limited(known: int, adds_since: int, version_2: bool) -> int:
         return min(known, adds_since - 1)
     if known < adds_since:
         raise UnsupportedApiError(
-            f"the broker doesn't serve {_FEATURE} {_VERSION_2}, which its cluster has finalized"
+            f"the broker doesn't serve {TRANSACTION_VERSION} 2, which its cluster has finalized"
         )
     return known
 

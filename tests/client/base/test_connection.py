@@ -56,7 +56,7 @@ async def test_negotiated_versions(fake: FakeBroker, connect: Callable[..., Any]
     }
     connection = await connect()
     assert connection.version_of(ApiKey.METADATA) == 7
-    assert connection.version_of(ApiKey.PRODUCE) == 11
+    assert connection.version_of(ApiKey.PRODUCE) == 12
     with pytest.raises(UnsupportedApiError, match=r"ListGroups.*has versions 90 to 91"):
         connection.version_of(ApiKey.LIST_GROUPS)
     with pytest.raises(UnsupportedApiError, match=r"DeleteRecords.*does not have it"):

@@ -57,6 +57,10 @@ class ModelCoordinator:
         self.producer_id = 1
         self.epoch = -1
         self.last_epoch = -1
+        self.version_2 = False
+        """Whether the client's transaction is one of version 2."""
+        self.raised = False
+        """Whether the end of the transaction has raised the epoch."""
         self.state = "Empty"
         self.partitions: set[TopicPartition] = set()
         self.groups: set[str] = set()
@@ -83,12 +87,24 @@ class ModelCoordinator:
             return AddOffsetsToTxnResponse(error_code=code)
         if ask.step is Step.COMMIT_OFFSETS:
             code = NONE if request.producer_epoch == self.epoch else ErrorCode.INVALID_PRODUCER_EPOCH
+            if self.version_2 and not code:
+                code = self._in_transaction(request.producer_id, request.producer_epoch)
             if not code:
                 for topic in request.topics:
                     for each in topic.partitions:
                         self.pending[TopicPartition(topic.name, each.partition_index)] = each.committed_offset
             return offsets_committed(ask, code)
-        return EndTxnResponse(error_code=self._end(request))
+        code = self._end_with_bump(request) if self.version_2 else self._end(request)
+        if self.version_2 and not code:
+            return EndTxnResponse(producer_id=self.producer_id, producer_epoch=self.epoch)
+        return EndTxnResponse(error_code=code)
+
+    def add(self, partition: TopicPartition, epoch: int) -> ErrorCode:
+        """A leader asks, in version 2."""
+        code = self._in_transaction(self.producer_id, epoch)
+        if not code:
+            self.partitions.add(partition)
+        return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
 
     def _init(self, producer_id: int, epoch: int) -> ErrorCode:
         if self.state.startswith("Prepare"):
@@ -116,6 +132,24 @@ class ModelCoordinator:
         if self.state.startswith("Prepare"):
             return ErrorCode.CONCURRENT_TRANSACTIONS
         self.state = "Ongoing"
+        self.raised = False
+        return NONE
+
+    def _end_with_bump(self, request: Any) -> ErrorCode:
+        kind = "Commit" if request.committed else "Abort"
+        if self.raised and request.producer_epoch == self.epoch - 1:
+            if self.state.startswith("Prepare"):
+                return ErrorCode.CONCURRENT_TRANSACTIONS
+            return NONE if self.state == f"Complete{kind}" else ErrorCode.INVALID_TXN_STATE
+        code = self._known(request.producer_id, request.producer_epoch)
+        if code:
+            return code
+        if self.state.startswith("Prepare"):
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        if request.committed and self.state != "Ongoing":
+            return ErrorCode.INVALID_TXN_STATE
+        self.epoch, self.last_epoch, self.raised = self.epoch + 1, self.epoch, True
+        self.state = f"Prepare{kind}"
         return NONE
 
     def _end(self, request: Any) -> ErrorCode:
@@ -125,6 +159,7 @@ class ModelCoordinator:
         kind = "Commit" if request.committed else "Abort"
         if self.state == "Ongoing":
             self.state = f"Prepare{kind}"
+            self.raised = False
             return NONE
         if self.state == f"Complete{kind}":
             return NONE
@@ -134,8 +169,9 @@ class ModelCoordinator:
 
     def time_out(self) -> None:
         """The transaction takes too long, or another producer asks for the id: abort it and fence."""
+        self.raised = self.version_2
+        self.last_epoch = self.epoch if self.raised else -1
         self.epoch += 1
-        self.last_epoch = -1
         self.state = "PrepareAbort"
 
     def write_markers(self) -> None:
@@ -175,6 +211,9 @@ class ModelLog:
                 if (known, records) == (sequence, count):
                     return Answer(NONE, offset)
         coordinator = self.coordinator
+        begins = epoch != self.epoch or not self.open
+        if coordinator.version_2 and begins and (code := coordinator.add(self.partition, epoch)):
+            return Answer(code)
         if coordinator.state != "Ongoing" or self.partition not in coordinator.partitions:
             return Answer(ErrorCode.INVALID_TXN_STATE)
         if epoch != coordinator.epoch:
@@ -326,14 +365,19 @@ class Model(RuleBasedStateMachine):
     # The application.
 
     @precondition(lambda self: self.manager.state in (TransactionState.READY, TransactionState.INITIALIZING))
-    @rule(counts=st.lists(st.integers(0, 3), min_size=2, max_size=2), rounds=st.integers(0, 3))
-    def begin(self, counts: list[int], rounds: int) -> None:
+    @rule(
+        counts=st.lists(st.integers(0, 3), min_size=2, max_size=2),
+        rounds=st.integers(0, 3),
+        version_2=st.booleans(),
+    )
+    def begin(self, counts: list[int], rounds: int, version_2: bool) -> None:
         for _ in range(20):
             if self.manager.state is not TransactionState.READY:
                 self.all_goes_well(1)
         if self.manager.state is TransactionState.FATAL_ERROR:
             return
-        self.manager.begin()
+        self.manager.begin(version_2=version_2)
+        self.coordinator.version_2 = version_2
         self.transactions.append(Known())
         for partition, count in zip(PARTITIONS, counts, strict=True):
             if count:
@@ -404,10 +448,9 @@ class Model(RuleBasedStateMachine):
     def may_send(self, partition: TopicPartition, queue: PartitionQueue) -> bool:
         manager = self.manager
         if manager.state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
-            if partition in manager.partitions:
-                return True
-            manager.add_partition(partition)
-            return False
+            if partition not in manager.partitions:
+                manager.add_partition(partition)
+            return partition in manager.partitions
         return bool(queue.batches) and queue.batches[0].sequence is not None
 
     @rule()

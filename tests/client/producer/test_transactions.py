@@ -342,8 +342,11 @@ async def test_a_transaction_that_takes_too_long(
                 partition = TopicPartition("topic", 0)
                 while (await consumer.end_offsets([partition]))[partition] < 2:
                     await asyncio.sleep(0.05)
-        with pytest.raises(ProducerFencedError, match="transaction_timeout_ms"):
+        with pytest.raises(TransactionAbortedError, match="transaction_timeout_ms"):
             await producer.commit_transaction()
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send("topic", b"next")
 
 
 async def test_a_timeout_that_the_broker_refuses(
