@@ -38,6 +38,7 @@ from ottla_broker.store.keys import (
     ClusterIdNode,
     ConfigNode,
     ControllerEpochNode,
+    FeatureNode,
     LastEpochNode,
     PartitionState,
     ProducerIdBlock,
@@ -123,7 +124,7 @@ class Adoption:
 
 def _durable(nodes: Mapping[str, bytes]) -> dict[str, bytes]:
     """The nodes that a takeover decides about."""
-    ignored = (ControllerEpochNode.PATH, AdoptedNode.PATH)
+    ignored = (ControllerEpochNode.PATH, AdoptedNode.PATH, FeatureNode.PATH)
     kept = {path: data for path, data in nodes.items() if path not in ignored and data}
     for path in [path for path in kept if path.count("/") == _STATE_DEPTH]:
         state = TopicPartitionStateNode.decode(path, kept[path])
@@ -423,8 +424,9 @@ def _nodes_of(
     for path in (*PERSISTENT_PATHS, *OWN_PATHS):
         put(path, b"")
     put(ClusterIdNode.PATH, ClusterIdNode.encode(adoption.folders.cluster_id))
-    if current is not None and ControllerEpochNode.PATH in current:
-        put(ControllerEpochNode.PATH, current[ControllerEpochNode.PATH])
+    for path in (ControllerEpochNode.PATH, FeatureNode.PATH):
+        if current is not None and path in current:
+            put(path, current[path])
     for topic in adoption.topics:
         replicas = {index: [broker_id] for index in topic.partitions}
         for operation in topic_store.creation(topic.name, topic.topic_id, replicas, topic.configs):
