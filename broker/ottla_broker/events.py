@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
@@ -20,8 +20,11 @@ from ottla_protocol.printable import printable
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 _MOST_HELD: Final = 1000
-_LONGEST_TEXT: Final = 4000
+_LONGEST_TEXT: Final = 1000
 """Characters of a field that are written."""
+_LONGEST_UNPRINTABLE: Final = 250
+"""The same of a text with control characters, which take several bytes each."""
+_LINES_PER_SECOND: Final = 100
 
 _Event = tuple[str, float, str, dict[str, object]]
 
@@ -99,8 +102,10 @@ def load() -> None:
 def _in_order(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Put time, level and event first, and cut long texts: a client's names may have 32 KiB."""
     for name, value in event.items():
-        if isinstance(value, str) and len(value) > _LONGEST_TEXT:
-            event[name] = f"{value[:_LONGEST_TEXT]}… ({len(value)} characters)"
+        if isinstance(value, str) and len(value) > _LONGEST_UNPRINTABLE:
+            most = _LONGEST_TEXT if value.isprintable() else _LONGEST_UNPRINTABLE
+            if len(value) > most:
+                event[name] = f"{value[:most]}… ({len(value)} characters)"
     return {"timestamp": event["timestamp"], "level": event["level"], "event": event["event"], **event}
 
 
@@ -188,6 +193,38 @@ class EventLogger:
     def exception(self, event: str, **about: object) -> None:
         """Log an error with the traceback of the exception being handled."""
         _log("error", event, {"exc_info": True, **about})
+
+
+class LimitedLogger:
+    """Logs what any client can cause as often as it likes: so many lines a second. Owned by the loop thread.
+
+    The next line says how many were suppressed.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._second = 0.0
+        self._lines = 0
+        self._suppressed = 0
+
+    def info(self, event: str, **about: object) -> None:
+        self._limited("info", event, about)
+
+    def warning(self, event: str, **about: object) -> None:
+        self._limited("warning", event, about)
+
+    def _limited(self, level: str, event: str, about: dict[str, object]) -> None:
+        now = self._monotonic()
+        if now - self._second >= 1.0:
+            self._second, self._lines = now, 0
+        if self._lines >= _LINES_PER_SECOND:
+            self._suppressed += 1
+            _settings.counts[level] += 1
+            return
+        self._lines += 1
+        if self._suppressed:
+            about["suppressed"], self._suppressed = self._suppressed, 0
+        _log(level, event, about)
 
 
 def get_logger() -> EventLogger:

@@ -96,4 +96,18 @@ def test_a_terminal_never_gets_control_characters_of_clients(stream: io.StringIO
 def test_long_texts_are_cut(stream: io.StringIO) -> None:
     events.get_logger().info("member joins", group="g" * 30_000)
     (line,) = lines(stream)
-    assert line["group"] == "g" * 4_000 + "… (30000 characters)"
+    assert line["group"] == "g" * 1_000 + "… (30000 characters)"
+    events.get_logger().info("member joins", group="\0" * 30_000)
+    assert lines(stream)[-1]["group"] == "\0" * 250 + "… (30000 characters)"
+
+
+def test_what_strangers_can_cause_is_limited(stream: io.StringIO) -> None:
+    now = 10.0
+    limited = events.LimitedLogger(lambda: now)
+    for number in range(1_000):
+        limited.warning("connection closed", number=number)
+    assert len(lines(stream)) == 100
+    assert events.counts()["warning"] >= 1_000
+    now += 1.0
+    limited.info("connection closed", number=-1)
+    assert lines(stream)[-1]["suppressed"] == 900

@@ -222,7 +222,7 @@ def test_a_client_that_leaves_without_reading_its_answers_is_no_news(
 ) -> None:
     reported: list[str] = []
     monkeypatch.setattr(
-        "ottla_broker.network.connection._log.__class__.warning",
+        "ottla_broker.network.connection._closed_log.__class__.warning",
         lambda *_, **fields: reported.append(fields["reason"]),
     )
     connection = connection_on(Broken(error), echo)

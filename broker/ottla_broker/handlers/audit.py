@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla_broker.events import get_logger
+from ottla_broker.events import LimitedLogger
 from ottla_protocol.acls import title
 
 if TYPE_CHECKING:
     from ottla_broker.clock import Clock
     from ottla_broker.network.service import ClientConnection
     from ottla_protocol.acls import AclOperation, AclResource
-
-_log = get_logger()
 
 OFF: Final = "off"
 DENIED: Final = "denied"
@@ -27,8 +25,6 @@ _QUIET_SECONDS: Final = 10.0
 _REMEMBERED: Final = 4096
 _SHOWN: Final = 256
 """Characters of a name that are logged and remembered."""
-_LINES_PER_SECOND: Final = 100
-"""More are counted, not written: a client that makes up names can't flood the log."""
 
 
 class AuditLog:
@@ -45,9 +41,8 @@ class AuditLog:
         self.allowed = what == ALL
         # When each decision was logged, and how often it was repeated since.
         self._logged: dict[tuple[object, ...], tuple[float, int]] = {}
-        self._second = 0.0
-        self._lines = 0
-        self._suppressed = 0
+        # A client that makes up names can't flood the log.
+        self._log = LimitedLogger(clock.monotonic)
 
     def record(
         self,
@@ -67,19 +62,11 @@ class AuditLog:
         if now - since < _QUIET_SECONDS:
             self._logged[key] = (since, repeats + 1)
             return
-        if now - self._second >= 1.0:
-            self._second, self._lines = now, 0
-        if self._lines >= _LINES_PER_SECOND:
-            self._suppressed += 1
-            return
-        self._lines += 1
         if len(self._logged) >= _REMEMBERED:
             self._logged.clear()
         self._logged[key] = (now, 0)
         more: dict[str, object] = {"repeats": repeats} if repeats else {}
-        if self._suppressed:
-            more["suppressed"], self._suppressed = self._suppressed, 0
-        _log.info(
+        self._log.info(
             "access allowed" if allowed else "access denied",
             principal=str(client.principal),
             operation=title(operation),

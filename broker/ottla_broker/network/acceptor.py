@@ -7,7 +7,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from ottla_broker.clock import Clock
-from ottla_broker.events import get_logger
+from ottla_broker.events import LimitedLogger, get_logger
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.processor import Processor, SocketSettings
 from ottla_broker.network.request_memory import RequestMemory
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ottla_broker.network.tls_handshake import TlsListener
 
 _log = get_logger()
+_refused_log = LimitedLogger()
 
 ACCEPTS_IN_A_ROW = 32
 """Connections accepted in a row before other callbacks of the event loop get their turn."""
@@ -153,7 +154,9 @@ class Acceptor:
                     self.processors[turn].assign(sock, host, port, self._local)
                     turn = (turn + 1) % len(self.processors)
                 else:
-                    _log.warning("too many connections from one address", client=host, listener=self.name)
+                    _refused_log.warning(
+                        "too many connections from one address", client=host, listener=self.name
+                    )
                     sock.close()
                 if rates is not None and (wait := rates.delay(self.name)):
                     await self._clock.sleep(wait)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ottla_broker.events import get_logger
+from ottla_broker.events import LimitedLogger, get_logger
 from ottla_broker.log.files import FileSlice
 from ottla_broker.network.answer_memory import SMALL_ANSWERS
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ottla_broker.network.service import Service
 
 _log = get_logger()
+_closed_log = LimitedLogger()
 
 READ_BUDGET = 4 * 1024 * 1024
 """Bytes read from one connection in a turn of the event loop."""
@@ -800,7 +801,7 @@ class Connection:
             callback()
         self.processor.forget(self)
         if reason is not None:
-            _log.warning(
+            _closed_log.warning(
                 "connection closed",
                 reason=reason,
                 connection=self.id,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla_broker.background import Background
 from ottla_broker.config.principal_mapping import user_name
-from ottla_broker.events import get_logger
+from ottla_broker.events import LimitedLogger
 from ottla_broker.network.distinguished_name import subject_of
 from ottla_broker.network.service import ANONYMOUS, Principal
 from ottla_broker.network.tls_settings import TlsContexts
@@ -30,7 +30,7 @@ from ottla_broker.network.tls_socket import TlsSocket, as_server
 if TYPE_CHECKING:
     from ottla_broker.clock import Clock, TimerHandle
 
-_log = get_logger()
+_log = LimitedLogger()
 
 HANDSHAKE_SECONDS: Final = 10.0
 HANDSHAKE_BYTES: Final = 64 * 1024
