@@ -16,7 +16,7 @@ from ottla_broker.coordinator.group.errors import commit_error
 from ottla_broker.coordinator.group.group import Group
 from ottla_broker.coordinator.group.group_shard import AnyGroup, GroupShard
 from ottla_broker.coordinator.group.metadata_limit import MetadataLimit
-from ottla_broker.coordinator.group.offsets import Committed, TopicPartition
+from ottla_broker.coordinator.group.offsets import MODERN_COMMIT, Committed, TopicPartition
 from ottla_broker.coordinator.group.rebalance import Rebalancer
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.events import get_logger
@@ -24,9 +24,6 @@ from ottla_broker.log.verification import VerificationGuard
 from ottla_protocol.errors import KafkaError
 
 _log = get_logger()
-
-_MODERN = 9
-"""The first version of OffsetCommit that knows groups of the consumer protocol (KIP-848)."""
 
 TOMBSTONES_PER_BATCH = 1_000
 """Keeps a batch far below the topic's max.message.bytes with names of any usual length."""
@@ -79,7 +76,7 @@ class Commits:
         """
         if group is None:
             if generation >= 0:
-                missing = codes.GROUP_ID_NOT_FOUND if version >= _MODERN else codes.ILLEGAL_GENERATION
+                missing = codes.GROUP_ID_NOT_FOUND if version >= MODERN_COMMIT else codes.ILLEGAL_GENERATION
                 reply([missing] * len(items))
                 return
             group = shard.create(group_id)

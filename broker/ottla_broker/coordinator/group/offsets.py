@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 NO_EXPIRY = -1
+MODERN_COMMIT: Final = 9
+"""The first version of OffsetCommit whose clients know groups of the consumer protocol (KIP-848) and their errors."""
 
 TRANSACTION: Final = 1024
 """What a transaction with offsets of a group takes besides them, in bytes."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from aiohttp import web
 
 from ...commands.cluster_state import problem_of
-from ...errors import UnknownTopicError
 from ...types import OffsetSpec, TopicPartition
 from ..rendering import View, paged
 from ..sessions import Session
@@ -77,13 +76,10 @@ async def topic(request: web.Request, session: Session) -> View:
         session.admin, dict.fromkeys((TopicPartition(name, number) for number in led), OffsetSpec.EARLIEST)
     )
     resource = ConfigResource.topic(name)
-    try:
-        settings = sorted(
-            (await session.admin.describe_configs([resource]))[resource].values(),
-            key=lambda entry: (entry.is_default, entry.name),
-        )
-    except UnknownTopicError:
-        raise
+    settings = sorted(
+        (await session.admin.describe_configs([resource]))[resource].values(),
+        key=lambda entry: (entry.is_default, entry.name),
+    )
     minimum = state.minimums.get(name)
     return View(
         "topic.html",

@@ -13,7 +13,7 @@ from ottla_broker.coordinator.group.modern import records
 from ottla_broker.coordinator.group.modern.member import ConsumerMember
 from ottla_broker.coordinator.group.modern.membership import Membership
 from ottla_broker.coordinator.group.modern.states import ModernState
-from ottla_broker.coordinator.group.offsets import OffsetTable, TopicPartition
+from ottla_broker.coordinator.group.offsets import MODERN_COMMIT, OffsetTable, TopicPartition
 from ottla_broker.coordinator.shard import Shard
 
 CONSUMER_TYPE = "consumer"
@@ -149,7 +149,3 @@ class ConsumerGroup:
             return []
         found = self.membership
         return list(map(records.encode, records.without_group(self.group_id, found.members, found.regexes)))
-
-
-MODERN_COMMIT = 9
-"""The first version of OffsetCommit whose clients know the errors of these groups."""
