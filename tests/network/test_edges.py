@@ -67,6 +67,7 @@ def connection_on(sock: Pieces, handle: Any, scratch: int = 64) -> Connection:
         scratch=memoryview(bytearray(scratch)),
         max_request_bytes=1000,
         max_parked=10,
+        parked=0,
         authenticates=False,
         received_bytes=0,
         sent_bytes=0,

@@ -168,6 +168,36 @@ async def test_a_connection_with_many_parked_requests_is_not_read_from() -> None
         assert len(slots) == 10
 
 
+async def test_where_very_many_requests_wait_each_connection_has_a_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection_module, "MOST_PARKED", 20)
+    slots: list[PendingResponse] = []
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        slots.append(PendingResponse())
+        return slots[-1]
+
+    async with AsyncExitStack() as stack:
+        acceptor = await stack.enter_async_context(serving(handle, processors=1, max_parked=1_000))
+        clients = [await stack.enter_async_context(client(acceptor)) for _ in range(4)]
+        for c in clients:
+            c.send(*[b"x"] * 15)
+        few = connection_module.FEW_PARKED
+        await until(lambda: len(slots) >= 20)
+        for _ in range(20):
+            await asyncio.sleep(0.002)
+        # The first may have had more before there were very many.
+        assert len(slots) <= 20 + 4 * few
+        while len(slots) < 60 or not all(each.ready for each in slots):
+            for slot in [each for each in slots if not each.ready]:
+                slot.complete([framed(b"y")])
+            await asyncio.sleep(0)
+        for c in clients:
+            assert [await c.receive() for _ in range(15)] == [b"y"] * 15
+        assert acceptor.processors[0].parked == 0
+
+
 async def test_a_request_without_answer_leaves_no_gap() -> None:
     def handle(connection: Connection, frame: memoryview) -> Reply:
         if frame == b"silent":

@@ -138,7 +138,10 @@ class NetworkKeys:
     )
     connections_max_idle_ms = long(600000, "Close a connection after this time without a request.")
     queued_max_requests = integer(
-        500, "Stop reading from a connection while this many of its requests wait for responses.", at_least(1)
+        500,
+        "Stop reading from a connection while this many of its requests wait for responses, or 8 of them and 2,000 of"
+        " its network thread's connections.",
+        at_least(1),
     )
     queued_max_request_bytes = long(
         -1,

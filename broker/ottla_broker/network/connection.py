@@ -49,6 +49,10 @@ REQUESTS_PER_TURN = 64
 TURN_SECONDS = 0.005
 FIRST_REQUESTS_PER_TURN = 4
 """The same of a client that hasn't authenticated."""
+FEW_PARKED = 8
+"""Requests of one connection that may wait for their answers however many others wait."""
+MOST_PARKED = 2_000
+"""Requests of a processor's connections that wait, beyond which each connection has only a few. One takes 3 KB."""
 ROW_BYTES = 1024 * 1024
 """Bytes of finished responses that may wait behind a pending one; beyond that nothing is read."""
 
@@ -116,6 +120,7 @@ class Owner(Protocol):
         max_first_bytes: the same until the client has authenticated.
         authenticates: whether clients must authenticate before anything else.
         max_parked: requests of one connection that may wait for their answers.
+        parked: how many of all connections wait.
         received_bytes, sent_bytes: by all its connections so far; ``sendfile_bytes`` of the latter by sendfile.
     """
 
@@ -129,6 +134,7 @@ class Owner(Protocol):
     max_first_bytes: int
     authenticates: bool
     max_parked: int
+    parked: int
     received_bytes: int
     sent_bytes: int
     sendfile_bytes: int
@@ -508,7 +514,7 @@ class Connection:
         """Whether reading and serving must pause."""
         return bool(
             self._out
-            or len(self._pending) >= self.processor.max_parked
+            or (self._pending and self._parks_enough)
             or self._row_bytes > ROW_BYTES
             or self._waiting_for_memory
             or self._throttled is not None
@@ -516,6 +522,11 @@ class Connection:
             or self._stopping
             or self.closed
         )
+
+    @property
+    def _parks_enough(self) -> bool:
+        count, processor = len(self._pending), self.processor
+        return count >= processor.max_parked or (count >= FEW_PARKED and processor.parked >= MOST_PARKED)
 
     def _resume_reading(self) -> None:
         """Continue reading unless it must still pause; bytes received meanwhile are served first."""
@@ -551,6 +562,7 @@ class Connection:
                     reply.abandon()
                 return
             self._pending.append(reply)
+            self.processor.parked += 1
             reply.put(self)
         elif self._pending:
             finished = PendingResponse()
@@ -560,6 +572,7 @@ class Connection:
             self._row_bytes += finished.size
             self._row_held += finished.held
             self._pending.append(finished)
+            self.processor.parked += 1
             self._count_answers()
         else:
             self._send(reply)
@@ -573,6 +586,7 @@ class Connection:
             self._hold_row()
         while pending and pending[0].ready and not self.closed:
             response = pending.popleft()
+            self.processor.parked -= 1
             self._row_bytes -= response.size
             self._row_held -= response.held
             if response.parts is not None:
@@ -780,6 +794,7 @@ class Connection:
         self.sock.close()
         # Detached first: abandoning one request may complete others of this connection.
         pending, self._pending = self._pending, deque()
+        self.processor.parked -= len(pending)
         for part in self._out:
             if isinstance(part, StreamedPart):
                 part.close()

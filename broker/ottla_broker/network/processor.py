@@ -74,6 +74,7 @@ class Processor:
         self.authenticates = settings.max_first_bytes > 0
         self.max_first_bytes = min(settings.max_first_bytes, settings.max_request_bytes)
         self.max_parked = settings.max_parked
+        self.parked = 0
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.pool = BufferPool()
         self.connections: set[Connection] = set()
