@@ -57,6 +57,17 @@ class Commands(click.Group):
         target = dict(_installed_commands()).get(cmd_name) or _registered_command(cmd_name)
         return None if target is None else _load(cmd_name, target)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As in click, but says where an option belongs that is given before the command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.possibilities:
+                raise
+            raise click.UsageError(
+                f"No such option {error.option_name!r} here; give options after the command", ctx
+            ) from None
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -139,8 +150,8 @@ def _load(name: str, target: str) -> click.Command:
 def main() -> None:
     """A Kafka broker in Python, with a client, command line and Spark pipeline.
 
-    All commands except "broker" and "log" work with any Kafka cluster. Choose it with -b HOST:PORT or
-    OTTLA_BOOTSTRAP_SERVER; the default is 127.0.0.1:9092. "ottla COMMAND --help" shows examples.
+    All commands except "broker" and "log" work with any Kafka cluster. Choose it with -b HOST:PORT after the
+    command, or with OTTLA_BOOTSTRAP_SERVER; the default is 127.0.0.1:9092. "ottla COMMAND --help" shows examples.
 
     \b
     ottla broker                                   run a broker here

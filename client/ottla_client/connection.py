@@ -186,9 +186,13 @@ class Connection(asyncio.BufferedProtocol):
                 # In TLS 1.3 the client's handshake ends before the broker checks its certificate.
                 if isinstance(error.__cause__, ssl.SSLError):
                     raise refused(self.host, self.port, error.__cause__) from error
-                kind = "one that asks for another certificate" if self._tls else "a TLS listener"
+                kind = (
+                    "a TLS listener that asks for another certificate"
+                    if self._tls
+                    else "a TLS listener (set security_protocol to SSL or SASL_SSL)"
+                )
                 raise ConnectError(
-                    f"{error}; the request was ApiVersions: {kind}, a broker older than 0.10, or not a broker at all"
+                    f"{error}: it is {kind}, a broker older than 0.10, or not a broker at all"
                 ) from error
             try:
                 if self._exchange.learn(answer):

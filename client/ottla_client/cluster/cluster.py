@@ -130,7 +130,10 @@ class Cluster:
             failures += 1
             delay = self.backoff.after(failures)
             if deadline.left() <= delay:
-                raise BootstrapError(self._bootstrap_report(" in time")) from self._refused_login()
+                report = self._bootstrap_report(" in time")
+                if report.count("connection refused") >= len(self.bootstrap):
+                    report += "; is a broker running there?"
+                raise BootstrapError(report) from self._refused_login()
             if not warned and asyncio.get_running_loop().time() - began >= QUIET_SECONDS:
                 warned = True
                 log.warning("%s; trying again", self._bootstrap_report(" yet"))

@@ -288,6 +288,13 @@ def test_help_has_sections_and_unknown_commands_get_suggestions() -> None:
     assert "did you mean produce?" in wrong.output
 
 
+def test_an_option_before_the_command_is_an_error_that_names_its_place() -> None:
+    wrong = CliRunner().invoke(main, ["-b", "127.0.0.1:1", "topics", "list"])
+    assert wrong.exit_code == 2
+    assert "No such option '-b' here; give options after the command" in wrong.output
+    assert "Did you mean '--help'?" in CliRunner().invoke(main, ["--helpp"]).output
+
+
 @pytest.mark.parametrize("command", ["produce", "consume", "bench", "completion"])
 def test_every_command_explains_itself(command: str) -> None:
     shown = CliRunner().invoke(main, [command, "--help"])
