@@ -39,7 +39,7 @@ def late_broker(
 
 @pytest.fixture
 def topic(late_broker: BrokerProcess, request: pytest.FixtureRequest) -> str:
-    name: str = request.node.name
+    name: str = request.node.name.replace("[", "-").rstrip("]")
     late.make_topic(late_broker, name)
     return name
 
@@ -49,9 +49,13 @@ def address(late_broker: BrokerProcess) -> str:
     return late_broker.bootstrap
 
 
-@pytest.fixture
-def producer(topic: str, network: LateFrames) -> Iterator[late.Driver]:
-    driver = late.ConfluentDriver(network.address, topic)
+@pytest.fixture(params=[late.ConfluentDriver, late.OttlaDriver], ids=["librdkafka", "version-2"])
+def producer(
+    topic: str, network: LateFrames, is_kafka: bool, request: pytest.FixtureRequest
+) -> Iterator[late.Driver]:
+    if is_kafka and request.param is late.OttlaDriver:
+        pytest.skip("Kafka 3.9 has no transactions of version 2")
+    driver = request.param(network.address, topic)
     yield driver
     driver.close()
 

@@ -254,9 +254,22 @@ def test_client_metrics(java: Java) -> None:
     assert java.tool("client-metrics", "--list").strip() == ""
 
 
-@pytest.mark.skipif(KIND is not Ottla, reason="the Kafka of these tests is of KRaft, and has features")
-def test_there_are_no_features_to_update(java: Java) -> None:
-    assert java.tool("features", "describe").strip() == ""
+@pytest.mark.skipif(KIND is not Ottla, reason="the Kafka of these tests is of KRaft, and has other features")
+def test_features_are_moved(java: Java) -> None:
+    def level() -> str:
+        shown = java.tool("features", "describe")
+        assert shown.count("Feature:") == 1
+        assert re.search(
+            r"Feature: transaction.version\s+SupportedMinVersion: 0\s+SupportedMaxVersion: 2", shown
+        )
+        found = re.search(r"FinalizedVersionLevel: (\S+)", shown)
+        assert found is not None
+        return found[1]
+
+    assert level() == "2"
+    for command, to, after in (("downgrade", 1, "1"), ("downgrade", 0, "0"), ("upgrade", 2, "2")):
+        java.tool("features", command, "--feature", f"transaction.version={to}")
+        assert level() == after
     with pytest.raises(pytest.fail.Exception, match="the provided feature is not supported"):
         java.tool("features", "upgrade", "--feature", "metadata.version=20")
 

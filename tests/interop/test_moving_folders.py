@@ -22,6 +22,7 @@ from tests.support.kafka import QuickKafka, QuickKafkaOnZooKeeper
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import ZooKeeperProcess
 
+import ottla_client.sync
 from ottla_protocol.errors import ErrorCode
 
 OTTLA_SETTINGS = {**SETTINGS, "log.cleaner.enable": "false"}
@@ -91,6 +92,22 @@ def pay(address: str, transactional_id: str, *outcomes: str) -> None:
             producer.abort_transaction(_SECONDS)
 
 
+def pay_by_version_2(address: str, *outcomes: str) -> None:
+    """The same, in transactions of version 2: their states are values of version 1."""
+    with ottla_client.sync.Producer(address, transactional_id="modern payer") as producer:
+        for outcome in outcomes:
+            producer.begin_transaction()
+            for number in range(3):
+                producer.send("payments", f"{outcome} {number}".encode(), partition=0)
+            if outcome.startswith("committed"):
+                producer.commit_transaction()
+            else:
+                producer.flush()
+                producer.abort_transaction()
+        assert producer._transactions is not None
+        assert producer._transactions.is_version_2
+
+
 def payments(address: str) -> list[str]:
     """What a reader of committed records sees of ``payments``."""
     consumer = Consumer(
@@ -153,6 +170,7 @@ def test_to_kafka_and_back(kafka: Kafka, tmp_path: Path) -> None:
         raw.begin()
         for _ in range(5):
             assert raw.produce()[0] is ErrorCode.NONE
+        pay_by_version_2(ottla_broker.address, "committed by version 2", "aborted by version 2")
         pay(ottla_broker.address, "payer", "committed", "aborted", "open")
         pay(ottla_broker.address, "other payer", "committed later")
         left = describe(ottla_broker.address, raw)
@@ -179,11 +197,18 @@ def test_to_kafka_and_back(kafka: Kafka, tmp_path: Path) -> None:
     # Kafka compacts what Ottla wrote, and adds transactions and a topic of its own.
     wait_for(lambda: count(kafka, raw) <= 60, "Kafka to compact", 120)
     # A transaction that Ottla began is still open, and hides what came later. Its producer's successor ends it.
-    assert payments(kafka.address) == three("committed")
+    assert payments(kafka.address) == three("committed by version 2", "committed")
+    pay(kafka.address, "modern payer", "committed by version 0")
     pay(kafka.address, "payer", "committed by Kafka", "aborted by Kafka", "open in Kafka")
     pay(kafka.address, "other payer", "committed at last")
     create(kafka, NewTopic("born", 2, 1, config={"retention.ms": "-1"}))
-    seen = three("committed", "committed later", "committed by Kafka")
+    seen = three(
+        "committed by version 2",
+        "committed",
+        "committed later",
+        "committed by version 0",
+        "committed by Kafka",
+    )
     assert payments(kafka.address) == seen
     left = describe(kafka.address, raw)
     if isinstance(kafka, KafkaOnZooKeeper):
@@ -197,7 +222,10 @@ def test_to_kafka_and_back(kafka: Kafka, tmp_path: Path) -> None:
         assert describe(ottla_broker.address, raw) == left
         assert payments(ottla_broker.address) == seen
         pay(ottla_broker.address, "payer", "committed by Ottla")
-        assert payments(ottla_broker.address) == seen + three("committed at last", "committed by Ottla")
+        seen += three("committed at last", "committed by Ottla")
+        assert payments(ottla_broker.address) == seen
+        pay_by_version_2(ottla_broker.address, "committed by version 2 again")
+        assert payments(ottla_broker.address) == seen + three("committed by version 2 again")
         assert raw.produce(raw.sequence - 1) == (ErrorCode.NONE, raw.last_offset)
         assert raw.produce()[0] is ErrorCode.NONE
         another = RawProducer(kafka.port)

@@ -16,6 +16,9 @@ import confluent_kafka as ck
 from tests.support.late_frames import END_TXN, PRODUCE, TXN_OFFSET_COMMIT
 from tests.support.topics import create_topic
 
+from ottla_client import ClientError, OffsetAndMetadata, TopicPartition
+from ottla_client.sync import Producer
+
 TOPIC = "t"
 GROUP = "g"
 
@@ -136,6 +139,50 @@ class ConfluentDriver:
 
     def close(self) -> None:
         self._group.close()
+
+
+class OttlaDriver:
+    """ottla_client's producer: its transactions are of version 2 where the broker has finalized that."""
+
+    def __init__(self, address: str, topic: str = TOPIC) -> None:
+        self._topic = topic
+        self._producer = Producer(
+            address, transactional_id=f"late-{topic}", retry_backoff_ms=10, reconnect_backoff_ms=10
+        )
+        self._producer.start()
+
+    def _step(self, what: Callable[[], object]) -> None:
+        try:
+            what()
+        except ClientError as error:
+            raise StepFailed(str(error)) from error
+
+    def begin(self) -> None:
+        self._step(self._producer.begin_transaction)
+
+    def send(self, value: str) -> None:
+        self._producer.send(self._topic, value.encode(), partition=0)
+        # Hands it to the loop, which sends it.
+        self._producer.partitions_for(self._topic)
+
+    def flush(self) -> None:
+        self._step(self._producer.flush)
+
+    def offsets(self, offset: int) -> None:
+        offsets = {TopicPartition(self._topic, 0): OffsetAndMetadata(offset)}
+        self._step(lambda: self._producer.send_offsets_to_transaction(offsets, GROUP))
+
+    def commit(self) -> None:
+        self._step(self._producer.commit_transaction)
+
+    def abort(self) -> None:
+        self._step(self._producer.abort_transaction)
+
+    def notice_cut(self) -> None:
+        """It needs no time for that."""
+
+    def close(self) -> None:
+        self._producer.close()
 
 
 def read_committed(address: str, topic: str = TOPIC) -> list[str]:
