@@ -156,6 +156,21 @@ def test_zstd(version: int, wire: Wire, new_topic: Topic) -> None:
     assert fetch(wire, version, topic, 0).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
+def test_a_batch_that_is_too_large_for_memory(wire: Wire, new_topic: Topic) -> None:
+    """A few hundred kilobytes that decompress to more than 64 MiB; where batches may be larger, they are converted."""
+    topic = new_topic(**{"max.message.bytes": 1 << 20})
+    produce(wire, topic, encode_batch(rows(20)))
+    large = encode_batch([(T, None, bytes(65 << 20), ())], codec=LZ4)
+    assert produce(wire, topic, large) == (0, 20)
+    produce(wire, topic, encode_batch(rows(20)))
+    assert [record.offset for record in read_until_error(wire, 3, topic)] == list(range(20))
+    assert fetch(wire, 3, topic, 20).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert [record.offset for record in read(wire, 3, topic, 21)] == list(range(21, 41))
+    larger = new_topic(**{"max.message.bytes": 17 << 20})
+    produce(wire, larger, large)
+    assert fetch(wire, 3, larger, 0).error_code == 0
+
+
 def read_until_error(wire: Wire, version: int, topic: str) -> list[Record]:
     data, rest = whole(bytes(fetch(wire, version, topic, 0).records))
     assert rest

@@ -16,6 +16,7 @@ from tests.records.test_message_set import decode_set
 
 from ottla_broker.handlers.conversions import Conversions
 from ottla_broker.handlers.converted_records import ConvertedRecords
+from ottla_broker.log.config import LogConfig
 from ottla_broker.log.down_conversion import CHUNK_BYTES, NO_RECORDS, DownConversion
 from ottla_broker.log.files import Files, FileSlice
 from ottla_protocol.records.batch import CorruptRecordError
@@ -30,6 +31,7 @@ MARKER = bytes(
         commit=True, coordinator_epoch=0, producer_id=7, producer_epoch=0, timestamp_ms=NOW_MS, base_offset=5
     )
 )
+MOST = LogConfig().max_repacked_bytes
 Slice = Callable[..., FileSlice]
 
 
@@ -65,7 +67,7 @@ def convert(conversion: DownConversion) -> tuple[int, bytes]:
 @pytest.mark.parametrize("magic", [0, 1])
 def test_all_formats(slice_of: Slice, magic: int) -> None:
     data = b"".join(mixed())
-    size, converted = convert(DownConversion(slice_of(data), magic, 0))
+    size, converted = convert(DownConversion(slice_of(data), magic, 0, MOST))
     assert size == len(data)
     assert [record.offset for record in decode_set(converted)] == list(range(35))
     assert {header.magic for _, header in iter_any_headers(converted)} == ({0} if magic == 0 else {0, 1})
@@ -74,23 +76,23 @@ def test_all_formats(slice_of: Slice, magic: int) -> None:
 def test_the_size_that_is_announced(slice_of: Slice) -> None:
     few = batch(3)
     # The first batch converted, or everything as it is.
-    assert DownConversion(slice_of(few), 1, 0).first(no_pause)[0] == 3 * 45
-    assert DownConversion(slice_of(few * 10), 1, 0).first(no_pause)[0] == 10 * len(few)
-    assert DownConversion(slice_of(few + few[:-1]), 1, 0).first(no_pause)[0] == 2 * len(few) - 1
+    assert DownConversion(slice_of(few), 1, 0, MOST).first(no_pause)[0] == 3 * 45
+    assert DownConversion(slice_of(few * 10), 1, 0, MOST).first(no_pause)[0] == 10 * len(few)
+    assert DownConversion(slice_of(few + few[:-1]), 1, 0, MOST).first(no_pause)[0] == 2 * len(few) - 1
     # Control batches go, but whatever comes behind them counts.
-    assert DownConversion(slice_of(MARKER + few), 1, 0).first(no_pause)[0] == len(MARKER) + len(few)
-    assert DownConversion(slice_of(MARKER * 3), 1, 0).first(no_pause) == (NO_RECORDS, b"")
+    assert DownConversion(slice_of(MARKER + few), 1, 0, MOST).first(no_pause)[0] == len(MARKER) + len(few)
+    assert DownConversion(slice_of(MARKER * 3), 1, 0, MOST).first(no_pause) == (NO_RECORDS, b"")
     # All records of it lie before the offset.
-    assert DownConversion(slice_of(few), 1, 3).first(no_pause) == (NO_RECORDS, b"")
+    assert DownConversion(slice_of(few), 1, 3, MOST).first(no_pause) == (NO_RECORDS, b"")
     for nothing in (b"", few[:5], few[:16], few[:-1]):
-        assert DownConversion(slice_of(nothing), 1, 0).first(no_pause) == (0, b"")
+        assert DownConversion(slice_of(nothing), 1, 0, MOST).first(no_pause) == (0, b"")
 
 
 def test_pieces(slice_of: Slice) -> None:
     batches = [batch(100, n * 100, 90) for n in range(100)]
     data = b"".join(batches)
     assert len(data) > 3 * CHUNK_BYTES
-    conversion = DownConversion(slice_of(data), 1, 150)
+    conversion = DownConversion(slice_of(data), 1, 150, MOST)
     size, first = conversion.first(no_pause)
     assert size == len(data)
     assert [record.offset for record in decode_set(first)] == list(range(150, 200))
@@ -107,7 +109,9 @@ def test_pieces(slice_of: Slice) -> None:
 def test_a_batch_larger_than_a_piece(slice_of: Slice) -> None:
     large = batch(1000, 3, 2 * CHUNK_BYTES // 1000)
     for data in (large, batch(3) + large + batch(2, 1003)):
-        offsets = [record.offset for record in decode_set(convert(DownConversion(slice_of(data), 1, 0))[1])]
+        offsets = [
+            record.offset for record in decode_set(convert(DownConversion(slice_of(data), 1, 0, MOST))[1])
+        ]
         assert offsets == ([*range(1005)] if data is not large else [*range(3, 1003)])
 
 
@@ -132,9 +136,9 @@ def test_what_precedes_a_batch_that_can_not_be_converted_is_sent(
     slice_of: Slice, bad: bytes, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        DownConversion(slice_of(bad), 1, 0).first(no_pause)
+        DownConversion(slice_of(bad), 1, 0, MOST).first(no_pause)
     data = batch(3) + batch(2, 3) + bad + batch(3, 5)
-    size, converted = convert(DownConversion(slice_of(data), 1, 0))
+    size, converted = convert(DownConversion(slice_of(data), 1, 0, MOST))
     assert size == len(data)
     assert [record.offset for record in decode_set(converted)] == [0, 1, 2, 3, 4]
 
@@ -142,7 +146,7 @@ def test_what_precedes_a_batch_that_can_not_be_converted_is_sent(
 def test_a_bomb(slice_of: Slice) -> None:
     bomb = batch(1, size=10_000_000, codec=GZIP)
     with pytest.raises(CorruptRecordError):
-        DownConversion(slice_of(bomb), 1, 0, max_bytes=1 << 20).first(no_pause)
+        DownConversion(slice_of(bomb), 1, 0, 1 << 20).first(no_pause)
 
 
 # The part of a response.
@@ -179,9 +183,9 @@ async def test_a_part_has_the_size_that_was_announced(
         batch(5),
         MARKER,
     ):
-        conversion = DownConversion(slice_of(data), 1, 0)
+        conversion = DownConversion(slice_of(data), 1, 0, MOST)
         size, first = conversion.first(no_pause)
-        _, wanted = convert(DownConversion(slice_of(data), 1, 0))
+        _, wanted = convert(DownConversion(slice_of(data), 1, 0, MOST))
         if not kept:
             conversion.rewind()
         part = ConvertedRecords(conversions, conversion, size, first if kept else None)
@@ -199,7 +203,7 @@ async def test_a_part_has_the_size_that_was_announced(
 async def test_padding_of_megabytes_comes_in_pieces(slice_of: Slice, conversions: Conversions) -> None:
     large = encode_batch([(NOW_MS, None, os.urandom(3_000_000), ())], base_offset=3, codec=ZSTD)
     data = batch(3) + large
-    conversion = DownConversion(slice_of(data), 1, 0)
+    conversion = DownConversion(slice_of(data), 1, 0, MOST)
     size, first = conversion.first(no_pause)
     pieces = await take_all(ConvertedRecords(conversions, conversion, size, first))
     assert sum(map(len, pieces)) == size
@@ -208,7 +212,7 @@ async def test_padding_of_megabytes_comes_in_pieces(slice_of: Slice, conversions
 
 
 async def test_a_part_that_is_closed(slice_of: Slice, conversions: Conversions) -> None:
-    conversion = DownConversion(slice_of(b"".join(batch(100, n * 100, 90) for n in range(100))), 1, 0)
+    conversion = DownConversion(slice_of(b"".join(batch(100, n * 100, 90) for n in range(100))), 1, 0, MOST)
     part = ConvertedRecords(conversions, conversion, 1_000_000, None)
     called: list[Any] = []
     assert part.take(lambda: called.append(1)) is None
@@ -221,7 +225,7 @@ async def test_a_file_that_can_not_be_read(
     slice_of: Slice, conversions: Conversions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = batch(3) * 10
-    conversion = DownConversion(slice_of(data), 1, 0)
+    conversion = DownConversion(slice_of(data), 1, 0, MOST)
     size, first = conversion.first(no_pause)
 
     def fail(*_: object) -> bytes:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.handlers.converted_records import ConvertedRecords
 from ottla_broker.handlers.fetch_request import Fetch
+from ottla_broker.log.config import LogConfig
 from ottla_broker.log.down_conversion import DownConversion
 from ottla_broker.log.files import FileSlice
 from ottla_broker.network.pending_response import PendingResponse
@@ -36,6 +37,8 @@ _MAY_EXCEED_SINCE: Final = 3
 """From this version on the first partition with data returns a whole batch, however large (KIP-74)."""
 _KEPT_BYTES: Final = 4 * 1024 * 1024
 """Converted bytes that an answer may keep before it is sent: those of further partitions are made again."""
+_OF_ONE_GONE: Final = LogConfig()
+"""The settings for records of a partition that has gone since they were found."""
 
 Serve = Callable[
     ["RequestContext", FetchRequest, "type[Fetch]"], "FetchResponse | PendingResponse | Steps[Any]"
@@ -185,18 +188,14 @@ def _jobs(ctx: RequestContext, request: FetchRequest, response: FetchResponse) -
     for topic in response.responses:
         for answer in topic.partitions:
             partition = ctx.services.replicas.partition(topic.topic, answer.partition_index)
-            if (
-                request.replica_id < 0
-                and partition is not None
-                and partition.is_open
-                and not partition.log.config.message_downconversion_enable
-            ):
-                _refuse(answer, ErrorCode.UNSUPPORTED_VERSION)
-                continue
+            config = partition.log.config if partition is not None and partition.is_open else _OF_ONE_GONE
             records: object = answer.records
-            if isinstance(records, FileSlice):
+            if request.replica_id < 0 and not config.message_downconversion_enable:
+                _refuse(answer, ErrorCode.UNSUPPORTED_VERSION)
+            elif isinstance(records, FileSlice):
                 offset = offsets[topic.topic, answer.partition_index]
-                jobs.append(_Job(answer, DownConversion(records, magic, offset)))
+                conversion = DownConversion(records, magic, offset, config.max_repacked_bytes)
+                jobs.append(_Job(answer, conversion))
     return jobs
 
 

@@ -8,6 +8,8 @@ from typing import Final
 NO_LIMIT: Final = 2**63 - 1
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 
+_MOST_REPACKED: Final = 64 * 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
@@ -52,6 +54,11 @@ class LogConfig:
     def max_segment_ms(self) -> int:
         """How long a segment is written to; a compacted one at most as long as its records may wait."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
+
+    @property
+    def max_repacked_bytes(self) -> int:
+        """How large the records of a batch may be, decompressed, if the broker compresses them again."""
+        return max(_MOST_REPACKED, 4 * self.max_message_bytes)
 
     @property
     def log_append_time(self) -> bool:

@@ -7,7 +7,6 @@ from typing import Final
 
 from ottla_broker.log.files import FileSlice
 from ottla_protocol.records.batch import LOG_OVERHEAD, BatchHeader, CorruptRecordError
-from ottla_protocol.records.compression import DEFAULT_MAX_BYTES
 from ottla_protocol.records.down_conversion import UnconvertibleError, down_convert
 from ottla_protocol.records.formats import iter_any_headers
 
@@ -23,14 +22,12 @@ class DownConversion:
     """The batches of a slice in an older format. Used by one thread at a time; the slice stays as it is.
 
     Records below ``first_offset`` are left out where they are messages of their own. ``max_bytes`` limits the size of a
-    batch, decompressed.
+    compressed batch's records, which are in memory several times meanwhile.
     """
 
     __slots__ = ("_first_offset", "_magic", "_max_bytes", "_position", "_slice")
 
-    def __init__(
-        self, records: FileSlice, magic: int, first_offset: int, max_bytes: int = DEFAULT_MAX_BYTES
-    ) -> None:
+    def __init__(self, records: FileSlice, magic: int, first_offset: int, max_bytes: int) -> None:
         self._slice = records
         self._magic = magic
         self._first_offset = first_offset

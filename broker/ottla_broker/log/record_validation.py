@@ -42,8 +42,6 @@ from ottla_protocol.records.scan import (
 
 MOST_DECOMPRESSED: Final = 256 * 1024 * 1024
 """A batch that decompresses to more is refused, as clients would refuse it."""
-MOST_REPACKED: Final = 64 * 1024 * 1024
-"""The same for a batch that is compressed again, unless max.message.bytes allows larger ones."""
 QUICK_BYTES: Final = 8 * 1024 * 1024 if IS_COMPILED else 64 * 1024
 """Bytes of records, uncompressed, that are checked on the event loop: about ten milliseconds at most."""
 _DECOMPRESSION: Final = 2
@@ -236,7 +234,7 @@ def _body(
         return view[HEADER_SIZE:]
     from ottla_protocol.records.compression import DecompressedTooLargeError, decompress
 
-    limit = max(MOST_REPACKED, 4 * config.max_message_bytes)
+    limit = config.max_repacked_bytes
     if budget is not None:
         limit = min(limit, budget.left // _COMPRESSION)
     try:
