@@ -6,7 +6,7 @@ doesn't support is logged, or refused if ignoring it would change what is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from ottla_client.lowlevel import kafka_name
@@ -89,6 +89,20 @@ _SASL: Final = (
 def bare_name(option: str) -> str:
     """An option in Kafka's spelling without ``kafka.``; ``kafka.request_timeout_ms`` is understood as well."""
     return kafka_name(option.removeprefix("kafka."))
+
+
+def servers_and_client(given: Mapping[str, str], idle: Set[str]) -> tuple[str, dict[str, str]]:
+    """The brokers, and the other options without ``kafka.``, except those that are idle. Raises OptionError."""
+    client = {
+        bare: value
+        for name, value in given.items()
+        if name.startswith("kafka.") and (bare := bare_name(name)) not in idle
+    }
+    if not (servers := client.pop("bootstrap.servers", "").strip()):
+        raise OptionError(
+            "the option kafka.bootstrap.servers is missing; it is host:port of one broker or several"
+        )
+    return servers, client
 
 
 def refusal(name: str, refused: Mapping[str, str]) -> str | None:

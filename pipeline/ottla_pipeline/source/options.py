@@ -157,16 +157,7 @@ def check(options: Mapping[str, str]) -> None:
 
 def _made(given: Mapping[str, str], stream: bool) -> SourceOptions:
     """Convert options, by lower-case names, checking each by itself."""
-    client = {
-        bare: value
-        for name, value in given.items()
-        if name.startswith("kafka.") and (bare := kafka.bare_name(name)) not in kafka.WITHOUT_EFFECT
-    }
-    servers = client.pop("bootstrap.servers", "").strip()
-    if not servers:
-        raise OptionError(
-            "the option kafka.bootstrap.servers is missing; it is host:port of one broker or several"
-        )
+    servers, client = kafka.servers_and_client(given, kafka.WITHOUT_EFFECT)
     group = client.pop("group.id", "").strip() or None
     isolation = one_of(
         "kafka.isolation.level",

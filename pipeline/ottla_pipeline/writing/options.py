@@ -131,16 +131,7 @@ def resolve(options: Mapping[str, str]) -> WriteOptions:
     given = {name.lower(): value for name, value in options.items()}
     for idle in _NAMES.check(options):
         log.warning("the option %s has no effect here: it is for Java's producer alone", idle)
-    client = {
-        bare: value
-        for name, value in given.items()
-        if name.startswith("kafka.") and (bare := kafka.bare_name(name)) not in _WITHOUT_EFFECT
-    }
-    servers = client.pop("bootstrap.servers", "").strip()
-    if not servers:
-        raise OptionError(
-            "the option kafka.bootstrap.servers is missing; it is host:port of one broker or several"
-        )
+    servers, client = kafka.servers_and_client(given, _WITHOUT_EFFECT)
     if "includeheaders" in given:
         # As in Spark's connector, the column overrides it, so only its syntax is checked.
         truth("includeHeaders", given["includeheaders"])
