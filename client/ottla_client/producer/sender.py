@@ -400,7 +400,7 @@ class NodeSender:
         request = ProduceRequest(
             transactional_id=self._settings.transactional_id,
             acks=acks,
-            timeout_ms=int(self._settings.request_timeout * 1000),
+            timeout_ms=self._settings.request_timeout_ms,
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
         )
         try:
