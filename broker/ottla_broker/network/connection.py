@@ -689,16 +689,16 @@ class Connection:
                     batch: list[bytes | bytearray | memoryview] = []
                     more, room = 0, COPIED_BYTES
                     for at, part in enumerate(out):
-                        if isinstance(part, FileSlice) and part.size <= room:
+                        if not isinstance(part, _IN_MEMORY):
+                            if not isinstance(part, FileSlice) or part.size > room:
+                                more = socket.MSG_MORE
+                                break
                             copied = part.read()
                             if len(copied) < part.size:
                                 self._ended_early(part)
                                 return
                             self._owed += part.size
                             out[at] = part = copied
-                        if not isinstance(part, _IN_MEMORY):
-                            more = socket.MSG_MORE
-                            break
                         room -= len(part)
                         batch.append(part)
                         if len(batch) == 64:
