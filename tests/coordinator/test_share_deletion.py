@@ -13,8 +13,10 @@ from tests.support.clock import FakeClock
 from ottla_broker.coordinator.group.share.deleted_topics import DeletedTopics
 from ottla_broker.coordinator.group.share.group import InitializedTopic, ShareGroup, ShareMember
 from ottla_broker.coordinator.group.share.groups import ShareGroups
+from ottla_broker.coordinator.share.in_flight import Batch
 from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareKey, StateChange
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator, StateSettings
+from ottla_broker.coordinator.share.states import RecordState
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 TOPIC = bytes(16)
@@ -192,4 +194,37 @@ def test_states_have_a_limit() -> None:
     refused = [each for each in answers if each is not None]
     assert [each.code for each in refused] == [ErrorCode.POLICY_VIOLATION]
     assert len(answers) == 6
+    coordinator.stop()
+
+
+def test_ranges_of_all_states_have_a_limit() -> None:
+    """A byte of an acknowledgement made a range of 450 bytes, and a group has thousands on each partition."""
+    clock = FakeClock()
+    settings = StateSettings(topic_partitions=1, most_batches=1_000)
+    coordinator = ShareStateCoordinator(settings, clock, lambda: 1, lambda *_: None)
+    coordinator.start()
+    coordinator.on_leader(cast(Any, StateReplica(0)))
+    clock.settle()
+    keys = [ShareKey("g", TOPIC, partition) for partition in range(3)]
+    for key in keys:
+        coordinator.initialize(key, 1, UNINITIALIZED, lambda _: None)
+    clock.settle()
+
+    def write(partition: int, count: int, start: int = 0) -> ErrorCode | None:
+        answers = list[KafkaError | None]()
+        batches = [Batch(2 * each, 2 * each, RecordState.ACKNOWLEDGED, 1) for each in range(count)]
+        coordinator.write(keys[partition], StateChange(1, 0, start, 0, batches), answers.append)
+        clock.settle()
+        (error,) = answers
+        return None if error is None else error.code
+
+    assert write(0, 900) is None
+    assert write(1, 300) is ErrorCode.POLICY_VIOLATION
+    assert write(2, 200) is None  # A few have room.
+    clock.advance(1)
+    assert write(0, 901) is ErrorCode.POLICY_VIOLATION
+    assert write(0, 900) is None  # They are the same.
+    assert write(0, 300, start=5_000) is None
+    clock.advance(1)
+    assert write(1, 300) is None
     coordinator.stop()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.clock import Clock, TimerHandle
@@ -35,6 +36,11 @@ _FEW_RECORDS: Final = 1000
 _SNAPSHOT_BYTES: Final = 256 * 1024
 """About as much is written in a round, as one batch, to move idle states to the log's end."""
 
+_FEW_BATCHES: Final = 200
+"""A share partition with so many ranges has room for them, however many others have."""
+_COUNT_SECONDS: Final = 1.0
+"""The least time between two counts of all batches, which take milliseconds."""
+
 _UNKNOWN: Final = "no state of this share partition has been initialized"
 
 
@@ -47,6 +53,8 @@ class StateSettings(NamedTuple):
     prune_interval_ms: int = 300_000
     codec: int = 0
     most_states: int = 250_000
+    most_batches: int = 500_000
+    """Ranges of records that differ from their neighbours; 450 bytes each with those of the leader."""
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> StateSettings:
@@ -94,6 +102,9 @@ class ShareStateCoordinator:
         )
         self._shards: dict[int, StateShard] = {}
         self._refusals = Refusals(clock)
+        # At most this many batches are kept, and when they were counted.
+        self._batches = settings.most_batches
+        self._counted_at = -inf
         self.on_leader = self._host.on_leader
         self.on_stop = self._host.on_stop
         self._active = False
@@ -221,6 +232,7 @@ class ShareStateCoordinator:
                 raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
             if any(each.first > each.last for each in change.batches):
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "a batch's first offset is after its last")
+            self._check_room(state, change)
             if state.updates + 1 >= self._settings.updates_per_snapshot:
                 after = PartitionState(state.epoch, state.start, state.created_ms)
                 after.batches = list(state.batches)
@@ -236,6 +248,26 @@ class ShareStateCoordinator:
                 self._wait(shard, settled)
         except KafkaError as error:
             settled(_as_answered(error))
+
+    def _check_room(self, state: PartitionState, change: StateChange) -> None:
+        """Raise KafkaError if all states have too many batches: a byte of an acknowledgement can make one."""
+        more, most = len(change.batches), self._settings.most_batches
+        if len(state.batches) + more <= _FEW_BATCHES:
+            return
+        now = self._clock.monotonic()
+        if self._batches + more > most and now - self._counted_at >= _COUNT_SECONDS:
+            self._counted_at = now
+            self._batches = sum(
+                len(each.batches) for shard in self._shards.values() for each in shard.states.values()
+            )
+        if self._batches + more > most and state.grows_by(change):
+            self._refusals.log("acknowledgements refused: they leave too many ranges of records", most)
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"This broker keeps {most} ranges of records of share groups that differ from their neighbours, the"
+                " most that it can: acknowledge records in order.",
+            )
+        self._batches += more
 
     def delete(self, key: ShareKey, settled: Settled) -> None:
         """DeleteShareGroupState; there may be none."""

@@ -59,6 +59,13 @@ class PartitionState:
     def shown(self) -> ShareState:
         return ShareState(self.epoch, self.leader_epoch, self.start, merged(self.batches), self.completed)
 
+    def grows_by(self, change: StateChange) -> bool:
+        """Whether the change would leave more batches than there are."""
+        after = list(self.batches)
+        overlay(after, change.batches)
+        trim(after, max(self.start, change.start))
+        return len(after) > len(self.batches)
+
     def apply(self, change: StateChange) -> None:
         self.leader_epoch = max(self.leader_epoch, change.leader_epoch)
         if change.start >= 0:
