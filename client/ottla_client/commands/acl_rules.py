@@ -29,7 +29,7 @@ from ..errors import ClientError
 from ..suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from ..admin import Admin
+    from ..admin import Admin, ConfigEntry
 
 _TYPES: Final = {
     "topic": AclResource.TOPIC,
@@ -39,7 +39,8 @@ _TYPES: Final = {
     "delegation-token": AclResource.DELEGATION_TOKEN,
     "user": AclResource.USER,
 }
-_SETTINGS: Final = ("authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found")
+_SETTINGS: Final = ("super.users", "allow.everyone.if.no.acl.found")
+"""The broker's settings that allow what no ACL does."""
 
 
 def principal_in(text: str) -> str:
@@ -129,16 +130,19 @@ async def explain(admin: Admin, pattern: ResourcePattern, entry: AclEntry) -> An
     if pattern.pattern is PatternType.PREFIXED or entry.operation is AclOperation.ALL:
         raise click.UsageError("explain one operation on one resource, not all of them")
     found = await admin.describe_acls(AclFilter(pattern.resource, pattern.name, PatternType.MATCH))
-    settings: Mapping[str, str] = {}
+    settings: Mapping[str, ConfigEntry] = {}
     unknown = ""
     try:
         settings = await _settings(admin)
     except ClientError as error:
         unknown = f"; the broker's settings, which may allow it (super.users), can't be read: {error}"
+    if hidden := hidden_settings(settings):
+        unknown = f"; the broker doesn't show {hidden}, which may allow it"
     rules = AclRules()
     for each, acl in found:
         rules.put(each, rules.entries(each) | {acl})
-    allowed, why, rule = _decide(rules, settings, pattern, entry)
+    shown = {name: config.value for name, config in settings.items() if config.value is not None}
+    allowed, why, rule = _decide(rules, shown, pattern, entry)
     return Answer(allowed, why, rule, "" if allowed else unknown)
 
 
@@ -163,13 +167,21 @@ async def remove(admin: Admin, acl: AclBinding) -> list[AclBinding]:
     return removed
 
 
-async def _settings(admin: Admin) -> Mapping[str, str]:
+def hidden_settings(settings: Mapping[str, ConfigEntry]) -> str:
+    """The names of settings that allow what no ACL does, and that are set but not shown; Apache Kafka hides both."""
+    return " and ".join(
+        name
+        for name in _SETTINGS
+        if name in settings and settings[name].is_sensitive and settings[name].value is None
+    )
+
+
+async def _settings(admin: Admin) -> Mapping[str, ConfigEntry]:
     """The broker's settings that decide as well. Raises ClientError."""
     from ..admin import ConfigResource
 
     broker = ConfigResource.broker((await admin.describe_cluster()).nodes[0].id)
-    found = (await admin.describe_configs([broker], keys=_SETTINGS))[broker]
-    return {name: config.value for name, config in found.items() if config.value is not None}
+    return (await admin.describe_configs([broker], keys=_SETTINGS))[broker]
 
 
 def _decide(

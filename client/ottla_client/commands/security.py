@@ -14,6 +14,7 @@ import click
 from ottla_protocol.errors import ErrorCode
 
 from ..errors import BrokerError, ClientError
+from .acl_rules import hidden_settings
 from .admin_common import admin_of
 from .console import Console, one_line, options
 from .findings import report
@@ -197,6 +198,9 @@ async def gather(admin: Admin, prober: Prober) -> Seen:
             resource.name: {name: entry.value for name, entry in entries.items() if entry.value is not None}
             for resource, entries in found.items()
         }
+        for resource, entries in found.items():
+            if hidden := hidden_settings(entries):
+                seen.unchecked.append(f"broker {resource.name} doesn't show {hidden}")
     except ClientError as error:
         seen.unchecked.append(f"settings of brokers couldn't be checked: {one_line(error)}")
     seen.listeners = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import cast
+from typing import ClassVar, cast
 
 import pytest
 from tests.client.commands.ottla_command import Ottla
@@ -17,6 +17,10 @@ from ottla_client.admin import (
     AclOperation,
     AclPermission,
     AclResource,
+    ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
     PatternType,
     ResourcePattern,
 )
@@ -24,8 +28,11 @@ from ottla_client.admin import (
     Admin as AsyncAdmin,
 )
 from ottla_client.commands.acl_rules import binding_of, explain
+from ottla_client.commands.security import gather
+from ottla_client.commands.security_probe import Prober
 from ottla_client.errors import BrokerError, ConnectError
 from ottla_client.sync import Admin
+from ottla_client.types import Node
 from ottla_protocol.errors import ErrorCode
 
 pytestmark = pytest.mark.ottla_only
@@ -126,6 +133,40 @@ async def test_explain_says_that_settings_cannot_be_read() -> None:
     answer = await explain(cast(AsyncAdmin, Guarded()), pattern, entry)
     assert not answer.allowed
     assert answer.reason.endswith("(super.users), can't be read: no broker answers")
+
+
+async def test_settings_that_kafka_hides_may_allow_it() -> None:
+    """Those that a broker of Kafka's has, but shows as sensitive."""
+    node = ConfigResource.broker(1)
+    hidden = {
+        name: ConfigEntry(name, None, ConfigSource.STATIC_BROKER, is_sensitive=True)
+        for name in ("super.users", "allow.everyone.if.no.acl.found")
+    }
+
+    class Hiding:
+        rules: ClassVar[list[AclBinding]] = []
+
+        async def describe_acls(self, _: AclFilter | None = None) -> list[AclBinding]:
+            return self.rules
+
+        async def describe_cluster(self) -> ClusterDescription:
+            return ClusterDescription("id", 1, (Node(1, "kafka", 9092),))
+
+        async def describe_configs(self, *_: object, **__: object) -> dict[ConfigResource, object]:
+            return {node: hidden}
+
+    admin = cast(AsyncAdmin, Hiding())
+    asked = binding_of("alice", "read", "topic:orders", "", False)
+    answer = await explain(admin, *asked)
+    names = "super.users and allow.everyone.if.no.acl.found"
+    assert answer.reason == (
+        f"there are no rules for the resource; the broker doesn't show {names}, which may allow it"
+    )
+    seen = await gather(admin, Prober(1.0, None, ()))
+    assert seen.unchecked == [f"broker 1 doesn't show {names}"]
+    Hiding.rules = [asked]
+    answer = await explain(admin, *asked)
+    assert (answer.allowed, answer.unknown) == (True, "")
 
 
 @pytest.mark.parametrize(
