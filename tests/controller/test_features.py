@@ -148,6 +148,17 @@ async def test_a_broker_in_a_cluster_finalizes_nothing(world: World) -> None:
     assert member.finalized == (0, {})
 
 
+async def test_features_that_no_cluster_may_have_are_ignored(world: World) -> None:
+    """As someone else writes them into the store."""
+    for data in (FeatureNode.encode({NAME: 99_999}), FeatureNode.encode({"kraft.version": 1}), b"{}", b"x"):
+        await world.store.set(FeatureNode.PATH, data)
+        await world.features._read()
+        assert await shown(world) == (-1, {}, {NAME: (0, 2)})
+    await world.store.set(FeatureNode.PATH, FeatureNode.encode({NAME: 1}))
+    await world.features._read()
+    assert (await shown(world))[1] == {NAME: 1}
+
+
 async def test_a_level_that_this_broker_lacks_ends_its_start(world: World) -> None:
     for levels in ({NAME: 3}, {"kraft.version": 1}):
         await world.store.set(FeatureNode.PATH, FeatureNode.encode(levels))

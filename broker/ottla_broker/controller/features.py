@@ -60,12 +60,11 @@ class FeatureAdmin:
             with suppress(NodeExistsError):  # another broker was quicker
                 await self._store.create(FeatureNode.PATH, FeatureNode.encode(_ALONE if self._alone else {}))
         self.finalized = await self._current()
-        for name, level in self.finalized.levels.items():
-            if not _covers(SUPPORTED, name, level):
-                raise StoreFailedError(
-                    f"the cluster has finalized {name} at level {level}, which this broker doesn't support; downgrade"
-                    " the feature, or run a version of the broker that supports it"
-                )
+        if lacking := _unsupported(self.finalized):
+            raise StoreFailedError(
+                f"the cluster has finalized {lacking}, which this broker doesn't support; downgrade the feature, or run"
+                " a version of the broker that supports it"
+            )
 
     def start(self) -> None:
         """Follow the changes that the cluster's controller makes."""
@@ -86,6 +85,9 @@ class FeatureAdmin:
             found = await self._current()
         except BadNodeError as error:
             _log.error("finalized features can't be read", reason=str(error))
+            found = Features()
+        if lacking := _unsupported(found):
+            _log.error("finalized features are ignored: this broker doesn't support one", feature=lacking)
             found = Features()
         if found != self.finalized:
             self.finalized = found
@@ -129,6 +131,14 @@ class FeatureAdmin:
                 continue
             found.append(BrokerIdNode.decode(int(name), data).features)
         return found
+
+
+def _unsupported(features: Features) -> str | None:
+    """A feature and its level that this broker doesn't support."""
+    for name, level in features.levels.items():
+        if not _covers(SUPPORTED, name, level):
+            return f"{name} at level {level}"
+    return None
 
 
 def _covers(supported: Mapping[str, tuple[int, int]], name: str, level: int) -> bool:

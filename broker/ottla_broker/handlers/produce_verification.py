@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla_broker.events import get_logger
+from ottla_broker.metadata.internal_topics import COORDINATORS_TOPICS
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.replica.transaction_verifier import MAX_WAITING_BYTES, Verdicts, Verification
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -130,6 +131,8 @@ def _begin(
     now_ms = ctx.services.clock.now_ms()
     guards = {}
     for key, header in batches.items():
+        if key[0] in COORDINATORS_TOPICS:
+            continue  # No transaction writes there by Produce.
         try:
             guard = ctx.partition(*key).begin_verification(
                 header.producer_id, header.base_sequence, header.producer_epoch, now_ms
