@@ -57,7 +57,8 @@ def operation_in(text: str) -> AclOperation:
     if found is None or found <= AclOperation.ANY:
         names = [each.name.lower().replace("_", "-") for each in AclOperation if each > AclOperation.ANY]
         raise click.BadParameter(
-            f"unknown operation {text!r}{did_you_mean(text, names)}", param_hint="OPERATION"
+            f"unknown operation {text!r}{did_you_mean(text, names) or '; use one of ' + ', '.join(names)}",
+            param_hint="OPERATION",
         )
     return found
 
