@@ -270,10 +270,22 @@ def test_a_leader_without_records_has_an_epoch(wire: Wire, new_topic: Topic) -> 
     fetched = FetchPartition(
         partition=0, fetch_offset=7, last_fetched_epoch=0, partition_max_bytes=1000, current_leader_epoch=0
     )
-    fetch = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic=topic, partitions=[fetched])])
-    answer = wire.call(fetch, 12).responses[0].partitions[0]
+    fetch = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        isolation_level=1,
+        session_epoch=0,
+        topics=[FetchTopic(topic=topic, partitions=[fetched])],
+    )
+    session = wire.call(fetch, 12)
+    answer = session.responses[0].partitions[0]
     assert answer.error_code == 0
     assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (0, 0)
+    assert answer.aborted_transactions is None
+    # The session goes on in a version that can't say where logs diverge.
+    older = FetchRequest(max_wait_ms=0, session_id=session.session_id, session_epoch=1)
+    (again,) = wire.call(older, 11).responses[0].partitions
+    assert again.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 @versions(ApiKey.DELETE_RECORDS)

@@ -42,6 +42,8 @@ _PORTION = 100
 """Partitions of a fetch of very many that are read at a time."""
 _ZSTD_SINCE = 10
 """Consumers with an earlier version can't read zstd (KIP-110)."""
+_EPOCHS_SINCE = 12
+"""The first version that reports where logs diverge; a session may remember the reader's epoch for an earlier one."""
 _REFUSED_UNREAD = (*_UNKNOWN, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 """Errors that Kafka finds outside the log: with them, aborted transactions are empty, not null."""
 
@@ -240,7 +242,8 @@ class Fetch:
                 return None
         high_watermark, stable = partition.high_watermark, partition.last_stable_offset
         limit = stable if self._read_committed else high_watermark
-        if spec.last_fetched_epoch >= 0 and self._diverges(spec, answer, partition):
+        knows_epoch = spec.last_fetched_epoch >= 0 and self._version >= _EPOCHS_SINCE
+        if knows_epoch and self._diverges(spec, answer, partition):
             return None
         records = log.reader.read(
             spec.fetch_offset, min(spec.max_bytes, left), max_offset=limit, min_one=min_one
@@ -273,8 +276,10 @@ class Fetch:
         return records
 
     def _fill(self, answer: PartitionData, partition: Partition) -> None:
+        """Fill in a partition whose log isn't read."""
         start = partition.log.log_start_offset
         self._put_offsets(answer, partition.high_watermark, partition.last_stable_offset, start)
+        answer.aborted_transactions = None
 
     def _put_offsets(self, answer: PartitionData, high_watermark: int, stable: int, start: int) -> None:
         answer.high_watermark = high_watermark
