@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from harness import maven
 from harness.ports import free_port
-from tests.interop.conftest import KIND
+from tests.interop.conftest import KIND, java_tools
 from tests.interop.stepped_producer import JavaDriver
 from tests.interop.support import PROGRAMS, Java, needed, run
 from tests.support import late_scenarios as late
@@ -48,8 +49,14 @@ def address(tmp_path: Path, network: LateFrames) -> Iterator[str]:
     broker.remove()
 
 
-@pytest.fixture
-def producer(address: str, java: Java, compiled: Path, network: LateFrames) -> Iterator[late.Driver]:
+@pytest.fixture(params=[maven.KAFKA_VERSION, maven.KAFKA_4_VERSION])
+def producer(
+    address: str, compiled: Path, network: LateFrames, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[late.Driver]:
+    """Kafka 4's uses transaction version 2 with Ottla."""
+    if IS_KAFKA and request.param != maven.KAFKA_VERSION:
+        pytest.skip("the same as with the older one")
+    java = java_tools(address, request.param, tmp_path)
     driver = JavaDriver(
         java.command("TransactionalProducer", network.address, "late", late.TOPIC, classes=compiled)
     )
