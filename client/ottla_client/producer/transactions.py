@@ -46,6 +46,9 @@ _log = logging.getLogger("ottla_client.producer")
 
 SOON = 0.002
 """Seconds before the first retry while the coordinator still ends the last transaction; markers take that long."""
+_GATHER_SECONDS = 0.001
+"""How long the first batches of a transaction of version 2 wait for each other: leaders add those that come together
+with one record of the coordinator. A commit ends the wait."""
 SOON_AT_MOST = 0.02
 """As Java waits between these retries."""
 
@@ -78,6 +81,8 @@ class Transactions:
         """Why the last attempt to ask a coordinator failed."""
         self._task: asyncio.Task[None] | None = None
         self._draining: asyncio.Task[None] | None = None
+        self._gathering: asyncio.TimerHandle | None = None
+        """Lets the first batches of a transaction go."""
         self._state = TransactionState.UNINITIALIZED
         """The last state whose entry was handled."""
 
@@ -107,6 +112,8 @@ class Transactions:
 
     async def end(self) -> None:
         """End all tasks."""
+        if self._gathering is not None:
+            self._gathering.cancel()
         tasks = [task for task in (self._task, self._draining) if task is not None]
         for task in tasks:
             task.cancel()
@@ -207,11 +214,26 @@ class Transactions:
         manager = self.manager
         partition = TopicPartition(queue.topic, queue.partition)
         if manager.state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
-            if partition not in manager.partitions:
-                manager.add_partition(partition)
+            if partition in manager.partitions:
+                return True
+            if manager.is_version_2 and not manager.partitions and manager.is_open:
+                if self._gathering is None:
+                    self._gathering = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._gathered)
+                return False
+            manager.add_partition(partition)
             return partition in manager.partitions
         # Batches that brokers may have are sent until their outcome is known.
         return bool(queue.batches) and queue.batches[0].sequence is not None
+
+    def _gathered(self) -> None:
+        """Send the first batches of a transaction of version 2."""
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
+        for queue in self._accumulator.all_queues():
+            if queue.batches:
+                self.manager.add_partition(TopicPartition(queue.topic, queue.partition))
+        self._route_all()
 
     def produce_version(self, connection: Connection) -> int:
         """The version in which batches are sent. Raises UnsupportedApiError."""
@@ -266,6 +288,8 @@ class Transactions:
         if self._draining is not None:
             self._draining.cancel()
         self._accumulator.hurry()
+        if self._gathering is not None:
+            self._gathered()
         self._draining = asyncio.get_running_loop().create_task(self._drained())
 
     async def _drained(self) -> None:
