@@ -32,15 +32,17 @@ def repair(folders: tuple[str, ...], dry_run: bool, drop_damaged: bool, as_json:
     ottla log repair ottla-data
     """
     from ottla_broker import events
-    from ottla_broker.tools.data_folders import DataFolderError, folder_paths
+    from ottla_broker.tools.data_folders import DataFolderError, check_hold_data, folder_paths
     from ottla_broker.tools.repair import Summary
     from ottla_broker.tools.repair import repair as repairs_of
 
     # What the broker's own recovery logs is in the report.
     events.configure("error")
     summary = Summary()
+    paths = folder_paths(folders)
     try:
-        for found in repairs_of(folder_paths(folders), summary, dry_run=dry_run, drop_damaged=drop_damaged):
+        check_hold_data(paths)
+        for found in repairs_of(paths, summary, dry_run=dry_run, drop_damaged=drop_damaged):
             click.echo(json.dumps(found._asdict()) if as_json else str(found))
     except (DataFolderError, OSError) as error:
         raise click.ClickException(str(error)) from None
@@ -79,7 +81,7 @@ def compact(folders: tuple[str, ...], topics: tuple[str, ...], as_json: bool) ->
     from ottla_broker import events
     from ottla_broker.tools.compact import compact as compacted
     from ottla_broker.tools.compact import compacted_topics
-    from ottla_broker.tools.data_folders import DataFolderError, folder_paths
+    from ottla_broker.tools.data_folders import DataFolderError, check_hold_data, folder_paths
 
     events.configure("error")
     paths = folder_paths(folders)
@@ -103,6 +105,7 @@ def compact(folders: tuple[str, ...], topics: tuple[str, ...], as_json: bool) ->
                 )
 
     try:
+        check_hold_data(paths)
         asyncio.run(run())
     except (DataFolderError, OSError) as error:
         raise click.ClickException(str(error)) from None

@@ -43,6 +43,14 @@ def test_verify_wants_a_data_folder(tmp_path: Path) -> None:
     assert f"{tmp_path}: no files of a log" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["repair", "compact"])
+def test_a_folder_without_data_is_left_alone(command: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(log, [command, str(tmp_path)])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == f"Error: {tmp_path}: no data of a broker; name the folders in log.dirs\n"
+    assert not list(tmp_path.iterdir())
+
+
 def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(log, ["repair", *map(str, arguments)])
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import os.path
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -103,6 +103,15 @@ def folder_paths(given: Sequence[str]) -> list[str]:
     """The folders that options or ``log.dirs`` name, separated by commas; each once."""
     paths = [part.strip() for text in given for part in text.split(",")]
     return list(dict.fromkeys(path.rstrip("/") or "/" for path in paths if path))
+
+
+def check_hold_data(paths: Sequence[str]) -> None:
+    """Raises DataFolderError if none of the folders has anything of a broker, as one whose name was mistyped."""
+    for path in paths:
+        for name in os.listdir(path):
+            if name in ("meta.properties", JOURNAL_NAME) or names.partition_of(name) is not None:
+                return
+    raise DataFolderError(f"{', '.join(paths)}: no data of a broker; name the folders in log.dirs")
 
 
 @contextmanager

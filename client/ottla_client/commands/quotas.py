@@ -71,7 +71,8 @@ def needed_entity(user: str | None, client_id: str | None, ip: str | None) -> di
 
 def _key(text: str) -> str:
     if text not in KEYS:
-        raise click.BadParameter(f"unknown quota {text!r}{did_you_mean(text, KEYS)}", param_hint="KEY")
+        hint = did_you_mean(text, KEYS) or f"; use one of {', '.join(KEYS)}"
+        raise click.BadParameter(f"unknown quota {text!r}{hint}", param_hint="KEY")
     return text
 
 
@@ -138,7 +139,8 @@ async def set_quotas(
     values: dict[str, float | None] = {}
     for text in settings:
         key, value = pair(text, "KEY=VALUE")
-        values[_key(key)] = amount_of(key, value)
+        key = _key(key)
+        values[key] = amount_of(key, value)
     entity = needed_entity(user, client_id, ip)
     async with admin_of(console) as admin:
         await admin.alter_client_quotas(entity, values)

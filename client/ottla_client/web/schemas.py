@@ -41,7 +41,8 @@ class Schemas:
             try:
                 self._files[topic] = of_file(path)
             except (OSError, UnicodeDecodeError, SchemaError) as error:
-                raise ConfigurationError(f"--schema {topic}={path}: {error}") from None
+                why = error.strerror if isinstance(error, OSError) else error
+                raise ConfigurationError(f"--schema {topic}={path}: {why}") from None
         self._known: dict[int, Schema] = {}
         self._asking: dict[int, asyncio.Task[Schema]] = {}
 

@@ -56,6 +56,7 @@ def test_set_list_and_remove(ottla: Ottla) -> None:
     ("arguments", "why"),
     [
         (["set", "--user", "a", "producer_rate=1"], "did you mean producer_byte_rate"),
+        (["set", "user=a", "request_percentage=1"], "unknown quota 'user'; use one of producer_byte_rate"),
         (["set", "--user", "a", "request_percentage=1M"], "write a number such as 50"),
         (["set", "--user", "a", "producer_byte_rate=fast"], "1048576 or 1MiB"),
         (["set", "producer_byte_rate=1"], "name whose quota"),
