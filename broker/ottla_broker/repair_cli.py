@@ -46,11 +46,11 @@ def repair(folders: tuple[str, ...], dry_run: bool, drop_damaged: bool, as_json:
             click.echo(json.dumps(found._asdict()) if as_json else str(found))
     except (DataFolderError, OSError) as error:
         raise click.ClickException(str(error)) from None
-    counts = f"{summary.partitions} partitions: {summary.done} repairs, {summary.left} problems left"
+    counts = f"{_counted(summary.partitions, 'partition')}: {_counted(summary.done, 'repair')}, {_counted(summary.left, 'problem')} left"
     if dry_run:
         counts += "; nothing was changed"
     elif summary.recovered:
-        counts += f"; {summary.recovered} logs read again"
+        counts += f"; {_counted(summary.recovered, 'log')} read again"
     click.echo(counts, err=True)
     sys.exit(1 if summary.left or (dry_run and summary.done) else 0)
 
@@ -109,5 +109,9 @@ def compact(folders: tuple[str, ...], topics: tuple[str, ...], as_json: bool) ->
         asyncio.run(run())
     except (DataFolderError, OSError) as error:
         raise click.ClickException(str(error)) from None
-    click.echo(f"{changed} logs compacted, {failed} could not be", err=True)
+    click.echo(f"{_counted(changed, 'log')} compacted, {failed} could not be", err=True)
     sys.exit(1 if failed else 0)
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

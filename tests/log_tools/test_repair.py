@@ -195,7 +195,7 @@ def test_a_crash_is_recovered_from(data: Path) -> None:
     path.write_bytes(path.read_bytes() + b"half a batch")
     done = run(data)
     assert done.exit_code == 0
-    assert done.stderr == "2 partitions: 1 repairs, 0 problems left; 2 logs read again\n"
+    assert done.stderr == "2 partitions: 1 repair, 0 problems left; 2 logs read again\n"
     assert b"flights 0 14\n" in (data / "recovery-point-offset-checkpoint").read_bytes()
     assert findings(data) == ""
     assert run(data).stderr == "2 partitions: 0 repairs, 0 problems left\n"
