@@ -46,7 +46,8 @@ def repair(folders: tuple[str, ...], dry_run: bool, drop_damaged: bool, as_json:
             click.echo(json.dumps(found._asdict()) if as_json else str(found))
     except (DataFolderError, OSError) as error:
         raise click.ClickException(str(error)) from None
-    counts = f"{_counted(summary.partitions, 'partition')}: {_counted(summary.done, 'repair')}, {_counted(summary.left, 'problem')} left"
+    partitions, left = _counted(summary.partitions, "partition"), _counted(summary.left, "problem")
+    counts = f"{partitions}: {_counted(summary.done, 'repair')}, {left} left"
     if dry_run:
         counts += "; nothing was changed"
     elif summary.recovered:

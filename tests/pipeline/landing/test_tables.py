@@ -78,6 +78,17 @@ def test_a_new_table_is_empty(table: Table) -> None:
     assert offsets_in(table) == []
 
 
+def test_columns_of_bytes_are_no_reason_for_a_warning(
+    make: Callable[[], Table], caplog: pytest.LogCaptureFixture
+) -> None:
+    data = rows(0, 2).append_column("value", pa.array([b"a", b"b"]))
+    table = make()
+    table.create(data.schema, [])
+    table.commit(batch(table, 0, 2, files=write(table, data)))
+    assert offsets_in(table) == [0, 1]
+    assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == []
+
+
 def test_commits_go_on_where_the_table_ends(table: Table, make: Callable[[], Table]) -> None:
     table.commit(batch(table, 0, 10))
     state = make().commit(batch(table, 10, 25, 1))
