@@ -298,6 +298,16 @@ async def test_version_12_adds_partitions(bench: VerifyingBench, verified: bool)
     assert bench.partition.last_stable_offset == 3
 
 
+async def test_a_producer_of_version_2_begins_at_sequence_0(bench: VerifyingBench) -> None:
+    """A later batch that gets here first, on a connection of its own, would make the first one out of order."""
+    later = await bench.send(b"v", base_sequence=1, version=12)
+    assert later.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    for number in range(2):
+        assert (await bench.send(b"v", base_sequence=number, version=12)).error_code == 0
+    # The state of a producer of version 3.9 may have expired.
+    assert (await bench.send(b"v", base_sequence=5, producer_id=8, version=11)).error_code == 0
+
+
 async def test_the_next_transaction_waits_for_the_marker_of_the_last(bench: VerifyingBench) -> None:
     """The partition is open under the epoch before: the batch begins a transaction, which is not added yet."""
     assert (await bench.send(b"v", base_sequence=0, version=12)).error_code == 0

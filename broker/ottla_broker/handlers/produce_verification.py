@@ -129,13 +129,14 @@ def _begin(
 ) -> dict[TopicPartition, VerificationGuard]:
     """The guards of the batches that begin a transaction. Partitions that can't be written to fail when they are."""
     now_ms = ctx.services.clock.now_ms()
+    adds = ctx.version >= _ADDS
     guards = {}
     for key, header in batches.items():
         if key[0] in COORDINATORS_TOPICS:
             continue  # No transaction writes there by Produce.
         try:
             guard = ctx.partition(*key).begin_verification(
-                header.producer_id, header.base_sequence, header.producer_epoch, now_ms
+                header.producer_id, header.base_sequence, header.producer_epoch, now_ms, adds=adds
             )
         except KafkaError:
             continue

@@ -323,7 +323,7 @@ class ProducerStates:
     def _check_lowest(self, header: BatchHeader) -> None:
         state = self.verifications.find(header.producer_id)
         if state is not None and header.base_sequence > state.lowest_sequence:
-            raise self._out_of_order(header, f"{state.lowest_sequence} was seen and isn't written yet")
+            raise self._out_of_order(header, f"{state.lowest_sequence} comes first and isn't written yet")
 
     def check_marker(self, header: BatchHeader, marker: ControlRecord) -> None:
         """Check that a coordinator's marker may be appended; its producer may be unknown.
@@ -347,6 +347,11 @@ class ProducerStates:
         """Whether the producer has written under ``epoch`` to a transaction that no marker has ended."""
         entry = self.producers.get(producer_id)
         return entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch
+
+    def has_written(self, producer_id: int) -> bool:
+        """Whether batches of the producer are known."""
+        entry = self.producers.get(producer_id)
+        return entry is not None and bool(entry.batches)
 
     def _old_epoch(self, header: BatchHeader, entry: ProducerEntry) -> KafkaError:
         return KafkaError(

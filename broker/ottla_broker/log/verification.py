@@ -29,8 +29,9 @@ class VerificationState:
     """One producer that has to be verified.
 
     Attributes:
-        lowest_sequence: of all its batches under ``epoch`` so far. A batch above it is refused: if an earlier one was
-            put off because the coordinator did not answer, this one must not get ahead of it.
+        lowest_sequence: of all its batches under ``epoch`` so far, or the one that its first batch must have. A batch
+            above it is refused: if an earlier one was put off because the coordinator did not answer, this one must
+            not get ahead of it.
     """
 
     __slots__ = ("created_ms", "epoch", "guard", "lowest_sequence")

@@ -356,9 +356,12 @@ class Partition:
         self.log.producers.hear_from_now()
 
     def begin_verification(
-        self, producer_id: int, sequence: int, epoch: int, now_ms: int
+        self, producer_id: int, sequence: int, epoch: int, now_ms: int, *, adds: bool = False
     ) -> VerificationGuard | None:
         """The guard under which a transactional batch has to be verified; None: its transaction is open here.
+
+        With ``adds`` the producer is of transaction version 2. Each of its epochs begins at sequence 0, so if nothing of
+        it is written, no other batch may come first.
 
         Raises KafkaError: this broker doesn't lead.
         """
@@ -366,6 +369,8 @@ class Partition:
         producers = self.log.producers
         if producers.has_open_transaction(producer_id, epoch):
             return None
+        if adds and not producers.has_written(producer_id):
+            sequence = 0
         return producers.verifications.begin(producer_id, sequence, epoch, now_ms)
 
     def append_internal(self, records: bytearray, now_ms: int, guard: VerificationGuard | None = None) -> int:
