@@ -360,8 +360,8 @@ class Partition:
     ) -> VerificationGuard | None:
         """The guard under which a transactional batch has to be verified; None: its transaction is open here.
 
-        With ``adds`` the producer is of transaction version 2. Each of its epochs begins at sequence 0, so if nothing of
-        it is written, no other batch may come first.
+        With ``adds`` the producer is of transaction version 2. Each of its epochs begins at sequence 0, so no other
+        batch may come first if none is written.
 
         Raises KafkaError: this broker doesn't lead.
         """
