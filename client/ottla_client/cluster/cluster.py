@@ -20,6 +20,7 @@ from ottla_client.errors import (
     ClientError,
     ClosedError,
     ConnectError,
+    ConnectionLostError,
     NotABrokerError,
     RequestTimeoutError,
     UnknownTopicError,
@@ -115,6 +116,7 @@ class Cluster:
     async def _first_metadata(self, deadline: Deadline) -> None:
         failures = 0
         warned = False
+        lost: ConnectionLostError | None = None
         began = asyncio.get_running_loop().time()
         while True:
             try:
@@ -127,10 +129,11 @@ class Cluster:
                     raise
                 if all(self._is_final(address) for address in self.bootstrap):
                     raise BootstrapError(self._bootstrap_report("")) from self._refused_login() or error
+                lost = error if isinstance(error, ConnectionLostError) else None
             failures += 1
             delay = self.backoff.after(failures)
             if deadline.left() <= delay:
-                report = self._bootstrap_report(" in time")
+                report = self._bootstrap_report(" in time", lost)
                 if report.count("connection refused") >= len(self.bootstrap):
                     report += "; is a broker running there?"
                 raise BootstrapError(report) from self._refused_login()
@@ -148,11 +151,18 @@ class Cluster:
         errors = (self._pool.error(("bootstrap", address)) for address in self.bootstrap)
         return next((error for error in errors if isinstance(error, AuthenticationError)), None)
 
-    def _bootstrap_report(self, when: str) -> str:
+    def _bootstrap_report(self, when: str, lost: ConnectionLostError | None = None) -> str:
+        """``lost``: how the last connection ended, after its broker had answered ApiVersions."""
         did = []
         for address in self.bootstrap:
+            where = f"{address[0]}:{address[1]}"
             error = self._pool.error(("bootstrap", address))
-            did.append(str(error) if error is not None else f"{address[0]}:{address[1]}: no answer")
+            if error is not None:
+                did.append(str(error))
+            elif lost is not None and where in str(lost):
+                did.append(f"{lost}; if its listener wants a login, set security_protocol and sasl_mechanism")
+            else:
+                did.append(f"{where}: no answer")
         return f"no bootstrap server answered as a broker{when}: " + "; ".join(did)
 
     async def close(self) -> None:

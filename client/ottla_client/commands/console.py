@@ -32,6 +32,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from ottla_protocol.printable import printable
 
@@ -202,7 +203,7 @@ _COMMON = option_group(
         "--command-config",
         type=click.Path(exists=True, dir_okay=False),
         metavar="FILE",
-        help="Read client options from a file, one KEY=VALUE per line; -X overrides them.",
+        help="Read client options from a file, one KEY=VALUE per line; -b and -X override them.",
     ),
 )
 
@@ -221,6 +222,9 @@ def options(command: Command) -> Command:
         **rest: Any,
     ) -> Any:
         of_file = [] if command_config is None else read_settings(command_config)
+        source = click.get_current_context().get_parameter_source("bootstrap_server")
+        if source is ParameterSource.COMMANDLINE:
+            of_file.append(f"bootstrap.servers={bootstrap_server}")
         settings = ClientOptions(bootstrap_server, timeout, (*of_file, *client_settings))
         console = Console(settings, as_json=as_json)
         with _client_warnings(console):

@@ -102,8 +102,9 @@ def init(folder: Path, brokers: tuple[str, ...], bootstrap: str) -> None:
     """Make an authority, certificates for brokers and an administrator, and a password, and print the files.
 
     They are for trials, because the authority's key lies beside the certificates. If the folder has them already,
-    nothing changes. `admin.properties` has the options of a client that logs in by SCRAM as admin, once `ottla security
-    password` has set the password.
+    nothing changes. `admin.properties` has the options of a client that logs in by SCRAM as admin, with a password that
+    the brokers don't know yet: set it by `ottla security password admin --command-config FOLDER/admin-tls.properties`,
+    which logs in by certificate, or by a listener without a login.
 
     \b
     ottla security init secure

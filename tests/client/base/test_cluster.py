@@ -177,6 +177,17 @@ async def test_no_bootstrap_server_answers(
         await cluster.fetch_topics(None, Deadline(1))
 
 
+async def test_a_broker_that_hangs_up_before_a_login(fake: FakeBroker, new_cluster: NewCluster) -> None:
+    def hang_up(header: Any, request: Any) -> None:
+        fake.cut()
+
+    fake.answers[ApiKey.METADATA] = hang_up
+    with pytest.raises(
+        BootstrapError, match=r"broke: .*; if its listener wants a login, set security_protocol"
+    ):
+        await new_cluster(fake.bootstrap).start(Deadline(0.3))
+
+
 async def test_servers_that_are_not_brokers_fail_at_once(new_cluster: NewCluster) -> None:
     async with FakeBroker() as web:
         web.script = _web

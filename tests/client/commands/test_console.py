@@ -7,6 +7,7 @@ import json
 import logging
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -286,6 +287,14 @@ def test_help_has_sections_and_unknown_commands_get_suggestions() -> None:
     wrong = CliRunner().invoke(main, ["produse"])
     assert wrong.exit_code == 2
     assert "did you mean produce?" in wrong.output
+
+
+def test_an_address_on_the_command_line_overrides_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=127.0.0.1:2\n")
+    given = ["topics", "list", "--timeout", "0.01", "--command-config", str(file)]
+    assert "127.0.0.1:2:" in CliRunner().invoke(main, given).output
+    assert "127.0.0.1:1:" in CliRunner().invoke(main, [*given, "-b", "127.0.0.1:1"]).output
 
 
 def test_an_option_before_the_command_is_an_error_that_names_its_place() -> None:
