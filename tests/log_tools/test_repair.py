@@ -124,6 +124,16 @@ def test_a_sound_folder(data: Path) -> None:
     assert digest(data) == before
 
 
+def test_a_partition_that_was_never_written_to(data: Path) -> None:
+    """It has no segment."""
+    empty = data / "flights-1"
+    empty.mkdir()
+    shutil.copy(data / FLIGHTS / "partition.metadata", empty)
+    assert repairs(data, "--dry-run") == []
+    assert repairs(data) == []
+    assert run(data).exit_code == 0
+
+
 def test_the_dry_run_changes_nothing(data: Path) -> None:
     flip(segment(data, 12), -1)
     before = digest(data)

@@ -25,6 +25,7 @@ from __future__ import annotations
 import os.path
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.log import names
@@ -144,8 +145,7 @@ def _plan_segments(files: Files, plan: PartitionPlan, found: list[str], drop_dam
     logs = [name for name in found if name.endswith(names.LOG) and names.offset_of(name) is not None]
     paths = [f"{plan.folder}/{name}" for name in sorted(logs)]
     bases = [names.offset_of(os.path.basename(path)) or 0 for path in paths]
-    ends = [*bases[1:], None]
-    parts = [list(stretches(open_segment(files, path), end)) for path, end in zip(paths, ends, strict=True)]
+    parts = [list(stretches(open_segment(files, path), end)) for path, end in zip_longest(paths, bases[1:])]
     # Recovery reads from the segment on that holds the recovery point.
     scanned = sum(base <= plan.recovery_point for base in bases[1:])
     for number, path in enumerate(paths):
