@@ -46,7 +46,7 @@ SEND_BUDGET = 4 * 1024 * 1024
 """Bytes sent to one connection in a turn of the event loop."""
 REQUESTS_PER_TURN = 64
 """Requests served from one connection in a turn of the event loop, at most for :data:`TURN_SECONDS`."""
-TURN_SECONDS = 0.005
+TURN_SECONDS = 0.001
 FIRST_REQUESTS_PER_TURN = 4
 """The same of a client that hasn't authenticated."""
 FEW_PARKED = 8
