@@ -136,13 +136,19 @@ def test_a_deletion_that_was_missed_is_found_by_the_second_look() -> None:
     world.deleted.close()
 
 
-def test_a_log_that_has_only_tombstones_is_cut_at_its_end() -> None:
-    clock, cuts = FakeClock(), list[tuple[int, int]]()
-    settings = StateSettings(topic_partitions=1, prune_interval_ms=1_000)
+def leading(settings: StateSettings, cuts: list[tuple[int, int]]) -> tuple[FakeClock, ShareStateCoordinator]:
+    """A coordinator that leads the only partition, and its clock; what is cut off its log goes to ``cuts``."""
+    clock = FakeClock()
     coordinator = ShareStateCoordinator(settings, clock, lambda: 1, lambda *cut: cuts.append(cut))
     coordinator.start()
     coordinator.on_leader(cast(Any, StateReplica(0)))
     clock.settle()
+    return clock, coordinator
+
+
+def test_a_log_that_has_only_tombstones_is_cut_at_its_end() -> None:
+    cuts = list[tuple[int, int]]()
+    clock, coordinator = leading(StateSettings(topic_partitions=1, prune_interval_ms=1_000), cuts)
     key, answers = ShareKey("g", TOPIC, 0), list[KafkaError | None]()
     coordinator.initialize(key, 1, UNINITIALIZED, answers.append)
     coordinator.write(key, StateChange(1, 0, 5, 0), answers.append)
@@ -157,12 +163,9 @@ def test_a_log_that_has_only_tombstones_is_cut_at_its_end() -> None:
 
 
 def test_one_round_moves_all_idle_states_to_the_end_of_the_log() -> None:
-    clock, cuts = FakeClock(), list[tuple[int, int]]()
+    cuts = list[tuple[int, int]]()
     settings = StateSettings(topic_partitions=1, prune_interval_ms=1_000, updates_per_snapshot=1)
-    coordinator = ShareStateCoordinator(settings, clock, lambda: 1, lambda *cut: cuts.append(cut))
-    coordinator.start()
-    coordinator.on_leader(cast(Any, StateReplica(0)))
-    clock.settle()
+    clock, coordinator = leading(settings, cuts)
     answers = list[KafkaError | None]()
     for partition in range(10):
         coordinator.initialize(ShareKey("g", TOPIC, partition), 1, UNINITIALIZED, answers.append)
@@ -179,12 +182,7 @@ def test_one_round_moves_all_idle_states_to_the_end_of_the_log() -> None:
 
 
 def test_states_have_a_limit() -> None:
-    clock = FakeClock()
-    settings = StateSettings(topic_partitions=1, most_states=2)
-    coordinator = ShareStateCoordinator(settings, clock, lambda: 1, lambda *_: None)
-    coordinator.start()
-    coordinator.on_leader(cast(Any, StateReplica(0)))
-    clock.settle()
+    clock, coordinator = leading(StateSettings(topic_partitions=1, most_states=2), [])
     answers = list[KafkaError | None]()
     for partition, epoch in ((0, 1), (1, 1), (2, 1), (0, 2)):
         coordinator.initialize(ShareKey("g", TOPIC, partition), epoch, UNINITIALIZED, answers.append)
@@ -199,12 +197,7 @@ def test_states_have_a_limit() -> None:
 
 def test_ranges_of_all_states_have_a_limit() -> None:
     """A byte of an acknowledgement made a range of 450 bytes, and a group has thousands on each partition."""
-    clock = FakeClock()
-    settings = StateSettings(topic_partitions=1, most_batches=1_000)
-    coordinator = ShareStateCoordinator(settings, clock, lambda: 1, lambda *_: None)
-    coordinator.start()
-    coordinator.on_leader(cast(Any, StateReplica(0)))
-    clock.settle()
+    clock, coordinator = leading(StateSettings(topic_partitions=1, most_batches=1_000), [])
     keys = [ShareKey("g", TOPIC, partition) for partition in range(3)]
     for key in keys:
         coordinator.initialize(key, 1, UNINITIALIZED, lambda _: None)
