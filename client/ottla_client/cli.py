@@ -32,6 +32,7 @@ SECTIONS = {
         "quotas",
         "security",
         "cluster",
+        "features",
         "console",
     ),
     "Broker": ("broker", "log"),

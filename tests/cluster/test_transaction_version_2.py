@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.client.commands.ottla_command import Ottla
 from tests.clients.transactional import committed_offset, read_confluent
 from tests.support.cluster import Cluster
 from tests.support.traffic import create
@@ -11,9 +12,8 @@ from tests.support.waiting import wait_for
 from tests.support.wire import Wire
 
 from ottla_client import OffsetAndMetadata, TopicPartition
-from ottla_client.sync import Producer
+from ottla_client.sync import Admin, Producer
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.api_versions import ApiVersionsRequest
 from ottla_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla_protocol.partitioning import partition_for
 
@@ -22,26 +22,29 @@ STATE_TOPIC = "__transaction_state"
 TX = "tx"
 
 
-def levels(cluster: Cluster) -> list[dict[str, int]]:
-    found = []
-    for broker in cluster.brokers.values():
-        with Wire(broker.port) as wire:
-            answer = wire.call(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
-        found.append({each.name: each.max_version_level for each in answer.finalized_features})
-    return found
+def levels(ottla: Ottla) -> list[tuple[int, list[int]]]:
+    """The finalized level, and the brokers that support it."""
+    return [(row["finalized"], row["brokers"]) for row in ottla.json("features", "describe")]
 
 
-def finalize(cluster: Cluster, level: int, kind: int) -> None:
-    update = FeatureUpdateKey(feature=NAME, max_version_level=level, upgrade_type=kind)
+def finalize(cluster: Cluster, change: str, level: int) -> None:
+    """By the command line; the brokers that aren't the controller refuse it."""
+    update = FeatureUpdateKey(feature=NAME, max_version_level=level)
     for number, broker in cluster.brokers.items():
-        with Wire(broker.port) as wire:
-            answer = wire.call(UpdateFeaturesRequest(feature_updates=[update]), 1)
-        if number == cluster.controller():
-            assert [each.error_code for each in answer.results] == [ErrorCode.NONE]
-            break
-        assert answer.error_code == ErrorCode.NOT_CONTROLLER
-    expected = {NAME: level} if level else {}
-    wait_for(lambda: levels(cluster) == [expected] * 3, "all brokers to follow")
+        if number != cluster.controller():
+            with Wire(broker.port) as wire:
+                answer = wire.call(UpdateFeaturesRequest(feature_updates=[update]), 1)
+            assert answer.error_code == ErrorCode.NOT_CONTROLLER
+    ottla = Ottla(cluster.bootstrap)
+    assert ottla("features", change, "--feature", f"{NAME}={level}") == f"finalized {NAME} at {level}\n"
+
+    def followed() -> bool:
+        with Admin(cluster.bootstrap) as admin:
+            found = admin.describe_features().values()
+        return [each.finalized.get(NAME, 0) for each in found] == [level] * 3
+
+    wait_for(followed, "all brokers to follow")
+    assert levels(ottla) == [(level, [1, 2, 3])]
 
 
 def coordinator(cluster: Cluster) -> int:
@@ -58,7 +61,7 @@ def epoch(producer: Producer) -> int:
 
 def test_transactions_while_brokers_die(new_cluster: Callable[..., Cluster]) -> None:
     cluster = new_cluster(brokers=3, settings={"transaction.state.log.num.partitions": 1})
-    assert levels(cluster) == [{}] * 3
+    assert levels(Ottla(cluster.bootstrap)) == [(0, [1, 2, 3])]
     create(cluster, "source")
     create(cluster, "t", partitions=3)
     cluster.wait_in_sync("t", 3)
@@ -83,7 +86,7 @@ def test_transactions_while_brokers_die(new_cluster: Callable[..., Cluster]) -> 
 
         transact(b"older")
         assert epoch(producer) == 0
-        finalize(cluster, 2, 1)
+        finalize(cluster, "upgrade", 2)
     with Producer(cluster.bootstrap, transactional_id=TX) as producer:
         first = epoch(producer)
         transact(b"plain")
@@ -102,7 +105,7 @@ def test_transactions_while_brokers_die(new_cluster: Callable[..., Cluster]) -> 
         assert epoch(producer) == first + 4
         cluster.brokers[victims[-1]].start()
         cluster.wait_complete()
-    finalize(cluster, 0, 2)
+    finalize(cluster, "downgrade", 0)
     with Producer(cluster.bootstrap, transactional_id=TX) as producer:
         first = epoch(producer)
         transact(b"downgraded")

@@ -16,7 +16,6 @@ from ottla_protocol.acls import (
 from ..types import ListedOffset, OffsetSpec, ProducerIdAndEpoch
 from .client import Admin
 from .groups import MemberToRemove
-from .nodes import VersionRange
 from .results import PartialError, is_unknown_group
 from .share_groups import ShareGroupOffset
 from .values import (
@@ -31,6 +30,8 @@ from .values import (
     CreatedTopic,
     DelegationToken,
     ElectionType,
+    FeatureMetadata,
+    FeatureUpdate,
     GroupDescription,
     GroupListing,
     HangingTransaction,
@@ -46,6 +47,8 @@ from .values import (
     TimedOffset,
     TransactionDescription,
     TransactionListing,
+    UpgradeType,
+    VersionRange,
 )
 
 __all__ = [
@@ -67,6 +70,8 @@ __all__ = [
     "CreatedTopic",
     "DelegationToken",
     "ElectionType",
+    "FeatureMetadata",
+    "FeatureUpdate",
     "GroupDescription",
     "GroupListing",
     "HangingTransaction",
@@ -90,6 +95,7 @@ __all__ = [
     "TimedOffset",
     "TransactionDescription",
     "TransactionListing",
+    "UpgradeType",
     "VersionRange",
     "is_unknown_group",
 ]

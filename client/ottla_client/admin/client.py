@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .acls import AclCalls
 from .configs import ConfigCalls
+from .features import FeatureCalls
 from .group_offsets import GroupOffsetCalls
 from .groups import GroupCalls
 from .nodes import NodeCalls
@@ -25,6 +26,7 @@ class Admin(
     ShareGroupCalls,
     ZooKeeperOffsetCalls,
     NodeCalls,
+    FeatureCalls,
     PlacementCalls,
     TransactionCalls,
     AclCalls,
@@ -32,7 +34,7 @@ class Admin(
     TokenCalls,
     PasswordCalls,
 ):
-    """Administers a cluster: topics, configs, groups, offsets, transactions, brokers, ACLs, quotas, tokens, passwords.
+    """Administers a cluster: its topics, configs, groups, offsets, brokers, features, ACLs, quotas, passwords, …
 
     ::
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
@@ -14,14 +13,7 @@ from ..requests.driver import Node, Outcomes
 from ..requests.outcomes import error_of, outcome_of
 from ..types import TopicPartition
 from .base import AdminBase
-from .values import ClusterDescription, LogDir, ReplicaLog
-
-
-class VersionRange(NamedTuple):
-    """The lowest and highest version of an API that a broker serves."""
-
-    first: int
-    last: int
+from .values import ClusterDescription, LogDir, ReplicaLog, VersionRange
 
 
 class NodeCalls(AdminBase):

@@ -305,6 +305,44 @@ class HangingTransaction:
     transactional_id: str | None = None
 
 
+class VersionRange(NamedTuple):
+    """The lowest and highest version of an API that a broker serves, or level of a feature that it supports."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureMetadata:
+    """The features of a cluster, as one broker knows them (KIP-584), by name.
+
+    ``finalized`` has the levels at which the brokers work together; ``epoch`` grows with each change of them, and is -1
+    with a broker that doesn't know. ``supported`` has the levels that this broker can work at.
+    """
+
+    epoch: int
+    finalized: Mapping[str, int]
+    supported: Mapping[str, VersionRange]
+
+
+class UpgradeType(IntEnum):
+    """Which changes of a feature's level are allowed; the numbers are the protocol's.
+
+    A safe downgrade is refused if the cluster would lose what it keeps in the feature's format.
+    """
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    """The level at which a feature is to be finalized; below 1, no longer at all."""
+
+    max_version_level: int
+    upgrade_type: UpgradeType = UpgradeType.UPGRADE
+
+
 class ElectionType(IntEnum):
     """Types of leader elections (KIP-460); the numbers are the protocol's."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -12,6 +14,11 @@ from click.shell_completion import CompletionItem, get_completion_class
 from ..settings import DEFAULT_BOOTSTRAP
 from .client_options import ClientOptions
 from .console import ENVIRONMENT
+
+if TYPE_CHECKING:
+    from ..admin import Admin
+
+_NamesOf: TypeAlias = "Callable[[Admin], Awaitable[Iterable[str]]]"
 
 # Seconds that the cluster may take while the user waits after pressing Tab.
 _PATIENCE = 1.0
@@ -44,23 +51,43 @@ def complete_topics(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Names of topics; none if no broker answers at once."""
-    return _complete(context, incomplete, "topics")
+    return _complete(context, incomplete, _topics)
 
 
 def complete_groups(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Names of groups; none if no broker answers at once."""
-    return _complete(context, incomplete, "groups")
+    return _complete(context, incomplete, _groups)
 
 
-def _complete(context: click.Context, incomplete: str, what: str) -> list[CompletionItem]:
+def complete_features(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Names of features, as NAME=; none if no broker answers at once."""
+    return _complete(context, incomplete, _features)
+
+
+async def _topics(admin: Admin) -> Iterable[str]:
+    return await admin.list_topics()
+
+
+async def _groups(admin: Admin) -> Iterable[str]:
+    return await admin.list_groups()
+
+
+async def _features(admin: Admin) -> Iterable[str]:
+    found = await admin.describe_features()
+    return {f"{name}=" for each in found.values() for name in each.supported}
+
+
+def _complete(context: click.Context, incomplete: str, names_of: _NamesOf) -> list[CompletionItem]:
     servers = context.params.get("bootstrap_server") or os.environ.get(ENVIRONMENT) or DEFAULT_BOOTSTRAP
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         options = ClientOptions(servers, _PATIENCE, context.params.get("client_settings") or ())
-        names = asyncio.run(_names(options, what))
+        names = asyncio.run(_names(options, names_of))
     except Exception:
         return []  # a shell's prompt is no place for an error
     finally:
@@ -68,7 +95,7 @@ def _complete(context: click.Context, incomplete: str, what: str) -> list[Comple
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
-async def _names(options: ClientOptions, what: str) -> list[str]:
+async def _names(options: ClientOptions, names_of: _NamesOf) -> Iterable[str]:
     from ..admin import Admin
     from ..admin.base import AdminSettings
     from ..consumer.settings import ConsumerSettings
@@ -78,6 +105,6 @@ async def _names(options: ClientOptions, what: str) -> list[str]:
         admin = Admin(**options.of(AdminSettings, (ConsumerSettings, ProducerSettings)))
         await admin.start(_PATIENCE)
         try:
-            return list(await (admin.list_topics() if what == "topics" else admin.list_groups()))
+            return await names_of(admin)
         finally:
             await admin.close()

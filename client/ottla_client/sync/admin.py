@@ -62,6 +62,8 @@ class Admin(SyncClient[AsyncAdmin]):
     describe_cluster = blocking(AsyncAdmin.describe_cluster)
     describe_apis = blocking(AsyncAdmin.describe_apis)
     describe_log_dirs = blocking(AsyncAdmin.describe_log_dirs)
+    describe_features = blocking(AsyncAdmin.describe_features)
+    update_features = blocking(AsyncAdmin.update_features)
     elect_leaders = blocking(AsyncAdmin.elect_leaders)
     alter_partition_reassignments = blocking(AsyncAdmin.alter_partition_reassignments)
     describe_acls = blocking(AsyncAdmin.describe_acls)

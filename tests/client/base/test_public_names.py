@@ -26,11 +26,11 @@ PUBLIC = {
         AclBinding AclEntry AclFilter AclOperation AclPermission AclResource Admin AlterConfig AlterOperation
         ClientQuota ClusterDescription ConfigEntry ConfigResource ConfigSource ConfigSynonym CreatedTopic
         DelegationToken
-        ElectionType GroupDescription GroupListing HangingTransaction ListedOffset LogDir MemberDescription
-        MemberToRemove
+        ElectionType FeatureMetadata FeatureUpdate GroupDescription GroupListing HangingTransaction ListedOffset LogDir
+        MemberDescription MemberToRemove
         NewPartitions NewTopic OffsetSpec PartialError PartitionLag PartitionReassignment PatternType
         ProducerIdAndEpoch ProducerState ReplicaLog ResourcePattern ResourceType ShareGroupOffset TimedOffset
-        TransactionDescription TransactionListing VersionRange is_unknown_group
+        TransactionDescription TransactionListing UpgradeType VersionRange is_unknown_group
     """,
     "ottla_client.errors": """
         AcknowledgementError AuthenticationError BadNodeError BootstrapError BrokerError BufferFullError ClientError
