@@ -15,8 +15,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from ottla_broker.log import compiled
 from ottla_broker.log.index import MAX_RELATIVE
+from ottla_protocol import compiled
 from ottla_protocol.records.batch import CorruptRecordError, read_header
 from ottla_protocol.records.formats import is_intact
 

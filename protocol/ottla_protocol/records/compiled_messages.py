@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ottla_protocol.compiled import load_compiled
 from ottla_protocol.records.batch import BatchHeader
 
 if TYPE_CHECKING:
@@ -17,15 +18,7 @@ _INTERFACE: Final = 1
 """What ``_messages`` must offer; a binary from other sources isn't used."""
 
 
-def _load() -> Any:
-    try:
-        from ottla_protocol.records import _messages
-    except ImportError:
-        return None
-    return _messages if _messages.INTERFACE == _INTERFACE else None
-
-
-_compiled = _load()
+_compiled: Any = load_compiled("ottla_protocol.records._messages", _INTERFACE)
 IS_COMPILED: Final = _compiled is not None
 
 

@@ -11,6 +11,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ottla_protocol.compiled import load_compiled
 from ottla_protocol.records.batch import BatchHeader
 from ottla_protocol.records.runs import find_runs
 
@@ -64,15 +65,8 @@ class Scan(NamedTuple):
     refused: list[tuple[int, int, int]]
 
 
-def _load() -> Callable[..., Any] | None:
-    try:
-        from ottla_protocol.records import _scan
-    except ImportError:
-        return None
-    return _scan.scan if _scan.INTERFACE == _INTERFACE else None
-
-
-_compiled = _load()
+_module = load_compiled("ottla_protocol.records._scan", _INTERFACE)
+_compiled: Callable[..., Any] | None = None if _module is None else _module.scan
 IS_COMPILED: Final = _compiled is not None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla_broker.log.compiled import load_compiled
+from ottla_protocol.compiled import load_compiled
 
 if TYPE_CHECKING:
     from types import ModuleType

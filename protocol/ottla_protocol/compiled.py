@@ -1,7 +1,6 @@
-"""The log's compiled modules, where this installation has them.
+"""Modules that are compiled from C, where this installation has them.
 
-They are written in C and do what Python does otherwise, many times as slowly. ``OTTLA_EXTENSION=0`` in the environment
-leaves them out.
+They do what Python does otherwise, many times as slowly. ``OTTLA_EXTENSION=0`` in the environment leaves them all out.
 """
 
 from __future__ import annotations
