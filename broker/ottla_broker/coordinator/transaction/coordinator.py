@@ -231,6 +231,17 @@ class TransactionCoordinator:
             return True  # It is refused for that.
         return not transaction.heard.is_late(connected_at, request)
 
+    def _draw_id(self, again: Callable[[int], None], refuse: Reply) -> None:
+        """Draw a producer id, and serve the request ``again`` with it; ``refuse`` it if there is none."""
+
+        def drawn(error: int, producer_id: int) -> None:
+            if error != codes.NONE:
+                refuse(error)
+            else:
+                again(producer_id)
+
+        self._draw(drawn)
+
     # InitProducerId
 
     def init_producer_id(
@@ -259,16 +270,11 @@ class TransactionCoordinator:
         if shard is None:
             reply(InitResult(error))
             return
-
-        def draw_first() -> None:
-            def drawn(error: int, producer_id: int) -> None:
-                if error != codes.NONE:
-                    reply(InitResult(error))
-                else:
-                    self._init(transactional_id, timeout_ms, expected, reply, producer_id)
-
-            self._draw(drawn)
-
+        draw_first = partial(
+            self._draw_id,
+            partial(self._init, transactional_id, timeout_ms, expected, reply),
+            lambda error: reply(InitResult(error)),
+        )
         now_ms = self._clock.now_ms()
         if transaction is None:
             if self._is_full(transactional_id):
@@ -436,14 +442,10 @@ class TransactionCoordinator:
         if answer is not None:
             reply(_ended(answer, metadata))
         elif metadata.is_exhausted and next_id == NO_PRODUCER_ID:
-
-            def drawn(error: int, producer_id: int) -> None:
-                if error != codes.NONE:
-                    reply(EndResult(error))
-                else:
-                    self.end_with_bump(transactional_id, producer, commit, reply, producer_id)
-
-            self._draw(drawn)
+            self._draw_id(
+                partial(self.end_with_bump, transactional_id, producer, commit, reply),
+                lambda error: reply(EndResult(error)),
+            )
         else:
             following = metadata.ended_with_bump(
                 commit, self._clock.now_ms(), next_id if metadata.is_exhausted else NO_PRODUCER_ID
