@@ -108,6 +108,23 @@ def test_a_frame_that_moves_to_its_own_buffer_gets_no_more_time() -> None:
     assert connection.is_stalled(now + 2)
 
 
+def test_what_was_credited_to_a_frame_does_not_shorten_the_time_of_the_next() -> None:
+    data = framed(b"x" * 900_000)
+    sock = Pieces(data[:2000])
+    connection = connection_on(sock, echo, 1024 * 1024)
+    connection.processor.max_request_bytes = 1_000_000
+    connection._on_readable()
+    for start in range(2000, len(data), 16_000):
+        assert not connection.is_stalled(1)
+        sock.pieces = [data[at : at + 1000] for at in range(start, min(start + 16_000, len(data)), 1000)]
+        while sock.pieces:
+            connection._on_readable()
+    assert b"".join(sock.sent) == data
+    sock.pieces = [framed(b"next")[:5]]
+    connection._on_readable()
+    assert not connection.is_stalled(2)
+
+
 class Receiver:
     """A connection that receives a large request."""
 

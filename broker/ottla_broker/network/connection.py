@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ottla_broker.events import LimitedLogger, get_logger
 from ottla_broker.log.files import FileSlice
 from ottla_broker.network.answer_memory import SMALL_ANSWERS
+from ottla_broker.network.large_frame import LargeFrame, room_for
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.network.request_memory import SHORTAGE_SECONDS
 from ottla_broker.network.service import ANONYMOUS, Parts, Principal
@@ -60,8 +61,6 @@ LOOK_BYTES = 256
 """Bytes received to find out whether a client is still there."""
 HELD_BYTES = 4096
 """Up to this many bytes of a frame that isn't complete are kept without a buffer."""
-QUICK_GROWTH = 4 * 1024 * 1024
-"""Up to this size a frame's buffer grows to eight times the bytes received, beyond it to twice as many."""
 FRAME_SECONDS = 30.0
 AUTHENTICATION_SECONDS = 30.0
 """A client that hasn't authenticated after this time is disconnected."""
@@ -75,11 +74,6 @@ COPIED_BYTES = SMALL_ANSWERS
 
 _SIZE = Struct(">i")
 _unpack_size = _SIZE.unpack_from
-
-
-def _buffer_bytes(received: int, size: int) -> int:
-    """The buffer for a frame of ``size`` bytes: the announced size is only a promise."""
-    return min(size, max(min(8 * received, QUICK_GROWTH), 2 * received))
 
 
 def _memory_of(parts: Iterable[object]) -> int:
@@ -149,13 +143,8 @@ class Connection:
 
     __slots__ = (
         "_counted",
-        "_credited",
         "_deadline",
-        "_filled",
         "_frame",
-        "_frame_buffer",
-        "_frame_room",
-        "_frame_size",
         "_held",
         "_keeps_memory",
         "_long",
@@ -220,15 +209,9 @@ class Connection:
         # Received but not served: the start of a frame, or whole frames while reading is paused.
         self._held = b""
         # A frame that is being received into its own buffer.
-        self._frame_buffer: bytearray | None = None
-        self._frame: memoryview | None = None
-        self._frame_size = 0
-        # Bytes of it that the buffer has room for, and those received.
-        self._frame_room = 0
-        self._filled = 0
-        # When the frame that isn't complete is given up; 0 for none. Bytes received move it, up to those credited.
+        self._frame: LargeFrame | None = None
+        # When the frame that isn't complete is given up; 0 for none. The progress of a large one moves it.
         self._deadline = 0.0
-        self._credited = 0
         self._reading = False
         self._writing = False
         # Whether the next turn serves what is held: once, however many responses were ready meanwhile.
@@ -331,21 +314,21 @@ class Connection:
                 processor.received_bytes += n
                 self._serve(scratch, have + n)
             budget = READ_BUDGET
-            while self._frame is not None and budget > 0:
-                wanted = self._frame_room - self._filled
-                n = self.sock.recv_into(self._frame[self._filled :], wanted)
+            while (frame := self._frame) is not None and budget > 0:
+                wanted = frame.room - frame.filled
+                n = self.sock.recv_into(frame.view[frame.filled :], wanted)
                 if n == 0:
                     self.close(None)
                     return
-                self._filled += n
+                frame.filled += n
                 processor.received_bytes += n
                 budget -= n
                 if n < wanted:
                     # A short read has emptied the socket; the loop calls again when there is more.
                     return
-                if self._filled == self._frame_size:
-                    self._frame_complete()
-                elif not self._grow_frame():
+                if frame.filled == frame.size:
+                    self._frame_complete(frame)
+                elif not self._grow(frame):
                     return
         except BlockingIOError:
             return
@@ -425,15 +408,15 @@ class Connection:
         """Whether the client has begun a frame and sends the rest too slowly. Asked every few seconds."""
         if not self._reading or not self._deadline:
             return False
-        gained = (self._filled - self._credited) / LEAST_BYTES_PER_SECOND
-        self._credited = self._filled
-        self._deadline = min(self._deadline + gained, now + FRAME_SECONDS)
+        if self._frame is not None:
+            gained = self._frame.progress() / LEAST_BYTES_PER_SECOND
+            self._deadline = min(self._deadline + gained, now + FRAME_SECONDS)
         return now > self._deadline
 
     @property
     def received(self) -> int:
         """The bytes received of a frame with its own buffer."""
-        return self._filled
+        return 0 if self._frame is None else self._frame.filled
 
     @property
     def is_held_up(self) -> bool:
@@ -444,32 +427,20 @@ class Connection:
 
     def _begin_frame(self, size: int, received: memoryview) -> None:
         """Give a large frame its own buffer; ``received`` are its first bytes, length prefix included."""
-        n = len(received) - 4
-        room = _buffer_bytes(n, size)
+        room = room_for(len(received) - 4, size)
         if not self.processor.memory.reserve(self, room, size):
             self._held = bytes(received)
             self._wait_for_memory()
             return
-        buffer = self.processor.pool.acquire(room)
-        frame = memoryview(buffer)
-        frame[:n] = received[4:]
-        self._frame_buffer, self._frame, self._frame_size, self._filled = buffer, frame, size, n
-        self._frame_room = room
-        self._credited = 0
+        self._frame = LargeFrame(self.processor.pool, room, size, received[4:])
 
-    def _grow_frame(self) -> bool:
+    def _grow(self, frame: LargeFrame) -> bool:
         """Make room for more of the frame; False: wait for memory first."""
-        room = _buffer_bytes(self._filled, self._frame_size)
-        if not self.processor.memory.grow(self, room - self._frame_room):
+        room = room_for(frame.filled, frame.size)
+        if not self.processor.memory.grow(self, room - frame.room):
             self._wait_for_memory()
             return False
-        assert self._frame_buffer is not None
-        self._frame_room = room
-        if room > len(self._frame_buffer):
-            old, self._frame_buffer = self._frame_buffer, self.processor.pool.acquire(room)
-            self._frame = memoryview(self._frame_buffer)
-            self._frame[: self._filled] = memoryview(old)[: self._filled]
-            self.processor.pool.release(old)
+        frame.grow(room)
         return True
 
     def _wait_for_memory(self) -> None:
@@ -477,18 +448,14 @@ class Connection:
         self.processor.memory.wait(self)
         self._hold_reading()
 
-    def _frame_complete(self) -> None:
-        frame, buffer, size = self._frame, self._frame_buffer, self._frame_size
-        assert frame is not None
-        assert buffer is not None
-        self._frame = self._frame_buffer = None
-        self._filled = 0
+    def _frame_complete(self, frame: LargeFrame) -> None:
+        self._frame = None
         self._deadline = 0.0
         self.waiting_since = 0.0
         try:
-            self._handle(frame[:size])
+            self._handle(frame.view[: frame.size])
         finally:
-            self.processor.pool.release(buffer)
+            frame.release()
             if self._long:
                 self._keeps_memory = True
             else:
@@ -499,7 +466,7 @@ class Connection:
     def on_memory(self) -> None:
         """Called when there may be memory for the frame that waits for it."""
         self._waiting_for_memory = False
-        if self._frame is None or self._grow_frame():
+        if self._frame is None or self._grow(self._frame):
             self._resume_reading()
 
     def _hold_reading(self) -> None:
@@ -805,8 +772,8 @@ class Connection:
         self._held = b""
         if self._waiting_for_memory:
             self.processor.memory.forget(self)
-        if self._frame_buffer is not None:
-            self._frame = self._frame_buffer = None
+        if self._frame is not None:
+            self._frame = None
             self.processor.memory.release(self)
         for response in pending:
             if response.abandon is not None:
