@@ -10,6 +10,7 @@ from typing import Any
 from tests.support.clock import FakeClock
 
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator, GroupListing
+from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.membership import JoinRequest, LeaveRequest
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.coordinator.group.settings import GroupSettings
@@ -223,14 +224,19 @@ class World:
     ) -> Waiting:
         waiting = Waiting()
         self.coordinator.sync(
-            group, member_id, instance, generation, protocol_type, protocol_name, assignments or {}, waiting
+            group,
+            Sender(member_id, instance, generation),
+            protocol_type,
+            protocol_name,
+            assignments or {},
+            waiting,
         )
         return waiting
 
     def heartbeat(
         self, member_id: str, generation: int, *, group: str = "g", instance: str | None = None
     ) -> ErrorCode:
-        return ErrorCode(self.coordinator.heartbeat(group, member_id, instance, generation))
+        return ErrorCode(self.coordinator.heartbeat(group, Sender(member_id, instance, generation)))
 
     def leave(
         self, member_id: str = "", *, group: str = "g", instance: str | None = None
@@ -259,9 +265,7 @@ class World:
         now = self.clock.now_ms() if commit_ms is None else commit_ms
         self.coordinator.commit(
             group,
-            member_id,
-            instance,
-            generation,
+            Sender(member_id, instance, generation),
             [(topic, partition, Committed(offset, leader_epoch, metadata, now, expire_ms))],
             lambda codes: answer.extend(map(ErrorCode, codes)),
         )
@@ -288,9 +292,7 @@ class World:
         self.coordinator.commit_transactional(
             group,
             producer,
-            member_id,
-            instance,
-            generation,
+            Sender(member_id, instance, generation),
             [(topic, index, Committed(offset, -1, metadata, self.clock.now_ms())) for index in partitions],
             lambda codes: answer.extend(map(ErrorCode, codes)),
         )

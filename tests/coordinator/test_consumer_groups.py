@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.coordinator.consumer_world import SESSION_MS, Client, ConsumerWorld, FakeTopics, settle
 
+from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.modern.heartbeats import Heartbeat
 from ottla_broker.coordinator.group.modern.membership import MOST_NAMES
 from ottla_broker.coordinator.group.modern.settings import GroupTimes
@@ -283,7 +284,7 @@ def test_offsets_are_fenced_by_epoch(world: ConsumerWorld) -> None:
 
         answers: list[int] = []
         world.coordinator.commit(
-            "g", member_id, None, epoch, [("t", 0, Committed(7, -1, "", 0))], answers.extend, version
+            "g", Sender(member_id, None, epoch), [("t", 0, Committed(7, -1, "", 0))], answers.extend, version
         )
         return answers
 

@@ -8,6 +8,7 @@ import pytest
 from tests.coordinator.consumer_world import SESSION_MS, Client, ConsumerWorld, FakeTopics, settle
 from tests.coordinator.harness import Waiting
 
+from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.modern.conversion import named_partitions
 from ottla_broker.coordinator.group.modern.heartbeats import Heartbeat
 from ottla_broker.coordinator.group.modern.membership import MOST_NAMES
@@ -131,7 +132,7 @@ def commit(world: ConsumerWorld) -> None:
     member_id = next(iter(group.members))  # type: ignore[union-attr]
     generation = group.generation  # type: ignore[union-attr]
     world.coordinator.commit(
-        "g", member_id, None, generation, [("t", 0, Committed(7, -1, "", 0))], answers.extend
+        "g", Sender(member_id, None, generation), [("t", 0, Committed(7, -1, "", 0))], answers.extend
     )
     world.clock.settle()
     assert answers == [0]

@@ -7,6 +7,7 @@ from tests.coordinator.harness import World
 from tests.support.clock import WALL_START_MS
 
 from ottla_broker.coordinator import codes
+from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_protocol.errors import ErrorCode as Code
 from ottla_protocol.records.batch import iter_headers
@@ -64,7 +65,7 @@ def test_a_commit_takes_effect_and_is_answered_once_the_log_has_it(world: World)
 
 def _commit(world: World, answers: list[int], offset: int, metadata: str = "") -> None:
     committed = Committed(offset, -1, metadata, world.clock.now_ms())
-    world.coordinator.commit("g", "", None, -1, [("t", 0, committed)], answers.extend)
+    world.coordinator.commit("g", Sender("", None, -1), [("t", 0, committed)], answers.extend)
 
 
 def test_commits_of_one_turn_share_a_batch_behind_the_first(world: World) -> None:
@@ -169,7 +170,7 @@ def test_too_long_metadata_fails_only_its_partition(world: World) -> None:
     assert world.commit(metadata="é" * 4096) == [Code.NONE]
     answers: list[int] = []
     items = [("t", 5, Committed(1, -1, "x" * 5000, 0)), ("t", 6, Committed(2, -1, "", 0))]
-    world.coordinator.commit("g", "", None, -1, items, answers.extend)
+    world.coordinator.commit("g", Sender("", None, -1), items, answers.extend)
     assert answers == [Code.OFFSET_METADATA_TOO_LARGE, Code.NONE]
     assert world.offset(partition=5) == -1
     assert world.offset(partition=6) == 2

@@ -14,6 +14,7 @@ from tests.coordinator.harness import Waiting
 from ottla_broker.background import Background
 from ottla_broker.clock import SystemClock
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
+from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.membership import JoinRequest
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.coordinator.group.settings import GroupSettings
@@ -69,21 +70,23 @@ async def test_groups_and_offsets_survive(tmp_path: Path, flush_messages: int, c
         await answer(join)
         member_id = join.joined.member_id
         sync = Waiting()
-        groups.sync("g", member_id, None, 1, None, None, {member_id: b"mine"}, sync)
+        groups.sync("g", Sender(member_id, None, 1), None, None, {member_id: b"mine"}, sync)
         await answer(sync)
         assert sync.synced.assignment == b"mine"
         commit = Waiting()
-        groups.commit("g", member_id, None, 1, [("t", 0, Committed(42, 1, "note", 1))], commit)
+        groups.commit("g", Sender(member_id, None, 1), [("t", 0, Committed(42, 1, "note", 1))], commit)
         await answer(commit)
         assert commit.answer == [0]
         for number in range(50):
             commit = Waiting()
-            groups.commit(f"simple-{number}", "", None, -1, [("t", 0, Committed(number, -1, "", 1))], commit)
+            groups.commit(
+                f"simple-{number}", Sender("", None, -1), [("t", 0, Committed(number, -1, "", 1))], commit
+            )
             await answer(commit)
             assert commit.answer == [0]
 
     async with coordinator(tmp_path, config, codec) as groups:
-        assert groups.heartbeat("g", member_id, None, 1) == 0
+        assert groups.heartbeat("g", Sender(member_id, None, 1)) == 0
         assert groups.fetch("g", [("t", [0])], True) == (0, [("t", [(0, 42, 1, "note", 0)])])
         for number in range(50):
             _, [(_, [found])] = groups.fetch(f"simple-{number}", [("t", [0])], False)
@@ -108,13 +111,15 @@ async def test_a_group_that_fits_no_record_is_refused_until_it_does(tmp_path: Pa
         await answer(join)
         member_id = join.joined.member_id
         large = Waiting()
-        groups.sync("g", member_id, None, 1, None, None, {member_id: bytes(2 << 20)}, large)
+        groups.sync("g", Sender(member_id, None, 1), None, None, {member_id: bytes(2 << 20)}, large)
         await answer(large)
         assert large.code is ErrorCode.UNKNOWN_SERVER_ERROR
         again = Waiting()
         groups.join("g", request._replace(member_id=member_id), again)
         await answer(again)
         small = Waiting()
-        groups.sync("g", member_id, None, again.joined.generation_id, None, None, {member_id: b"x"}, small)
+        groups.sync(
+            "g", Sender(member_id, None, again.joined.generation_id), None, None, {member_id: b"x"}, small
+        )
         await answer(small)
         assert small.synced.assignment == b"x"

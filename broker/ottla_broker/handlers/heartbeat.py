@@ -5,13 +5,11 @@ Version 3 added static members (KIP-345), 4 is flexible.
 
 from __future__ import annotations
 
+from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 def handle(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-    return HeartbeatResponse(
-        error_code=ctx.services.groups.heartbeat(
-            request.group_id, request.member_id, request.group_instance_id, request.generation_id
-        )
-    )
+    sender = Sender(request.member_id, request.group_instance_id, request.generation_id)
+    return HeartbeatResponse(error_code=ctx.services.groups.heartbeat(request.group_id, sender))

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import CommitItem, java_length
+from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.offsets import NO_EXPIRY, Committed
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import Steps, whole
@@ -111,9 +112,7 @@ def steps(
 
     services.groups.commit(
         request.group_id,
-        request.member_id,
-        request.group_instance_id,
-        request.generation_id_or_member_epoch,
+        Sender(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch),
         items,
         reply,
         ctx.version,

@@ -6,6 +6,7 @@ the client must name the protocol type and name that it expects (KIP-559).
 
 from __future__ import annotations
 
+from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.errors import ErrorCode
@@ -18,9 +19,7 @@ def handle(ctx: RequestContext, request: SyncGroupRequest) -> PendingResponse | 
     pending = PendingResponse()
     ctx.services.groups.sync(
         request.group_id,
-        request.member_id,
-        request.group_instance_id,
-        request.generation_id,
+        Sender(request.member_id, request.group_instance_id, request.generation_id),
         request.protocol_type,
         request.protocol_name,
         {assignment.member_id: assignment.assignment for assignment in request.assignments},

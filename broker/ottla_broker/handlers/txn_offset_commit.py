@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import CommitItem
+from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
@@ -148,9 +149,7 @@ class _Commit:
         self._ctx.services.groups.commit_transactional(
             request.group_id,
             self._producer,
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id,
+            Sender(request.member_id, request.group_instance_id, request.generation_id),
             self._items,
             self._reply,
             guard,

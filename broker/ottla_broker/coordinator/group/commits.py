@@ -15,6 +15,7 @@ from ottla_broker.coordinator.group import records
 from ottla_broker.coordinator.group.errors import commit_error
 from ottla_broker.coordinator.group.group import Group
 from ottla_broker.coordinator.group.group_shard import AnyGroup, GroupShard
+from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.metadata_limit import MetadataLimit
 from ottla_broker.coordinator.group.offsets import MODERN_COMMIT, Committed, TopicPartition
 from ottla_broker.coordinator.group.rebalance import Rebalancer
@@ -62,30 +63,28 @@ class Commits:
         group_id: str,
         group: AnyGroup | None,
         shard: GroupShard,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        sender: Sender,
         items: Sequence[CommitItem],
         reply: Callable[[Sequence[int]], None],
         version: int,
     ) -> None:
         """Commit offsets; ``reply`` gets one error code per item, once the log has committed them.
 
-        ``generation`` -1 without member comes from consumers that assign their partitions themselves, and from admin
-        tools: they may commit to a group that has no members. ``version`` is the request's.
+        A sender that isn't a member is a consumer that assigns its partitions itself, or an admin tool: it may commit
+        to a group that has no members. ``version`` is the request's.
         """
         if group is None:
-            if generation >= 0:
+            if sender.generation >= 0:
                 missing = codes.GROUP_ID_NOT_FOUND if version >= MODERN_COMMIT else codes.ILLEGAL_GENERATION
                 reply([missing] * len(items))
                 return
             group = shard.create(group_id)
         else:
-            error = group.may_commit(member_id, instance_id, generation, version)
+            error = group.may_commit(sender, version)
             if error != codes.NONE:
                 reply([error] * len(items))
                 return
-            member = group.members.get(member_id) if isinstance(group, Group) else None
+            member = group.members.get(sender.member_id) if isinstance(group, Group) else None
             if member is not None:
                 self._rebalancer.touch(member)
         fitting = self._fitting(items)
@@ -139,9 +138,7 @@ class Commits:
         group: AnyGroup | None,
         shard: GroupShard,
         producer: tuple[int, int],
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        sender: Sender,
         items: Sequence[CommitItem],
         reply: Callable[[Sequence[int]], None],
         guard: VerificationGuard | None,
@@ -153,7 +150,7 @@ class Commits:
         """
         if group is None:
             group = shard.create(group_id)
-        error = group.may_commit_transactional(member_id, instance_id, generation)
+        error = group.may_commit_transactional(sender)
         if error != codes.NONE:
             reply([error] * len(items))
             return

@@ -23,7 +23,7 @@ from ottla_broker.coordinator.group.group import (
     sync_error,
 )
 from ottla_broker.coordinator.group.group_shard import AnyGroup, GroupLife, GroupShard
-from ottla_broker.coordinator.group.member import DescribedMember, JoinReply, SyncReply
+from ottla_broker.coordinator.group.member import DescribedMember, JoinReply, Sender, SyncReply
 from ottla_broker.coordinator.group.member_ids import random_uuid
 from ottla_broker.coordinator.group.membership import JoinRequest, LeaveRequest, Membership
 from ottla_broker.coordinator.group.modern.consumer_group import CONSUMER_TYPE, ConsumerGroup
@@ -290,9 +290,7 @@ class GroupCoordinator:
     def sync(
         self,
         group_id: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        sender: Sender,
         protocol_type: str | None,
         protocol_name: str | None,
         assignments: dict[str, bytes],
@@ -301,13 +299,9 @@ class GroupCoordinator:
         """SyncGroup: answered when the leader's assignment is in the log."""
         error, group, shard = self._find(group_id)
         if isinstance(group, ConsumerGroup):
-            self._modern.classic.sync(
-                group, member_id, instance_id, generation, protocol_type, protocol_name, reply
-            )
+            self._modern.classic.sync(group, sender, protocol_type, protocol_name, reply)
         elif group is not None:
-            self._membership.sync(
-                group, member_id, instance_id, generation, protocol_type, protocol_name, assignments, reply
-            )
+            self._membership.sync(group, sender, protocol_type, protocol_name, assignments, reply)
         elif shard is not None:
             reply(sync_error(codes.UNKNOWN_MEMBER_ID))
         elif error == codes.COORDINATOR_LOAD_IN_PROGRESS:
@@ -316,13 +310,13 @@ class GroupCoordinator:
         else:
             reply(sync_error(error))
 
-    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> int:
+    def heartbeat(self, group_id: str, sender: Sender) -> int:
         """Heartbeat; returns the error code."""
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            return self._modern.classic.heartbeat(group, member_id, instance_id, generation)
+            return self._modern.classic.heartbeat(group, sender)
         if group is not None and group_id:
-            return self._membership.heartbeat(group, member_id, instance_id, generation)
+            return self._membership.heartbeat(group, sender)
         error, _, shard = self._find(group_id)
         if shard is not None:
             return codes.UNKNOWN_MEMBER_ID
@@ -433,9 +427,7 @@ class GroupCoordinator:
     def commit(
         self,
         group_id: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        sender: Sender,
         items: Sequence[CommitItem],
         reply: Callable[[Sequence[int]], None],
         version: int = 8,
@@ -450,9 +442,7 @@ class GroupCoordinator:
         elif self.admission.refuses_group(group):
             reply([codes.GROUP_MAX_SIZE_REACHED] * len(items))
         else:
-            self._commits.commit(
-                group_id, group, shard, member_id, instance_id, generation, items, reply, version
-            )
+            self._commits.commit(group_id, group, shard, sender, items, reply, version)
 
     def hear(self, group_id: str, producer: tuple[int, int], connected_at: float) -> bool:
         """Whether a commit of ``producer`` (id and epoch), by a connection accepted at ``connected_at``, isn't late."""
@@ -478,9 +468,7 @@ class GroupCoordinator:
         self,
         group_id: str,
         producer: tuple[int, int],
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        sender: Sender,
         items: Sequence[CommitItem],
         reply: Callable[[Sequence[int]], None],
         guard: VerificationGuard | None = None,
@@ -495,9 +483,7 @@ class GroupCoordinator:
         elif self.admission.refuses_group(group):
             reply([codes.GROUP_MAX_SIZE_REACHED] * len(items))
         else:
-            self._commits.commit_transactional(
-                group_id, group, shard, producer, member_id, instance_id, generation, items, reply, guard
-            )
+            self._commits.commit_transactional(group_id, group, shard, producer, sender, items, reply, guard)
 
     def fetch(
         self,

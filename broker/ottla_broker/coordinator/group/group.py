@@ -12,7 +12,14 @@ from typing import Final
 from ottla_broker.clock import TimerHandle
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.initial_delay import InitialDelay
-from ottla_broker.coordinator.group.member import JoinReply, Member, PendingMember, Protocols, SyncReply
+from ottla_broker.coordinator.group.member import (
+    JoinReply,
+    Member,
+    PendingMember,
+    Protocols,
+    Sender,
+    SyncReply,
+)
 from ottla_broker.coordinator.group.metadata_limit import MEMBER, StatedBytes, names_bytes
 from ottla_broker.coordinator.group.offsets import Committed, OffsetTable, TopicPartition
 from ottla_broker.coordinator.group.states import COMMIT, Event, GroupState, GroupStateMachine
@@ -193,10 +200,12 @@ class Group(GroupStateMachine):
                 return codes.FENCED_INSTANCE_ID
         return codes.NONE if member_id in self.members else codes.UNKNOWN_MEMBER_ID
 
-    def check_generation(self, member_id: str, instance_id: str | None, generation: int) -> int:
+    def check_generation(self, sender: Sender) -> int:
         """The error code for a request that claims to be from this member in this generation."""
-        error = self.check_member(member_id, instance_id)
-        return codes.ILLEGAL_GENERATION if error == codes.NONE and generation != self.generation else error
+        error = self.check_member(sender.member_id, sender.instance_id)
+        if error == codes.NONE and sender.generation != self.generation:
+            return codes.ILLEGAL_GENERATION
+        return error
 
     @property
     def all_joined(self) -> bool:
@@ -278,22 +287,22 @@ class Group(GroupStateMachine):
     def is_dead(self) -> bool:
         return self.state is GroupState.DEAD
 
-    def may_commit(self, member_id: str, instance_id: str | None, generation: int, version: int) -> int:
+    def may_commit(self, sender: Sender, version: int) -> int:
         """The error code for an OffsetCommit; ``version`` is the request's."""
-        if generation < 0 and self.state is GroupState.EMPTY:
+        if sender.generation < 0 and self.state is GroupState.EMPTY:
             return codes.NONE
-        if generation < 0 and not member_id and instance_id is None:
+        if not sender.is_member:
             return codes.UNKNOWN_MEMBER_ID  # the group has members, and this is none of them
-        error = self.check_generation(member_id, instance_id, generation)
+        error = self.check_generation(sender)
         return error if error != codes.NONE else COMMIT[self.state]
 
-    def may_commit_transactional(self, member_id: str, instance_id: str | None, generation: int) -> int:
+    def may_commit_transactional(self, sender: Sender) -> int:
         """The error code for a TxnOffsetCommit; producers need not name a member: before KIP-447 none did."""
         if self.state is GroupState.DEAD:
             return codes.COORDINATOR_NOT_AVAILABLE
-        if generation < 0 and (self.state is GroupState.EMPTY or (not member_id and instance_id is None)):
+        if not sender.is_member or (sender.generation < 0 and self.state is GroupState.EMPTY):
             return codes.NONE
-        return self.check_generation(member_id, instance_id, generation)
+        return self.check_generation(sender)
 
     def may_fetch(self, member_id: str | None, epoch: int) -> int:
         """The error code for an OffsetFetch: any client may read the offsets."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ottla_broker.coordinator.deadlines import Deadline
 from ottla_protocol.messages.join_group import JoinGroupResponse
@@ -14,6 +14,19 @@ JoinReply = Callable[[JoinGroupResponse], None]
 SyncReply = Callable[[SyncGroupResponse], None]
 Protocols = tuple[tuple[str, bytes], ...]
 """The assignors that a member supports, by preference, each with the member's metadata for it."""
+
+
+class Sender(NamedTuple):
+    """Who a request claims to be from. ``generation`` is the epoch of a member of the consumer protocol; -1: none."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int
+
+    @property
+    def is_member(self) -> bool:
+        """Whether it claims to be a member: consumers that assign their partitions themselves and tools don't."""
+        return self.generation >= 0 or bool(self.member_id) or self.instance_id is not None
 
 
 class DescribedMember(Protocol):

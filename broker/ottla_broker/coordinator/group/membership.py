@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.group import Group, join_error, sync_error
 from ottla_broker.coordinator.group.group_shard import GroupShard
-from ottla_broker.coordinator.group.member import JoinReply, Member, Protocols, SyncReply
+from ottla_broker.coordinator.group.member import JoinReply, Member, Protocols, Sender, SyncReply
 from ottla_broker.coordinator.group.member_ids import random_uuid
 from ottla_broker.coordinator.group.rebalance import Rebalancer
 from ottla_broker.coordinator.group.settings import GroupSettings
@@ -249,16 +249,14 @@ class Membership:
     def sync(
         self,
         group: Group,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        sender: Sender,
         protocol_type: str | None,
         protocol_name: str | None,
         assignments: dict[str, bytes],
         reply: SyncReply,
     ) -> None:
         """Ask for the member's share of the assignment; the leader's request contains all shares."""
-        error = group.check_generation(member_id, instance_id, generation)
+        error = group.check_generation(sender)
         if error == codes.NONE and (
             (protocol_type is not None and protocol_type != group.protocol_type)
             or (protocol_name is not None and protocol_name != group.protocol_name)
@@ -269,24 +267,24 @@ class Membership:
         if error != codes.NONE:
             reply(sync_error(error))
             return
-        member = group.members[member_id]
-        self._rebalancer.synced(group, member_id)
+        member = group.members[sender.member_id]
+        self._rebalancer.synced(group, member.member_id)
         if group.state is GroupState.STABLE:
             self._rebalancer.touch(member)
             reply(group.sync_response(member))
             return
         group.await_sync(member, reply)
-        if member_id == group.leader_id:
+        if member.member_id == group.leader_id:
             self._rebalancer.assign(group, assignments)
 
     # Heartbeat
 
-    def heartbeat(self, group: Group, member_id: str, instance_id: str | None, generation: int) -> int:
+    def heartbeat(self, group: Group, sender: Sender) -> int:
         """Extend the member's session; the answer says whether to join again."""
-        error = group.check_generation(member_id, instance_id, generation)
+        error = group.check_generation(sender)
         if error != codes.NONE:
             return error
-        self._rebalancer.touch(group.members[member_id])
+        self._rebalancer.touch(group.members[sender.member_id])
         return HEARTBEAT[group.state]
 
     # LeaveGroup

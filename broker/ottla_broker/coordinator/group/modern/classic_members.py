@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.group import PROTOCOL_TYPE, join_error, sync_error
-from ottla_broker.coordinator.group.member import JoinReply, SyncReply
+from ottla_broker.coordinator.group.member import JoinReply, Sender, SyncReply
 from ottla_broker.coordinator.group.membership import JoinRequest, LeaveRequest
 from ottla_broker.coordinator.group.modern import rebalance
 from ottla_broker.coordinator.group.modern.change import Change
@@ -177,16 +177,14 @@ class ClassicMembers:
     def sync(
         self,
         group: ConsumerGroup,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        sender: Sender,
         protocol_type: str | None,
         protocol_name: str | None,
         reply: SyncReply,
     ) -> None:
         """Give the member the partitions that it has after its last step."""
         try:
-            member, side = _checked(group.membership, member_id, instance_id, generation)
+            member, side = _checked(group.membership, sender)
             if protocol_type not in (None, PROTOCOL_TYPE) or protocol_name not in (None, side.name):
                 raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             if group.membership.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
@@ -195,8 +193,8 @@ class ClassicMembers:
         except KafkaError as error:
             reply(sync_error(int(error.code)))
             return
-        self._parts.timers.clear(group, member_id, TimerKind.SYNC)
-        self._parts.timers.set(group, member_id, TimerKind.SESSION, side.session_timeout_ms)
+        self._parts.timers.clear(group, member.member_id, TimerKind.SYNC)
+        self._parts.timers.set(group, member.member_id, TimerKind.SESSION, side.session_timeout_ms)
         response = SyncGroupResponse(
             error_code=codes.NONE,
             protocol_type=PROTOCOL_TYPE,
@@ -207,16 +205,14 @@ class ClassicMembers:
 
     # Heartbeat
 
-    def heartbeat(
-        self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
-    ) -> int:
+    def heartbeat(self, group: ConsumerGroup, sender: Sender) -> int:
         """Extend the member's session; REBALANCE_IN_PROGRESS asks it to join again."""
         membership = group.membership
         try:
-            member, side = _checked(membership, member_id, instance_id, generation)
+            member, side = _checked(membership, sender)
         except KafkaError as error:
             return int(error.code)
-        self._parts.timers.set(group, member_id, TimerKind.SESSION, side.session_timeout_ms)
+        self._parts.timers.set(group, member.member_id, TimerKind.SESSION, side.session_timeout_ms)
         if (
             member.epoch < membership.epoch
             or group.metadata_version != self._parts.topics.version
@@ -272,19 +268,17 @@ class ClassicMembers:
         return codes_
 
 
-def _checked(
-    membership: Membership, member_id: str, instance_id: str | None, generation: int
-) -> tuple[ConsumerMember, ClassicSide]:
+def _checked(membership: Membership, sender: Sender) -> tuple[ConsumerMember, ClassicSide]:
     """The member that sends a request, if it uses the classic protocol and is of its epoch. Raises KafkaError."""
-    if instance_id is None:
-        member = membership.members.get(member_id)
+    if sender.instance_id is None:
+        member = membership.members.get(sender.member_id)
     else:
-        member = membership.static_member(instance_id)
+        member = membership.static_member(sender.instance_id)
         if member is not None:
-            _check_instance(member, member_id)
+            _check_instance(member, sender.member_id)
     if member is None or member.classic is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-    if member.epoch != generation:
+    if member.epoch != sender.generation:
         raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
     return member, member.classic
 

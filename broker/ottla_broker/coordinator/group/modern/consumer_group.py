@@ -8,6 +8,7 @@ from enum import Enum
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.deadlines import Deadline
+from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.metadata_limit import StatedBytes
 from ottla_broker.coordinator.group.modern import records
 from ottla_broker.coordinator.group.modern.member import ConsumerMember
@@ -96,38 +97,38 @@ class ConsumerGroup:
     def is_empty(self) -> bool:
         return not self.is_dead and not self.membership.members
 
-    def may_commit(self, member_id: str, instance_id: str | None, epoch: int, version: int) -> int:
+    def may_commit(self, sender: Sender, version: int) -> int:
         """The error code for an OffsetCommit of this version (``ConsumerGroup.validateOffsetCommit``)."""
         if self.is_dead:
             return codes.COORDINATOR_NOT_AVAILABLE
-        if epoch < 0 and self.is_empty:
+        if sender.generation < 0 and self.is_empty:
             return codes.NONE
-        member = self.membership.members.get(member_id)
+        member = self.membership.members.get(sender.member_id)
         if member is not None and member.classic is None and version < MODERN_COMMIT:
             return codes.UNSUPPORTED_VERSION
-        return self._check_epoch(member_id, instance_id, epoch)
+        return self._check_epoch(sender)
 
-    def may_commit_transactional(self, member_id: str, instance_id: str | None, epoch: int) -> int:
+    def may_commit_transactional(self, sender: Sender) -> int:
         """The error code for a TxnOffsetCommit; producers need not name a member."""
         if self.is_dead:
             return codes.COORDINATOR_NOT_AVAILABLE
-        if epoch < 0 and (self.is_empty or (not member_id and instance_id is None)):
+        if not sender.is_member or (sender.generation < 0 and self.is_empty):
             return codes.NONE
-        return self._check_epoch(member_id, instance_id, epoch)
+        return self._check_epoch(sender)
 
     def may_fetch(self, member_id: str | None, epoch: int) -> int:
         """The error code for an OffsetFetch, which names a member from version 9 on."""
-        return (
-            codes.NONE if member_id is None and epoch < 0 else self._check_epoch(member_id or "", None, epoch)
-        )
+        if member_id is None and epoch < 0:
+            return codes.NONE
+        return self._check_epoch(Sender(member_id or "", None, epoch))
 
-    def _check_epoch(self, member_id: str, instance_id: str | None, epoch: int) -> int:
-        member = self.membership.members.get(member_id)
+    def _check_epoch(self, sender: Sender) -> int:
+        member = self.membership.members.get(sender.member_id)
         if member is None:
             return codes.UNKNOWN_MEMBER_ID
-        if instance_id is not None and member.classic is not None and member.instance_id != instance_id:
+        if sender.instance_id not in (None, member.instance_id) and member.classic is not None:
             return codes.FENCED_INSTANCE_ID
-        if member.epoch == epoch:
+        if member.epoch == sender.generation:
             return codes.NONE
         return codes.ILLEGAL_GENERATION if member.classic is not None else codes.STALE_MEMBER_EPOCH
 
