@@ -6,6 +6,7 @@ A package adds subcommands with the entry-point group ``ottla.commands``. Each i
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -15,6 +16,8 @@ from typing import Any
 import click
 
 from ottla_protocol.printable import printable
+
+from .suggestions import did_you_mean
 
 GROUP = "ottla.commands"
 
@@ -40,6 +43,7 @@ SECTIONS = {
     "Tools": ("bench", "completion"),
 }
 _OTHERS = "Others"
+_UNKNOWN_COMMAND = re.compile(r"No such command '(.*)'")  # click's words; before 8.4 there is no class for it
 _SHORT = 200  # characters of a short help; longer sentences are cut
 
 
@@ -69,25 +73,17 @@ class Commands(click.Group):
                 f"No such option {error.option_name!r} here; give options after the command", ctx
             ) from None
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As in click, but with a suggestion for an unknown name."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError:
-            from difflib import get_close_matches
-
-            near = get_close_matches(args[0], self.list_commands(ctx), n=2, cutoff=0.7)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise click.UsageError(f"No such command {args[0]!r}{hint}", ctx) from None
-
     def invoke(self, ctx: click.Context) -> Any:
-        """As in click, but an error's text does nothing to a terminal: it may have names that strangers chose."""
+        """As in click, but an unknown command of any group gets our suggestion.
+
+        An error's text does nothing to a terminal: it may have names that strangers chose.
+        """
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            raise _with_suggestion(error) from None
         except click.ClickException as error:
-            error.message = "\n".join(map(printable, error.message.split("\n")))  # type: ignore[misc]
+            error.message = _harmless(error.message)  # type: ignore[misc]
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -106,6 +102,19 @@ class Commands(click.Group):
         except click.ClickException as error:
             return error.message
         return "" if command is None else command.get_short_help_str(_SHORT)
+
+
+def _with_suggestion(error: click.UsageError) -> click.UsageError:
+    context, unknown = error.ctx, _UNKNOWN_COMMAND.match(error.message)
+    if context is not None and unknown is not None and isinstance(context.command, click.Group):
+        known = context.command.list_commands(context)
+        return click.UsageError(printable(unknown[0]) + did_you_mean(unknown[1], known), context)
+    error.message = _harmless(error.message)  # type: ignore[misc]
+    return error
+
+
+def _harmless(message: str) -> str:
+    return "\n".join(map(printable, message.split("\n")))
 
 
 def _installed_commands() -> Iterator[tuple[str, str]]:

@@ -25,19 +25,6 @@ class _Pipeline(click.Group):
         assert isinstance(command, click.Command)
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As in click, but suggests the nearest name for an unknown one."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError:
-            from ottla_client.lowlevel import did_you_mean
-
-            raise click.UsageError(
-                f"No such command {args[0]!r}{did_you_mean(args[0], _COMMANDS)}", ctx
-            ) from None
-
 
 @click.group(cls=_Pipeline)
 def pipeline() -> None:

@@ -95,6 +95,8 @@ def test_near_names() -> None:
     assert near_names("order", names)[0] == "orders"
     assert near_names("ORDERS-EU", names)[0] == "Orders-eu"
     assert near_names("xyz", names) == []
+    assert near_names("reset", ["reset-offsets", "list"]) == ["reset-offsets"]
+    assert near_names("", names) == []
 
 
 def test_back_off_grows_to_its_bound() -> None:

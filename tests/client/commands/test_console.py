@@ -277,16 +277,31 @@ def test_times_and_durations() -> None:
     ]
 
 
-def test_help_has_sections_and_unknown_commands_get_suggestions() -> None:
+def test_help_has_sections() -> None:
     shown = CliRunner().invoke(main, ["--help"])
     assert shown.exit_code == 0
     assert "Records:" in shown.output
     assert "Pipeline:\n  pipeline  " in shown.output
     assert "Others:" not in shown.output
     assert "produce " in shown.output
-    wrong = CliRunner().invoke(main, ["produse"])
-    assert wrong.exit_code == 2
-    assert "did you mean produce?" in wrong.output
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("produse", "No such command 'produse'; did you mean produce"),
+        ("groups reset", "No such command 'reset'; did you mean reset-offsets?"),
+        ("configs client-metrics lst", "No such command 'lst'; did you mean list?"),
+        ("log adoppt", "No such command 'adoppt'; did you mean adopt?"),
+        ("pipeline lnd", "No such command 'lnd'; did you mean land?"),
+        ("topics xyz", "No such command 'xyz'\n"),
+        ("topics \x1b[1m", r"No such command '\x1b[1m'"),
+    ],
+)
+def test_unknown_commands_get_suggestions(wrong: str, said: str) -> None:
+    done = CliRunner().invoke(main, wrong.split(" "))
+    assert done.exit_code == 2
+    assert said in done.output
 
 
 def test_an_address_on_the_command_line_overrides_the_file(tmp_path: Path) -> None:

@@ -53,7 +53,6 @@ def test_help_imports_neither_spark_nor_arrow() -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["lnd"], "No such command 'lnd'; did you mean land?"),
         (["land"], "Missing option '--table'"),
         (["land", "--table", "t"], "Name one or more topics, or give a --subscribe-pattern"),
         (["land", "a", "--subscribe-pattern", "b", "--table", "t"], "Name one or more topics"),
