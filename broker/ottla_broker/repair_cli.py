@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from ottla_broker.log.config import LogConfig
+    from ottla_broker.tools.data_folders import DiskPartition
 
 
 @click.command()
@@ -65,8 +71,9 @@ def repair(folders: tuple[str, ...], dry_run: bool, drop_damaged: bool, as_json:
     metavar="NAME",
     help="Compact only this topic. Needed where its cleanup.policy isn't known. Repeatable.",
 )
+@click.option("--dry-run", is_flag=True, help="Only show which logs would be compacted.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per partition.")
-def compact(folders: tuple[str, ...], topics: tuple[str, ...], as_json: bool) -> None:
+def compact(folders: tuple[str, ...], topics: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Compact the logs of data folders that no broker uses, until they are clean.
 
     Keeps the last record of each key, as a broker's cleaner does, in all topics with cleanup.policy=compact. Unlike the
@@ -74,44 +81,58 @@ def compact(folders: tuple[str, ...], topics: tuple[str, ...], as_json: bool) ->
     folders of log.dirs. A folder that was left by a crash is recovered first.
 
     \b
+    ottla log compact ottla-data --dry-run
     ottla log compact ottla-data
     ottla log compact ottla-data --topic balances
     """
     import asyncio
 
     from ottla_broker import events
-    from ottla_broker.tools.compact import compact as compacted
     from ottla_broker.tools.compact import compacted_topics
     from ottla_broker.tools.data_folders import DataFolderError, check_hold_data, folder_paths
 
     events.configure("error")
     paths = folder_paths(folders)
-    failed = changed = 0
-
-    async def run() -> None:
-        nonlocal failed, changed
-        async for done in compacted(paths, compacted_topics(paths, topics)):
-            if done.problem:
-                failed += 1
-            else:
-                changed += 1
-            if as_json:
-                click.echo(json.dumps(done._asdict()))
-            elif done.problem:
-                click.echo(f"{done.topic}-{done.partition}: {done.problem}")
-            else:
-                click.echo(
-                    f"{done.topic}-{done.partition}: {done.records_before} records became {done.records_after}, "
-                    f"{done.bytes_before} bytes {done.bytes_after}"
-                )
-
     try:
         check_hold_data(paths)
-        asyncio.run(run())
+        configs, partitions = compacted_topics(paths, topics, dry_run=dry_run)
+        if dry_run:
+            _show_chosen(partitions, as_json)
+            return
+        changed, failed = asyncio.run(_compact(paths, configs, as_json))
     except (DataFolderError, OSError) as error:
         raise click.ClickException(str(error)) from None
     click.echo(f"{_counted(changed, 'log')} compacted, {failed} could not be", err=True)
     sys.exit(1 if failed else 0)
+
+
+def _show_chosen(partitions: Sequence[DiskPartition], as_json: bool) -> None:
+    for each in partitions:
+        found = {"topic": each.topic, "partition": each.index, "bytes": each.bytes}
+        click.echo(json.dumps(found) if as_json else f"{each.name}: {each.bytes} bytes")
+    click.echo(f"{_counted(len(partitions), 'log')} to compact; nothing was changed", err=True)
+
+
+async def _compact(paths: Sequence[str], topics: dict[str, LogConfig], as_json: bool) -> tuple[int, int]:
+    """Compact the logs; returns how many were compacted, and how many could not be."""
+    from ottla_broker.tools.compact import compact as compacted
+
+    changed = failed = 0
+    async for done in compacted(paths, topics):
+        if done.problem:
+            failed += 1
+        else:
+            changed += 1
+        if as_json:
+            click.echo(json.dumps(done._asdict()))
+        elif done.problem:
+            click.echo(f"{done.topic}-{done.partition}: {done.problem}")
+        else:
+            click.echo(
+                f"{done.topic}-{done.partition}: {done.records_before} records became {done.records_after}, "
+                f"{done.bytes_before} bytes {done.bytes_after}"
+            )
+    return changed, failed
 
 
 def _counted(number: int, thing: str) -> str:

@@ -78,7 +78,7 @@ def adopt(
 
     try:
         paths, metadata_dir = _folders(config_file, data_dirs, metadata_dir)
-        with locked(paths) as files:
+        with locked(paths, dry_run=not execute) as files:
             nodes = None
             if zookeeper is not None:
                 with _needs_extra():
@@ -110,6 +110,8 @@ def _folders(
 
     settings: dict[str, str] = {}
     if config_file is not None:
+        if config_file.is_dir():
+            raise click.UsageError(f"{config_file} is a folder; name it with --data-dir {config_file}")
         try:
             settings = read_properties(config_file)
         except ConfigError as error:
@@ -269,7 +271,7 @@ def hand_over(
     random = SystemRandom()
     aside = None
     try:
-        with locked(folder_paths(data_dirs)) as files:
+        with locked(folder_paths(data_dirs), dry_run=not execute) as files:
             planned = plan(files, folder_paths(data_dirs))
             if zookeeper is not None:
                 with _needs_extra():

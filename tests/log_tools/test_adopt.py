@@ -134,8 +134,11 @@ def test_the_plan(tmp_path: Path, kind: str) -> None:
 
 
 def test_the_dry_run_as_a_user_sees_it(kraft: KafkaFolders) -> None:
+    for path in kraft.paths:
+        Path(path, ".lock").unlink(missing_ok=True)
     done = adopt(kraft, "--dry-run")
     assert done.exit_code == 0
+    assert not any(Path(path, ".lock").exists() for path in kraft.paths)
     assert done.stderr == "nothing was changed; add --execute to carry it out\n"
     for line in (
         f"Cluster       {kraft.expected['cluster']}, broker 1",
@@ -270,6 +273,12 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     done = CliRunner().invoke(log, ["adopt", "--data-dir", str(tmp_path / "none")])
     assert done.exit_code == 1
     assert "is not a folder" in done.stderr
+
+
+def test_a_folder_is_not_a_configuration(tmp_path: Path) -> None:
+    done = CliRunner().invoke(log, ["adopt", str(tmp_path)])
+    assert done.exit_code == 2
+    assert f"{tmp_path} is a folder; name it with --data-dir {tmp_path}" in " ".join(done.stderr.split())
 
 
 def put(folders: KafkaFolders, changes: dict[str, bytes | None]) -> None:

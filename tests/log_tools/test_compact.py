@@ -65,6 +65,27 @@ def test_the_last_record_of_each_key_stays(tmp_path: Path, kind: str, adopted: b
     assert again.stderr == "0 logs compacted, 0 could not be\n"
 
 
+def test_a_dry_run_says_which_logs_and_writes_nothing(tmp_path: Path) -> None:
+    folders = unpacked("kraft-killed", tmp_path)
+
+    def files() -> dict[Path, bytes]:
+        found = [path for each in folders.paths for path in Path(each).rglob("*") if path.is_file()]
+        return {path: path.read_bytes() for path in found}
+
+    for path in folders.paths:
+        Path(path, ".lock").unlink(missing_ok=True)
+    before = files()
+    dry = compact(folders, "--dry-run")
+    assert dry.exit_code == 0
+    assert f"{len(dry.stdout.splitlines())} logs to compact; nothing was changed\n" == dry.stderr
+    planned = report(folders, "--dry-run")
+    size = sum(len(data) for path, data in before.items() if path.match("*/state-0/*.log"))
+    assert {"topic": "state", "partition": 0, "bytes": size} in planned
+    assert files() == before
+    done = {(each["topic"], each["partition"]) for each in report(folders)}
+    assert done <= {(each["topic"], each["partition"]) for each in planned}
+
+
 def test_topics_that_are_named(tmp_path: Path) -> None:
     folders = unpacked("zookeeper-stopped", tmp_path)
     # Nothing is known about orders, so naming it is enough.

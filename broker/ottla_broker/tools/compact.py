@@ -26,7 +26,7 @@ from ottla_broker.log.log import Log
 from ottla_broker.log.manager import LogManager
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.store.embedded import JOURNAL_NAME
-from ottla_broker.tools.data_folders import DataFolderError, DataFolders, locked, read_folders
+from ottla_broker.tools.data_folders import DataFolderError, DataFolders, DiskPartition, locked, read_folders
 from ottla_broker.tools.known_topics import Knowledge, from_metadata_log, knowledge_of, read_journal
 from ottla_broker.tools.metadata_log import MetadataLogError, read_metadata_log
 from ottla_protocol.errors import KafkaError
@@ -44,14 +44,16 @@ class Compacted(NamedTuple):
     problem: str = ""
 
 
-def compacted_topics(paths: Sequence[str], wanted: Sequence[str] = ()) -> dict[str, LogConfig]:
-    """The topics to compact, and their configs: those whose policy says so, of which only the ``wanted`` ones.
+def compacted_topics(
+    paths: Sequence[str], wanted: Sequence[str] = (), *, dry_run: bool = False
+) -> tuple[dict[str, LogConfig], list[DiskPartition]]:
+    """The topics to compact, with their configs: those whose policy says so, of which only the ``wanted`` ones.
 
-    A wanted topic is compacted if nothing is known of its policy.
+    A wanted topic is compacted if nothing is known of its policy. Returns the topics' partitions, too.
 
     Raises DataFolderError: a folder is in use, or a wanted topic isn't there or isn't to be compacted.
     """
-    with locked(paths) as files:
+    with locked(paths, dry_run=dry_run) as files:
         folders = read_folders(files, paths)
         known = _knowledge(files, folders)
     defaults = BrokerConfig.from_properties({})
@@ -72,7 +74,7 @@ def compacted_topics(paths: Sequence[str], wanted: Sequence[str] = ()) -> dict[s
             raise DataFolderError(f"topic {topic} isn't compacted: set cleanup.policy=compact first")
         if topic in wanted or (not wanted and config.compact):
             found[topic] = replace(config, compact=True)
-    return found
+    return found, [partition for partition in folders.partitions() if partition.topic in found]
 
 
 def _knowledge(files: Files, folders: DataFolders) -> Knowledge | None:

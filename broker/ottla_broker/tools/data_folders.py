@@ -115,19 +115,25 @@ def check_hold_data(paths: Sequence[str]) -> None:
 
 
 @contextmanager
-def locked(paths: Sequence[str]) -> Iterator[Files]:
-    """Hold the locks of the folders. Raises DataFolderError: one isn't there, or a broker is using it."""
+def locked(paths: Sequence[str], *, dry_run: bool = False) -> Iterator[Files]:
+    """Hold the locks of the folders. Raises DataFolderError: one isn't there, or a broker is using it.
+
+    A dry run makes no lock file: a running broker has one.
+    """
     files = Files(64)
     with ExitStack() as stack:
         stack.callback(files.close)
         for path in paths:
             if not os.path.isdir(path):
                 raise DataFolderError(f"{path} is not a folder; name the folders in log.dirs")
+            name = f"{path}/{names.LOCK}"
+            if dry_run and not files.exists(name):
+                continue
             try:
-                lock = files.lock(f"{path}/{names.LOCK}")
+                lock = files.lock(name)
             except LockedError:
                 raise DataFolderError(
-                    f"{path} is in use: another process holds {path}/{names.LOCK}; stop that broker first"
+                    f"{path} is in use: another process holds {name}; stop that broker first"
                 ) from None
             except OSError as error:
                 raise DataFolderError(f"{path} can't be locked: {error}; check its permissions") from None

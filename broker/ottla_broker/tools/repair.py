@@ -66,7 +66,7 @@ def repair(
 
     Raises DataFolderError: a folder is in use or isn't one.
     """
-    with locked(paths) as files:
+    with locked(paths, dry_run=dry_run) as files:
         repairer = _Repairer(files, list(paths), summary, dry_run, drop_damaged)
         for found in repairer.run():
             if found.done:
