@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then command -v $$p; break; fi; done)
 
-.PHONY: help run test demo pipeline cluster secure-cluster faults check format bench docs interop compose-test lock sbom pin-images clean
+.PHONY: help run test demo pipeline cluster secure-cluster faults check format bench docs interop compose-test lock sbom pin-images clean ports-free
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,11 +36,16 @@ demo: $(VENV)/.dev  ## send a year of flights through a broker that is killed on
 pipeline: $(VENV)/.dev  ## land topics in Delta tables with a Spark job that is killed on the way (needs Java 17; ARGS=--quick)
 	@$(BIN)/python -m bench.pipeline $(ARGS)
 
-cluster: $(VENV)/.dev  ## run ZooKeeper, three brokers on 127.0.0.1:9092 to 9094 and the console on 8080 (ARGS="--data folder --port 9092 …")
+cluster: ports-free $(VENV)/.dev  ## run ZooKeeper, three brokers on 127.0.0.1:9092 to 9094 and the console on 8080 (ARGS="--data folder --port 9092 …")
 	@exec $(BIN)/python -m bench.local $(ARGS)
 
-secure-cluster: $(VENV)/.dev  ## run the same with TLS, SCRAM and ACLs, and certificates of its own (ARGS="--data folder --port 9092 …")
-	@exec $(BIN)/python -m bench.local --secure --data ottla-secure-cluster $(ARGS)
+secure-cluster: SECURE := --secure --data ottla-secure-cluster
+secure-cluster: ports-free $(VENV)/.dev  ## run the same with TLS, SCRAM and ACLs, and certificates of its own (ARGS="--data folder --port 9092 …")
+	@exec $(BIN)/python -m bench.local $(SECURE) $(ARGS)
+
+# Before the packages are installed, which takes minutes.
+ports-free:
+	@test -z "$(PYTHON)" || $(PYTHON) -m bench.local_options $(SECURE) $(ARGS)
 
 faults: $(VENV)/.dev  ## break a broker, a cluster and landing jobs for longer than the tests do (MINUTES=30 OTTLA_FAULT_ROUNDS=… OTTLA_FAULT_SEED=…)
 	@OTTLA_FAULT_ROUNDS=$${OTTLA_FAULT_ROUNDS:-30} OTTLA_FAULT_MINUTES=$(MINUTES) $(PYTEST) tests/crash tests/faults tests/pipeline/faults -s $(ARGS)

@@ -7,7 +7,6 @@ the others cope without it.
 
 from __future__ import annotations
 
-import argparse
 import signal
 import socket
 import subprocess
@@ -23,6 +22,7 @@ from harness.children import ending_with_parent
 from harness.java import Unavailable
 from harness.zookeeper import HOST, ZooKeeper
 
+from bench.local_options import Options, check_free, read_options
 from ottla_client.errors import ClientError
 from ottla_client.sync import Admin
 
@@ -68,8 +68,6 @@ the cluster serves at {bootstrap}: mutual TLS between brokers, SCRAM over TLS fo
 
 docs/security.md goes on from here; data, logs and certificates are in {folder}; Ctrl-C stops everything
 """
-_INSIDE_PORT: Final = 9192
-_CONSOLE_PORT: Final = 8080
 
 
 class Stopped(Exception):
@@ -154,52 +152,41 @@ class Member:
 class LocalCluster:
     """ZooKeeper, and brokers 1, 2, 3, … on successive ports."""
 
-    def __init__(
-        self,
-        folder: Path,
-        brokers: int,
-        port: int,
-        zookeeper_port: int,
-        inside_port: int | None = None,
-        console_port: int = 0,
-    ) -> None:
-        """With ``inside_port``, brokers have listeners for each other from there on, and everyone logs in.
+    def __init__(self, options: Options) -> None:
+        """With ``--secure``, brokers have listeners for each other, and everyone logs in.
 
-        With ``console_port``, the console for the browser runs as well, unless the port is taken.
+        The console for the browser runs as well, unless its port is taken. Raises Unavailable for other ports.
         """
-        self.folder = folder
-        ports = [port + number for number in range(brokers)]
-        inside = [] if inside_port is None else [inside_port + number for number in range(brokers)]
-        self.bootstrap = ",".join(f"{HOST}:{each}" for each in ports)
-        self._inside = ",".join(f"{HOST}:{each}" for each in inside)
+        self.folder = folder = options.data.absolute()
+        self.bootstrap = ",".join(f"{HOST}:{each}" for each in options.ports)
+        self._inside = ",".join(f"{HOST}:{each}" for each in options.inside_ports)
         self._files: SecureFiles | None = None
-        if inside:
+        if options.secure:
             # Imported here, because it needs the package cryptography.
             from bench.secure import SecureFiles
 
             self._files = SecureFiles(folder / "secure", self.bootstrap)
-        for each in (zookeeper_port, *ports, *inside):
-            _check_free(each, secure=bool(inside))
+        options.check_ports()
         server = ZooKeeper(
             folder / "zookeeper.properties",
             folder / "zookeeper",
             folder / "zookeeper.log",
-            zookeeper_port,
+            options.zookeeper_port,
         )
         server.write_config()
         if self._files is not None:
             self._files.make()
         self.zookeeper = Member("ZooKeeper", server.command, server.log, server.serves)
-        copies = min(3, brokers)
+        copies = min(3, options.brokers)
         self.brokers = []
-        for number, each in enumerate(ports, 1):
+        for number, each in enumerate(options.ports, 1):
             config = folder / f"broker-{number}.properties"
             config.write_text(
                 _BROKER.format(
                     number=number,
                     host=HOST,
                     listeners=self._listeners(number - 1, each),
-                    zookeeper=zookeeper_port,
+                    zookeeper=options.zookeeper_port,
                     metrics=each + _METRICS_FROM_PORT,
                     folder=folder / f"broker-{number}",
                     copies=copies,
@@ -210,12 +197,12 @@ class LocalCluster:
             self.brokers.append(_broker(number, config, folder / f"broker-{number}.log", each))
         self.console: Member | None = None
         self.console_said = ""
-        if console_port:
-            self._add_console(console_port, zookeeper_port)
+        if options.console_port:
+            self._add_console(options.console_port, options.zookeeper_port)
 
     def _add_console(self, port: int, zookeeper_port: int) -> None:
         try:
-            _check_free(port)
+            check_free(port)
         except Unavailable:
             self.console_said = f"the console is left out: port {port} is taken (--console-port)"
             return
@@ -314,25 +301,6 @@ def _serving(port: int) -> Callable[[], bool]:
     return serves
 
 
-def _check_free(port: int, *, secure: bool = False) -> None:
-    if not 0 < port < 65_536:
-        raise Unavailable(f"{port} is not a port")
-    with socket.socket() as probe:
-        # Ignore connections of an earlier run that are still closing.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            raise Unavailable(
-                f"port {port} of {HOST}: {error.strerror}; choose others: {_target(secure)}"
-                f' ARGS="--port 19092 --zookeeper-port 12181{" --inside-port 19192" if secure else ""}"'
-            ) from None
-
-
-def _target(secure: bool) -> str:
-    return "make secure-cluster" if secure else "make cluster"
-
-
 def say(line: str) -> None:
     print(line, flush=True)
 
@@ -342,53 +310,12 @@ def _stopped(number: int, frame: FrameType | None) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make cluster", description=__doc__)
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=Path("ottla-cluster"),
-        help="keep data and logs in this folder (ottla-cluster)",
-    )
-    parser.add_argument("--brokers", type=int, default=3, help="run this many brokers (3)")
-    parser.add_argument(
-        "--port",
-        type=int,
-        default=9092,
-        help="give the first broker this port, and the others the next ones (9092)",
-    )
-    parser.add_argument("--zookeeper-port", type=int, default=2181, help="give ZooKeeper this port (2181)")
-    parser.add_argument(
-        "--secure",
-        action="store_true",
-        help="use TLS, logins and ACLs, with certificates made at the first start",
-    )
-    parser.add_argument(
-        "--inside-port",
-        type=int,
-        default=_INSIDE_PORT,
-        help=f"with --secure, give the first broker's listener for other brokers this port ({_INSIDE_PORT})",
-    )
-    parser.add_argument(
-        "--console-port",
-        type=int,
-        default=_CONSOLE_PORT,
-        help=f"give the console for the browser this port ({_CONSOLE_PORT}); 0 runs none",
-    )
-    options = parser.parse_args()
-    if not 1 <= options.brokers <= 100:
-        parser.error(f"--brokers is from 1 to 100, not {options.brokers}")
+    options = read_options()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stopped)
     cluster = None
     try:
-        cluster = LocalCluster(
-            options.data.absolute(),
-            options.brokers,
-            options.port,
-            options.zookeeper_port,
-            options.inside_port if options.secure else None,
-            options.console_port,
-        )
+        cluster = LocalCluster(options)
         cluster.start()
         pid = cluster.brokers[-1].pid
         say(
@@ -406,7 +333,7 @@ def main() -> int:
             cluster.supervise()
             time.sleep(0.2)
     except Unavailable as lack:
-        print(f"{_target(options.secure)}: {lack}", file=sys.stderr)
+        print(f"{options.target}: {lack}", file=sys.stderr)
         return 1
     except Stopped:
         say("stopping")

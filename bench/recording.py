@@ -28,6 +28,7 @@ from rich.style import Style
 from rich.text import Text
 
 from bench.local import LocalCluster
+from bench.local_options import read_options
 from ottla_client.admin import NewTopic
 from ottla_client.sync import Admin, Producer
 
@@ -91,7 +92,8 @@ class Terminal:
 
 def record(folder: Path) -> tuple[list[Frame], float]:
     """Run a cluster and kill its second broker. Returns the frames, and the seconds until the end."""
-    cluster = LocalCluster(folder, 3, _consecutive(3), free_port())
+    ports = ["--port", str(_consecutive(3)), "--zookeeper-port", str(free_port()), "--console-port", "0"]
+    cluster = LocalCluster(read_options(["--data", str(folder), *ports]))
     try:
         cluster.start()
         with Admin(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:

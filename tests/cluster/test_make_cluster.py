@@ -18,6 +18,8 @@ from tests.client.commands.ottla_command import Ottla
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import java
 
+ROOT = Path(__file__).resolve().parents[2]
+
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -121,6 +123,22 @@ def test_a_missing_requirement_is_a_one_line_error(start: Start, tmp_path: Path)
     old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
     old.chmod(0o755)
     assert "is version 11" in failure(start(*ports_free, JAVA_HOME=str(tmp_path)))
+
+
+def test_ports_are_checked_before_anything_is_installed(tmp_path: Path) -> None:
+    environment = tmp_path / "venv"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            ["make", "secure-cluster", f"ARGS=--port {port}", f"VENV={environment}"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode != 0
+    assert done.stderr.startswith(f"make secure-cluster: port {port} of 127.0.0.1: Address already in use")
+    assert not environment.exists()
 
 
 def failure(process: subprocess.Popen[str]) -> str:
