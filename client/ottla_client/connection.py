@@ -347,6 +347,11 @@ class Connection(asyncio.BufferedProtocol):
         else:
             transport.writelines(parts)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether ``drain`` would wait."""
+        return self._writable is not None
+
     async def drain(self) -> None:
         """Wait while more than HIGH_WATER bytes are unsent. Raises ConnectionLostError when the connection breaks."""
         while self._writable is not None:

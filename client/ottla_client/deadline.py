@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from math import inf
 from time import monotonic
+from typing import Final
 
 
 class Deadline:
@@ -32,6 +33,9 @@ class Deadline:
         """``async with deadline.timeout():`` raises TimeoutError at the deadline."""
         left = self.at - monotonic()
         return asyncio.timeout(None if left == inf else max(0.0, left))
+
+
+NEVER: Final = Deadline(None)
 
 
 async def wait_at_most(event: asyncio.Event, seconds: float | None) -> bool:

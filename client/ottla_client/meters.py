@@ -33,21 +33,22 @@ class Meters:
         self._samples: deque[tuple[float, dict[str, float]]] = deque([(now, {})], maxlen=8)
         self._sampled = now
         # The largest times of this window and of the one before: (window, now, before).
-        self._most: dict[str, tuple[int, float, float]] = {}
+        self._most: defaultdict[str, tuple[int, float, float]] = defaultdict(lambda: (0, 0.0, 0.0))
 
     def add(self, name: str, amount: float = 1.0) -> None:
         self.totals[name] += amount
 
-    def time(self, name: str, seconds: float) -> None:
-        """Count how long something took."""
-        self.totals[f"{name}-count"] += 1
-        self.totals[f"{name}-sum"] += seconds
-        now = monotonic()
+    def time(self, name: str, seconds: float, now: float) -> None:
+        """Count how long something took that has ended ``now``, on the monotonic clock."""
+        totals = self.totals
+        totals[f"{name}-count"] += 1
+        totals[f"{name}-sum"] += seconds
         window = int(now / WINDOW_SECONDS)
-        at, most, before = self._most.get(name, (window, 0.0, 0.0))
+        at, most, before = self._most[name]
         if at != window:
-            most, before = 0.0, most if at == window - 1 else 0.0
-        self._most[name] = window, max(most, seconds), before
+            self._most[name] = window, seconds, most if at == window - 1 else 0.0
+        elif seconds > most:
+            self._most[name] = window, seconds, before
         if now - self._sampled >= _BETWEEN:
             self._sample(now)
 

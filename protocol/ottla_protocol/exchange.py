@@ -261,7 +261,9 @@ class Exchange(Generic[T]):
         try:
             position = 4
             if api.flexible_header:
-                position = parse_response_header(frame, api.key, api.version)[1]
+                # No response has tagged fields in its header so far.
+                tagged = len(frame) < 5 or frame[4]
+                position = parse_response_header(frame, api.key, api.version)[1] if tagged else 5
             if raw:
                 return Answer(token, RawAnswer(frame[position:], api.version))
             return Answer(token, api.response.decode(frame, api.version, position))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from ..cluster import Cluster
 from ..cluster.topic_names import topic_names
-from ..deadline import Deadline
+from ..deadline import NEVER, Deadline
 from ..errors import ClosedError, ConfigurationError
 from ..group.assignors import assignors_named, common_protocol
 from ..meters import Metrics
@@ -231,7 +231,7 @@ class Consumer:
 
     async def _iterate(self) -> Iterator[ConsumerRecord[Any, Any]]:
         """Wait for records; the iterator ends early when one of their partitions is paused or revoked."""
-        records = await self._engine.poll(self._engine.buffer.iterate, Deadline(None))
+        records = await self._engine.poll(self._engine.buffer.iterate, NEVER)
         assert records is not None
         self._iterator = records
         return records

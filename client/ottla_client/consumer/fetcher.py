@@ -1,4 +1,4 @@
-"""Reads ahead into a bounded buffer: one task and one fetch at a time for each broker.
+"""Reads ahead into a bounded buffer: one fetch at a time from each broker.
 
 A partition is fetched while less than ``max_partition_fetch_bytes`` of it is buffered, so the buffer holds at most
 twice that. The next fetch is sent before the application gets the records of the last one, so that broker and
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -73,6 +74,7 @@ class Fetcher:
         """
         self.cluster = cluster
         self.settings = settings
+        self.isolation = settings.isolation
         self.positions = positions
         self.buffer = buffer
         self.arrived = arrived
@@ -96,7 +98,7 @@ class Fetcher:
         node = self.node_of(state)
         fetcher = self._nodes.get(node) if node is not None else None
         if fetcher is not None:
-            fetcher.wake()
+            fetcher.wake_for(state)
 
     def node_of(self, state: PartitionState) -> int | None:
         replica = state.replica
@@ -117,6 +119,11 @@ class Fetcher:
 
 
 class NodeFetcher:
+    """One broker's fetches. Each answer is handled, and the next fetch sent, in the turn of the loop that brings it.
+
+    The task does the rest: it connects, waits while there is nothing to fetch, and backs off.
+    """
+
     def __init__(self, fetcher: Fetcher, node: int) -> None:
         self._fetcher = fetcher
         self._node = node
@@ -127,17 +134,29 @@ class NodeFetcher:
         """In a row. The first is ordinary, as sessions are dropped when a broker restarts or has many."""
         self._asked: dict[TopicPartition, tuple[PartitionState, int, int]] = {}
         """By partition: its state, version and offset in the request in flight."""
-        self._waiting: asyncio.Future[FetchResponse] | None = None
-        """The fetch in flight, if it may wait at the broker for records."""
-        self._abandoned = False
+        self._number = 0
+        """Of the last fetch; answers to others are discarded."""
+        self._waits = False
+        """Whether the fetch in flight may wait at the broker for records."""
+        self._ended: asyncio.Future[float]
+        """Done when no fetch is in flight, with the seconds to wait before the next one."""
         self.task = background(self._run(), f"the fetcher from broker {node}")
 
     def wake(self) -> None:
         """Look for partitions to fetch; abandon a waiting fetch that lacks one of them."""
         self._awake.set()
-        if self._waiting is not None and not self._abandoned and any(map(self._is_news, self._choose()[0])):
-            self._abandoned = True
-            self._waiting.cancel()
+        if self._waits and not self._ended.done() and any(map(self._is_news, self._choose()[0])):
+            self._number += 1
+            self._waits = False
+            self._session.failed()
+            self._ended.set_result(0.0)
+
+    def wake_for(self, state: PartitionState) -> None:
+        """As ``wake``, for a partition that has room in the buffer."""
+        if self._is_news(state):
+            self.wake()
+        else:
+            self._awake.set()
 
     def _is_news(self, state: PartitionState) -> bool:
         asked = self._asked.get(state.partition)
@@ -151,15 +170,14 @@ class NodeFetcher:
                 await self._sleep(delay)
                 continue
             try:
-                brought, crowded = await self._fetch()
+                pause = await self._fetch()
             except ClientError as error:
                 await self._failed(error)
                 continue
-            self._failures = 0
             if self._session_errors > 1:
                 await asyncio.sleep(self._fetcher.cluster.backoff.after(self._session_errors - 1))
-            elif crowded and not brought:
-                await self._sleep(PAUSE)
+            elif pause:
+                await self._sleep(pause)
 
     async def _sleep(self, seconds: float | None) -> None:
         """Sleep until ``wake``, for ``seconds`` at most."""
@@ -184,20 +202,33 @@ class NodeFetcher:
                 wanted.append(state)
         return wanted, crowded, delay
 
-    async def _fetch(self) -> tuple[bool, bool]:
-        """Send one fetch. Returns whether it brought records, and whether it left out full partitions."""
+    async def _fetch(self) -> float:
+        """Send one fetch after the other, until there is a reason to wait. Returns the seconds to wait.
+
+        Raises ClientError.
+        """
         fetcher = self._fetcher
-        settings = fetcher.settings
-        deadline = Deadline(settings.request_timeout_ms / 1000)
+        deadline = Deadline(fetcher.settings.request_timeout)
         connection = await fetcher.cluster.dedicated(self._node, deadline, "fetch")
         if connection.in_flight:
             # An abandoned fetch still waits there.
             connection = await fetcher.cluster.dedicated(self._node, deadline, "fetch aside")
-        # Chosen now that nothing is awaited before the request: a partition that was taken away and is back has
-        # another state.
+        self._ended = asyncio.get_running_loop().create_future()
+        try:
+            if not self._send(connection):
+                return 0.0
+            return await self._ended
+        finally:
+            self._number += 1
+            self._waits = False
+
+    def _send(self, connection: Connection) -> bool:
+        """Send a fetch for the partitions that have room; False if there are none. Raises ClientError."""
+        fetcher = self._fetcher
+        settings = fetcher.settings
         wanted, crowded, _ = self._choose()
-        if not wanted:
-            return False, False
+        if not wanted or connection.closed:
+            return False
         max_wait_ms = 0 if crowded else settings.fetch_max_wait_ms
         version, session = self._prepare(connection, wanted)
         request = fetch_request(
@@ -206,30 +237,49 @@ class NodeFetcher:
             max_bytes=settings.fetch_max_bytes,
             min_bytes=settings.fetch_min_bytes,
             max_wait_ms=max_wait_ms,
-            isolation=settings.isolation,
+            isolation=fetcher.isolation,
             rack_id=settings.client_rack,
             session=(session.session_id, session.epoch),
             forgotten=session.forgotten,
         )
-        future = connection.submit(
-            request, timeout=(settings.request_timeout_ms + max_wait_ms) / 1000, version=version
+        self._number += 1
+        connection.call(
+            request,
+            partial(self._answered, connection, self._number, version, crowded, monotonic()),
+            timeout=(settings.request_timeout_ms + max_wait_ms) / 1000,
+            version=version,
         )
-        self._waiting = future if max_wait_ms else None
-        since = monotonic()
+        self._waits = max_wait_ms > 0
+        return True
+
+    def _answered(
+        self,
+        connection: Connection,
+        number: int,
+        version: int,
+        crowded: bool,
+        since: float,
+        response: FetchResponse,
+        error: Exception | None,
+    ) -> None:
+        if number != self._number or self._ended.done():
+            return  # it was abandoned
+        self._waits = False
         try:
-            response: FetchResponse = await future
-        except asyncio.CancelledError:
-            if not self._abandoned or self.task.cancelling():
-                raise
-            self._session.failed()
-            return True, crowded
-        finally:
-            self._abandoned = False
-            self._waiting = None
-        fetcher.buffer.meters.time("fetch-latency", monotonic() - since)
-        if response.throttle_time_ms > 0:
-            fetcher.buffer.meters.time("throttle", response.throttle_time_ms / 1000)
-        return self._handle(response, version), crowded
+            if error is not None:
+                raise error
+            now = monotonic()
+            meters = self._fetcher.buffer.meters
+            meters.time("fetch-latency", now - since, now)
+            if response.throttle_time_ms > 0:
+                meters.time("throttle", response.throttle_time_ms / 1000, now)
+            brought = self._handle(response, version)
+            self._failures = 0
+            waits = self._session_errors > 1 or (crowded and not brought)
+            if waits or not self._send(connection):
+                self._ended.set_result(PAUSE if waits else 0.0)
+        except Exception as failed:
+            self._ended.set_exception(failed)
 
     def _prepare(
         self, connection: Connection, wanted: Iterable[PartitionState]

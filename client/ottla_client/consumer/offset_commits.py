@@ -127,7 +127,8 @@ class OffsetCommits:
             await self.client.commit(offsets, deadline)
         else:
             await member.commit(offsets, deadline)
-        self._buffer.meters.time("commit-latency", monotonic() - since)
+        now = monotonic()
+        self._buffer.meters.time("commit-latency", now - since, now)
         for partition, committed in offsets.items():
             state = self._positions.get(partition)
             if state is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
@@ -16,9 +16,9 @@ from ..types import ConsumerRecord, TimestampType
 _new_tuple = tuple.__new__
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Rows:
-    """Records as columns of equal length, keys and values deserialized.
+    """Records as columns of equal length, keys and values deserialized. They don't change.
 
     ``deliveries`` are the delivery counts of records of a share group.
     """
@@ -32,10 +32,10 @@ class Rows:
     headers: Sequence[Any]
     kind: TimestampType
     deliveries: Sequence[int] | None = None
+    count: int = field(init=False)
 
-    @property
-    def count(self) -> int:
-        return len(self.offsets)
+    def __post_init__(self) -> None:
+        self.count = len(self.offsets)
 
     def cut(self, start: int, stop: int) -> Rows:
         """The records from ``start`` to before ``stop``."""

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from struct import Struct
@@ -46,6 +45,8 @@ CLOSED = -1
 """``Batch.left`` of a closed batch."""
 
 _PRODUCER_AT = 43
+_MANY_WAITERS = 64
+"""From so many on, cancelled waits are dropped each time that the number has doubled."""
 _producer = Struct(">qhi")
 
 
@@ -266,18 +267,17 @@ class Batch:
         for callback in callbacks:
             callback()
 
-    async def wait(self) -> None:
-        """Wait for the outcome. Cancelling the wait affects neither the batch nor other waits."""
+    def wait(self) -> asyncio.Future[None]:
+        """A future that is done at the outcome. Cancelling it affects neither the batch nor other waits."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.done:
-            return
-        waiter = asyncio.get_running_loop().create_future()
+            waiter.set_result(None)
+            return waiter
+        count = len(self.waiters)
+        if count >= _MANY_WAITERS and not count & (count - 1):
+            self.waiters = [each for each in self.waiters if not each.done()]
         self.waiters.append(waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            with suppress(ValueError):
-                self.waiters.remove(waiter)
-            raise
+        return waiter
 
     def _holder(self, index: int) -> tuple[Batch, int]:
         """The batch that has the record after splits, and its index there."""

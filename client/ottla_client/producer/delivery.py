@@ -28,7 +28,7 @@ class Delivery(tuple["Batch", int]):
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         batch = self[0]
         if not batch.done:
-            yield from batch.wait().__await__()
+            yield from batch.wait()
         return self.result()
 
     def done(self) -> bool:
@@ -137,7 +137,7 @@ class BatchDelivery:
     def __await__(self) -> Generator[Any, None, list[AppendedRange]]:
         for batch, _, _ in self._parts:
             if not batch.done:
-                yield from batch.wait().__await__()
+                yield from batch.wait()
         return self.result()
 
     def result(self) -> list[AppendedRange]:

@@ -7,11 +7,11 @@ time is up. Together with ``sequences`` this decides whether a batch is sent aga
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla_protocol.errors import error_code
+from ottla_protocol.errors import ErrorCode, error_code
 
 from ..errors import DeliveryTimeoutError, UnknownTopicError
 from ..types import ProducerIdAndEpoch
@@ -27,7 +27,7 @@ class Answer(NamedTuple):
     base_offset: int = -1
     log_append_time: int = -1
     message: str | None = None
-    record_errors: tuple[tuple[int, str | None], ...] = ()
+    record_errors: Sequence[tuple[int, str | None]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,9 @@ class PartitionQueue:
 
     def answered(self, batch: Batch, answer: Answer, now: float) -> Outcome:
         """Handle the broker's response. Returns the outcome; STOP and MOVED concern the caller, too."""
-        code = error_code(answer.code)
-        outcome = OUTCOMES[code]
         self._returned(batch)
+        code = error_code(answer.code) if answer.code else ErrorCode.NONE
+        outcome = OUTCOMES[code]
         if outcome is Outcome.DONE:
             if self.sequences is not None:
                 self.sequences.acknowledged(batch)

@@ -1,4 +1,4 @@
-"""Sends batches: one task per broker, with several requests in flight."""
+"""Sends batches, with several requests in flight to each broker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _log = logging.getLogger("ottla_client.producer")
 
 
 class Sender:
-    """Routes batches from the accumulator to the tasks of their leaders, and owns tasks and timers."""
+    """Routes batches from the accumulator to their leaders, and owns tasks and timers."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Sender:
         self.transactions = transactions
         self.meters = accumulator.meters
         self.by_topic = accumulator.by_topic
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._nodes: dict[int, NodeSender] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[object, asyncio.TimerHandle] = {}
@@ -69,7 +69,7 @@ class Sender:
         """Queues whose partitions may be missing in the transaction."""
         self._reviving: set[str] = set()
         self._identifying = False
-        self._stopped = False
+        self.stopped = False
         accumulator.on_ready = self.route
         accumulator.on_open = self._opened
         self._forget_cluster = cluster.on_change(self._metadata_changed)
@@ -77,7 +77,7 @@ class Sender:
 
     async def stop(self) -> None:
         """End all tasks and timers."""
-        self._stopped = True
+        self.stopped = True
         self._forget_cluster()
         for timer in self._timers.values():
             timer.cancel()
@@ -89,9 +89,11 @@ class Sender:
             await asyncio.wait(tasks)
 
     def route(self, queue: PartitionQueue) -> None:
-        """``queue`` may have a batch to send: pass it to the task of its leader."""
-        if not queue.batches or self._stopped or not self.may_send(queue):
+        """``queue`` may have a batch to send: pass it to its leader."""
+        if not queue.batches or self.stopped:
             return
+        if self.transactions is not None and not self.transactions.may_send(queue):
+            return  # later, if its transaction lacks the partition
         leader = self.cluster.leader(queue.topic, queue.partition)
         if leader is None:
             self._no_leader(queue)
@@ -99,17 +101,12 @@ class Sender:
         node = self._nodes.get(leader)
         if node is None:
             node = self._nodes[leader] = NodeSender(self, leader)
-            self.spawn(node.run())
         node.add(queue)
-
-    def may_send(self, queue: PartitionQueue) -> bool:
-        """Whether batches of ``queue`` may be sent now; if its transaction lacks the partition, later."""
-        return self.transactions is None or self.transactions.may_send(queue)
 
     def route_later(self, queue: PartitionQueue, delay: float) -> None:
         """Route ``queue`` after ``delay`` seconds."""
-        if queue not in self._timers and not self._stopped:
-            self._timers[queue] = self._loop.call_later(delay, self._route_now, queue)
+        if queue not in self._timers and not self.stopped:
+            self._timers[queue] = self.loop.call_later(delay, self._route_now, queue)
 
     def _route_now(self, queue: PartitionQueue) -> None:
         self._timers.pop(queue, None)
@@ -155,26 +152,30 @@ class Sender:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run ``work`` as a task that ends with the sender. An exception in it is a defect, and stops the producer."""
-        task = self._loop.create_task(work)
+        task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_ended)
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("the producer's sender broke", exc_info=error)
-            self._on_fatal(error if isinstance(error, Exception) else RuntimeError(str(error)))
+            self.broke(error)
+
+    def broke(self, error: BaseException) -> None:
+        """A defect: stop the producer."""
+        _log.error("the producer's sender broke", exc_info=error)
+        self._on_fatal(error if isinstance(error, Exception) else RuntimeError(str(error)))
 
     def _opened(self, queue: PartitionQueue) -> None:
         """A batch was opened: set the timers for its transaction, linger and expiry."""
         if self.transactions is not None:
             self._not_added.append(queue)
             if "partitions" not in self._timers:
-                self._timers["partitions"] = self._loop.call_later(_ADD_SOON, self._add_partitions)
+                self._timers["partitions"] = self.loop.call_later(_ADD_SOON, self._add_partitions)
         if self.accumulator.lingering and "linger" not in self._timers:
-            self._timers["linger"] = self._loop.call_later(self.settings.linger, self._lingered)
+            self._timers["linger"] = self.loop.call_later(self.settings.linger, self._lingered)
         if "expiry" not in self._timers:
-            self._timers["expiry"] = self._loop.call_later(self.settings.delivery_timeout, self._expire)
+            self._timers["expiry"] = self.loop.call_later(self.settings.delivery_timeout, self._expire)
 
     def _add_partitions(self) -> None:
         """Have the partitions of open batches added to the transaction while the batches fill."""
@@ -185,10 +186,11 @@ class Sender:
         """Ask for the partitions of the batches that were opened since; False: there were none."""
         if not self._not_added:
             return False
+        assert self.transactions is not None
         opened, self._not_added = self._not_added, []
         for queue in opened:
             if queue.batches:
-                self.may_send(queue)
+                self.transactions.may_send(queue)
         return True
 
     def _lingered(self) -> None:
@@ -196,7 +198,7 @@ class Sender:
         now = monotonic()
         due = self.accumulator.lingered(now)
         if due is not None:
-            self._timers["linger"] = self._loop.call_later(due - now, self._lingered)
+            self._timers["linger"] = self.loop.call_later(due - now, self._lingered)
 
     def _expire(self) -> None:
         del self._timers["expiry"]
@@ -204,7 +206,7 @@ class Sender:
         due = self.accumulator.expire(now)
         if due is not None:
             # Expire many batches at once, up to 50 ms late.
-            self._timers["expiry"] = self._loop.call_later(max(due - now, 0.05), self._expire)
+            self._timers["expiry"] = self.loop.call_later(max(due - now, 0.05), self._expire)
         self._need_identity()
         self.route_all()
 
@@ -245,9 +247,9 @@ class Sender:
         self._identities.current = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
         self.route_all()
 
-    def answered(self, queue: PartitionQueue, batch: Batch, answer: Answer) -> None:
+    def answered(self, queue: PartitionQueue, batch: Batch, answer: Answer, now: float) -> None:
         """A response for ``batch`` has come."""
-        outcome = queue.answered(batch, answer, monotonic())
+        outcome = queue.answered(batch, answer, now)
         if outcome is Outcome.MOVED:
             self.cluster.stale(queue.topic)
         elif outcome is Outcome.SPLIT and batch.parts:
@@ -257,8 +259,8 @@ class Sender:
             self._on_fatal(batch.last_error)
         self._next(queue)
 
-    def count(self, chosen: list[tuple[PartitionQueue, Batch]]) -> None:
-        meters, now = self.meters, monotonic()
+    def count(self, chosen: list[tuple[PartitionQueue, Batch]], now: float) -> None:
+        meters = self.meters
         meters.totals["request-total"] += 1
         for queue, batch in chosen:
             meters.totals["batch-total"] += 1
@@ -268,7 +270,7 @@ class Sender:
                 if batch.attempts > 1:
                     totals["record-retry-total"] += batch.count
             if batch.attempts <= 1:
-                meters.time("record-queue-time", now - batch.created)
+                meters.time("record-queue-time", now - batch.created, now)
 
     @property
     def in_flight(self) -> int:
@@ -291,17 +293,28 @@ class Sender:
 
 
 class NodeSender:
+    """One broker's requests. What is routed here in a turn of the loop is sent in the next one, without a task.
+
+    A task connects, waits while the broker throttles, or until the socket takes more of a request without an answer.
+    """
+
     def __init__(self, sender: Sender, node_id: int) -> None:
         self._sender = sender
-        self._settings = sender.settings
+        self._settings = settings = sender.settings
         self._cluster = sender.cluster
         self._node_id = node_id
+        self._acks = settings.required_acks
+        self._codec = settings.codec
+        self._timeout = settings.request_timeout
+        self._most_in_flight = settings.max_in_flight_requests_per_connection
         self._queues: dict[PartitionQueue, None] = {}
         """Queues that may have batches to send, served in turn."""
         self._in_flight = 0
         self._throttled_until = 0.0
         """The broker throttles this client until then (KIP-219)."""
-        self._wake = asyncio.Event()
+        self._connection: Connection | None = None
+        self._busy = False
+        """Whether a turn is due in which batches are sent, or a task that leads to one."""
 
     @property
     def in_flight(self) -> int:
@@ -310,31 +323,50 @@ class NodeSender:
     def add(self, queue: PartitionQueue) -> None:
         """``queue`` may have a batch to send."""
         self._queues[queue] = None
-        if self._in_flight < self._settings.max_in_flight_requests_per_connection:
-            self._wake.set()
+        if not self._busy and self._in_flight < self._most_in_flight:
+            self._busy = True
+            self._sender.loop.call_soon(self._send_all)
 
-    async def run(self) -> None:
-        """Send batches until cancelled."""
-        failures = 0
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._queues and self._in_flight < self._settings.max_in_flight_requests_per_connection:
-                if (delay := self._throttled_until - monotonic()) > 0:
-                    await asyncio.sleep(delay)
-                try:
-                    connection = await self._cluster.connection(
-                        self._node_id, Deadline(self._settings.request_timeout)
-                    )
-                except (ClientError, TimeoutError) as error:
-                    failures += 1
-                    await self._unreachable(error, failures)
-                    continue
-                failures = 0
-                chosen = self._choose(monotonic())
+    def _send_all(self) -> None:
+        """Send batches while the broker may have more requests."""
+        try:
+            while self._queues and self._in_flight < self._most_in_flight and not self._sender.stopped:
+                connection, now = self._connection, monotonic()
+                if connection is None or connection.closed or now < self._throttled_until:
+                    self._sender.spawn(self._connect())
+                    return
+                chosen = self._choose(now)
                 if not chosen:
                     break
-                await self._send(connection, chosen)
+                if self._send(connection, chosen, now) and self._acks == 0:
+                    if connection.is_full:
+                        self._sender.spawn(self._drain(connection, chosen))
+                        return
+                    self._written(chosen)
+            self._busy = False
+        except Exception as error:
+            self._sender.broke(error)
+
+    async def _connect(self) -> None:
+        failures = 0
+        while self._queues:
+            await asyncio.sleep(max(0.0, self._throttled_until - monotonic()))
+            try:
+                self._connection = await self._cluster.connection(self._node_id, Deadline(self._timeout))
+                break
+            except (ClientError, TimeoutError) as error:
+                failures += 1
+                await self._unreachable(error, failures)
+        self._send_all()
+
+    async def _drain(self, connection: Connection, chosen: list[tuple[PartitionQueue, Batch]]) -> None:
+        try:
+            await connection.drain()
+        except ClientError as error:
+            self._lose(chosen, error)
+        else:
+            self._written(chosen)
+        self._send_all()
 
     async def _unreachable(self, error: Exception, failures: int) -> None:
         """The broker can't be reached: after a back-off, see whether other brokers lead its partitions."""
@@ -348,8 +380,9 @@ class NodeSender:
 
     def _unless_moved(self, queue: PartitionQueue) -> bool:
         """Whether this broker leads the partition, and may have its batches; if not, route the queue again."""
-        if self._cluster.leader(queue.topic, queue.partition) == self._node_id and self._sender.may_send(
-            queue
+        transactions = self._sender.transactions
+        if self._cluster.leader(queue.topic, queue.partition) == self._node_id and (
+            transactions is None or transactions.may_send(queue)
         ):
             return True
         self._queues.pop(queue, None)
@@ -379,7 +412,7 @@ class NodeSender:
                 self._sender.accumulator.close(topics[queue.topic], queue)
             batch, identity = queue.start_next()
             try:
-                batch.encode(self._settings.codec, self._settings.compression_level, identity)
+                batch.encode(self._codec, self._settings.compression_level, identity)
             except LocalProtocolError as error:
                 queue.refused(batch, error)
                 self._sender.route(queue)
@@ -390,16 +423,16 @@ class NodeSender:
                 self._queues[queue] = None
         return chosen
 
-    async def _send(self, connection: Connection, chosen: list[tuple[PartitionQueue, Batch]]) -> None:
+    def _send(self, connection: Connection, chosen: list[tuple[PartitionQueue, Batch]], now: float) -> bool:
+        """Send one request. Returns whether it was sent; if not, its batches are failed or queued again."""
         topics: dict[str, list[PartitionProduceData]] = {}
         for queue, batch in chosen:
             topics.setdefault(queue.topic, []).append(
                 PartitionProduceData(index=queue.partition, records=batch.encoded)
             )
-        acks = self._settings.required_acks
         request = ProduceRequest(
             transactional_id=self._settings.transactional_id,
-            acks=acks,
+            acks=self._acks,
             timeout_ms=self._settings.request_timeout_ms,
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
         )
@@ -414,34 +447,29 @@ class NodeSender:
                 raise UnsupportedApiError(
                     f"{connection.host}:{connection.port} is older than Kafka 0.11 and doesn't support record batches"
                 )
-            if acks == 0:
-                connection.submit(request, timeout=self._settings.request_timeout)
+            if self._acks == 0:
+                connection.submit(request, timeout=self._timeout)
             else:
                 connection.call(
-                    request,
-                    partial(self._answered, chosen, monotonic()),
-                    timeout=self._settings.request_timeout,
-                    version=version,
+                    request, partial(self._answered, chosen, now), timeout=self._timeout, version=version
                 )
+                self._in_flight += 1
         except UnsupportedApiError as error:
             for queue, batch in chosen:
                 queue.refused(batch, error)
                 self._sender.route(queue)
-            return
+            return False
         except ClientError as error:
             self._lose(chosen, error)
-            return
-        self._sender.count(chosen)
-        if acks == 0:
-            try:
-                await connection.drain()
-            except ClientError as error:
-                self._lose(chosen, error)
-                return
-            for queue, batch in chosen:
-                self._sender.answered(queue, batch, Answer(0))
-            return
-        self._in_flight += 1
+            return False
+        self._sender.count(chosen, now)
+        return True
+
+    def _written(self, chosen: list[tuple[PartitionQueue, Batch]]) -> None:
+        """The socket has a request without an answer."""
+        now = monotonic()
+        for queue, batch in chosen:
+            self._sender.answered(queue, batch, Answer(0), now)
 
     def _answered(
         self,
@@ -451,18 +479,21 @@ class NodeSender:
         error: Exception | None,
     ) -> None:
         self._in_flight -= 1
-        self._sender.meters.time("request-latency", monotonic() - since)
+        now = monotonic()
+        self._sender.meters.time("request-latency", now - since, now)
         if error is not None:
             self._lose(chosen, error)
         else:
-            self._handle(chosen, response)
-        if self._queues:
-            self._wake.set()
+            self._handle(chosen, response, now)
+        if self._queues and not self._busy:
+            self._busy = True
+            self._sender.loop.call_soon(self._send_all)
 
-    def _handle(self, chosen: list[tuple[PartitionQueue, Batch]], response: Any) -> None:
+    def _handle(self, chosen: list[tuple[PartitionQueue, Batch]], response: Any, now: float) -> None:
         if response.throttle_time_ms > 0:
-            self._sender.meters.time("throttle", response.throttle_time_ms / 1000)
-            self._throttled_until = monotonic() + response.throttle_time_ms / 1000
+            seconds = response.throttle_time_ms / 1000
+            self._sender.meters.time("throttle", seconds, now)
+            self._throttled_until = now + seconds
         answers = {
             (topic.name, partition.index): partition
             for topic in response.responses
@@ -479,9 +510,9 @@ class NodeSender:
                 found.base_offset,
                 found.log_append_time_ms,
                 found.error_message,
-                tuple((each.batch_index, each.batch_index_error_message) for each in found.record_errors),
+                [(each.batch_index, each.batch_index_error_message) for each in found.record_errors],
             )
-            self._sender.answered(queue, batch, answer)
+            self._sender.answered(queue, batch, answer, now)
 
     def _lose(self, chosen: list[tuple[PartitionQueue, Batch]], error: Exception) -> None:
         for queue, batch in chosen:

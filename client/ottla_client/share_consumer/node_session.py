@@ -203,9 +203,10 @@ class NodeSession:
         timeout = self._settings.request_timeout + self._settings.fetch_max_wait_ms / 1000
         since = monotonic()
         response: ShareFetchResponse = await connection.submit(request, timeout=timeout)
-        meters.time("fetch-latency", monotonic() - since)
+        now = monotonic()
+        meters.time("fetch-latency", now - since, now)
         if response.throttle_time_ms > 0:
-            meters.time("throttle", response.throttle_time_ms / 1000)
+            meters.time("throttle", response.throttle_time_ms / 1000, now)
         self._check(response, "ShareFetch")
         names = {place.topic_id: partition.topic for partition, place in wanted.items()}
         answers = {

@@ -28,7 +28,7 @@ def test_rates_are_those_of_the_last_half_minute(time: Time) -> None:
     for _ in range(60):
         time.now += 1
         made.add("records", 10)
-        made.time("latency", 0.002)
+        made.time("latency", 0.002, time.now)
     assert made.totals["records"] == 600
     assert made.rate("records") == pytest.approx(10, rel=0.1)
     assert made.average("latency") == pytest.approx(0.002)
@@ -44,10 +44,10 @@ def test_rates_are_those_of_the_last_half_minute(time: Time) -> None:
 def test_the_longest_time_is_forgotten(time: Time) -> None:
     made = Meters()
     assert made.most("latency") == 0
-    made.time("latency", 5)
-    made.time("latency", 1)
+    made.time("latency", 5, time.now)
+    made.time("latency", 1, time.now)
     time.now += WINDOW_SECONDS
-    made.time("latency", 2)
+    made.time("latency", 2, time.now)
     assert made.most("latency") == 5
     time.now += WINDOW_SECONDS
     assert made.most("latency") == 2

@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 from ottla_protocol.errors import LocalProtocolError
 from ottla_protocol.records.batch import (
     HEADER_SIZE,
+    LOG_OVERHEAD,
     MAGIC,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -144,7 +145,7 @@ def encode_columns(
         body = _join_fields(sizes, values, keys, stamps, tails)
     header = BatchHeader(
         base_offset=0,
-        batch_length=0,
+        batch_length=len(body) - LOG_OVERHEAD,
         partition_leader_epoch=NO_LEADER_EPOCH,
         magic=MAGIC,
         crc=0,
