@@ -93,6 +93,23 @@ def test_a_listener_has_its_own_rate() -> None:
     assert rates.delay(OUTSIDE) == 0.0
 
 
+def test_an_address_has_its_own_rate() -> None:
+    clock = FakeClock()
+    rates = ConnectionRates(clock, INT_MAX, Windows(11, 1000))
+    rates.set_ip("a", 10)
+    admitted = 0
+    for _ in range(10_000):
+        admitted += not rates.refused_until("a")
+        clock.advance(0.003)
+    # 30 seconds; the first windows may borrow from those before.
+    assert 300 <= admitted <= 360
+    until = rates.refused_until("a")
+    assert clock.monotonic() * 1000 < until <= clock.monotonic() * 1000 + 1000
+    assert not rates.refused_until("b")
+    rates.set_ip("a", 1000)
+    assert not rates.refused_until("a")
+
+
 async def test_a_full_listener_waits_for_a_place() -> None:
     quotas = ConnectionQuotas(10, 10, {})
     quotas.limit_listener("PLAINTEXT", 1)

@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 _log = get_logger()
 _refused_log = LimitedLogger()
 
-ACCEPTS_IN_A_ROW = 32
-"""Connections accepted in a row before other callbacks of the event loop get their turn."""
+TURN = 64
+"""What is accepted in a row before other callbacks of the event loop get their turn: so many refused connections."""
+_SERVED = 2
+"""How many refused connections a served one counts for in a turn."""
+REFUSED_PAUSE_SECONDS = 0.002
+"""A pause after turns with refusals: taken many at a time, a flood's connections cost other clients less."""
 _MOST_REFUSED = 1000
 """Connections that wait to be closed."""
 
@@ -112,8 +116,12 @@ class Acceptor:
             Processor(i, name, loop, clock, service, quotas, memory, settings, tls) for i in range(processors)
         ]
         self._task: asyncio.Task[None] | None = None
-        self._in_a_row = 0
-        self._refused: set[socket.socket] = set()
+        # How far the turn is, and whether a connection was refused in it.
+        self._turn = 0
+        self._refuses = False
+        # Connections that came too early, by the time in ms when they are closed.
+        self._refused: dict[int, list[socket.socket]] = {}
+        self._refused_count = 0
 
     @property
     def port(self) -> int:
@@ -128,7 +136,7 @@ class Acceptor:
             processor.start()
 
     async def _accept(self) -> None:
-        turn = 0
+        processor = 0
         failing = False
         while True:
             try:
@@ -147,50 +155,59 @@ class Acceptor:
                 # As in Kafka, a connection over the limit is accepted and waits: another listener may have been first.
                 await self._quotas.room(self.name)
                 rates = self._quotas.rates
-                too_early = 0.0 if rates is None else rates.refused_for(host)
-                if too_early:
-                    self._refuse_later(sock, too_early)
-                elif self._quotas.admit(self.name, host):
-                    self.processors[turn].assign(sock, host, port, self._local)
-                    turn = (turn + 1) % len(self.processors)
+                until_ms = 0 if rates is None else rates.refused_until(host)
+                if not until_ms and self._quotas.admit(self.name, host):
+                    self._turn += _SERVED
+                    sock.setblocking(False)
+                    self.processors[processor].assign(sock, host, port, self._local)
+                    processor = (processor + 1) % len(self.processors)
                 else:
-                    _refused_log.warning(
-                        "too many connections from one address", client=host, listener=self.name
-                    )
-                    sock.close()
+                    self._turn += 1
+                    self._refuse(sock, host, until_ms)
                 if rates is not None and (wait := rates.delay(self.name)):
                     await self._clock.sleep(wait)
             except BaseException:
                 sock.close()
                 raise
 
-    def _refuse_later(self, sock: socket.socket, seconds: float) -> None:
-        """Close a connection that comes too early after a while, so that its client doesn't try again at once."""
-        if len(self._refused) >= _MOST_REFUSED:
+    def _refuse(self, sock: socket.socket, host: str, until_ms: int) -> None:
+        """Close a connection of a host that has too many, at once.
+
+        One that comes too early (``until_ms`` isn't 0) is closed then, so that its client doesn't try again at once.
+        """
+        self._refuses = True
+        if not until_ms:
+            _refused_log.warning("too many connections from one address", client=host, listener=self.name)
+        if not until_ms or self._refused_count >= _MOST_REFUSED:
             sock.close()
             return
+        refused = self._refused.get(until_ms)
+        if refused is None:
+            refused = self._refused[until_ms] = []
+            self._clock.call_later(until_ms / 1000 - self._clock.monotonic(), self._close_refused, until_ms)
+        refused.append(sock)
+        self._refused_count += 1
 
-        def close() -> None:
-            self._refused.discard(sock)
+    def _close_refused(self, until_ms: int) -> None:
+        refused = self._refused.pop(until_ms, [])
+        self._refused_count -= len(refused)
+        for sock in refused:
             sock.close()
-
-        self._refused.add(sock)
-        self._clock.call_later(seconds, close)
 
     async def _next(self) -> tuple[socket.socket, tuple[str, int]]:
         """Return the next connection, at once if one is waiting, so that a burst doesn't overrun the backlog."""
-        if self._in_a_row < ACCEPTS_IN_A_ROW:
-            self._in_a_row += 1
-            try:
-                sock, address = self.sock.accept()
-            except BlockingIOError:
-                pass  # none is waiting: the event loop says when one is
-            else:
-                sock.setblocking(False)
-                return sock, address
-        self._in_a_row = 0
-        accepted: tuple[socket.socket, tuple[str, int]] = await self._loop.sock_accept(self.sock)
-        return accepted
+        while True:
+            if self._turn < TURN:
+                try:
+                    return self.sock.accept()
+                except BlockingIOError:
+                    pass  # none is waiting: the event loop says when one is
+            self._turn = 0
+            if not self._refuses:
+                accepted: tuple[socket.socket, tuple[str, int]] = await self._loop.sock_accept(self.sock)
+                return accepted
+            self._refuses = False
+            await self._clock.sleep(REFUSED_PAUSE_SECONDS)
 
     def stop_accepting(self) -> None:
         """Accept no more connections; open ones are still served."""
@@ -213,8 +230,8 @@ class Acceptor:
         self.stop_accepting()
         if self._task is not None:
             await asyncio.wait([self._task])
-        for sock in self._refused:
-            sock.close()
+        for until_ms in tuple(self._refused):
+            self._close_refused(until_ms)
         if self._tls is not None:
             self._tls.close()
         for processor in self.processors:

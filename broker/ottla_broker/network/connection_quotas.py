@@ -85,7 +85,7 @@ class ConnectionQuotas:
 
     def is_too_early(self, ip: str) -> bool:
         """Count a connection of an address, and say whether it exceeds the address's rate."""
-        return self.rates is not None and self.rates.refused_for(ip) > 0
+        return self.rates is not None and self.rates.refused_until(ip) > 0
 
     def update(self, total: int, per_ip: int, overrides: Mapping[str, int]) -> None:
         """Set other limits. Connections beyond a lower total are closed, the idlest first, as in Kafka."""

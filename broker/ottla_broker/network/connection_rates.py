@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Final
 
 from ottla_broker.clock import Clock
@@ -11,6 +12,14 @@ from ottla_broker.metadata.client_quotas import Rate, Windows
 from ottla_broker.store.keys import DEFAULT_ENTITY
 
 _MOST_ADDRESSES: Final = 10_000
+
+
+@dataclass(slots=True)
+class _Address:
+    """``refused_until_ms``: connections until then are only looked up, which costs little."""
+
+    rate: Rate
+    refused_until_ms: int = 0
 
 
 class ConnectionRates:
@@ -32,7 +41,7 @@ class ConnectionRates:
         self._of_listener: dict[str, Rate] = {}
         self._default: float | None = None
         self._limits: dict[str, float] = {}
-        self._by_ip: OrderedDict[str, Rate] = OrderedDict()
+        self._by_ip: OrderedDict[str, _Address] = OrderedDict()
 
     def set_ip(self, ip: str, rate: float | None) -> None:
         """Limit an address, or (``<default>``) each that has no limit of its own; None: no limit."""
@@ -42,6 +51,8 @@ class ConnectionRates:
             self._limits.pop(ip, None)
         else:
             self._limits[ip] = rate
+        for address in self._by_ip.values():
+            address.refused_until_ms = 0
 
     def delay(self, listener: str) -> float:
         """Count a connection of a listener; returns how many seconds to wait before it accepts the next one."""
@@ -59,22 +70,27 @@ class ConnectionRates:
             waits_ms = max(waits_ms, rate.throttle_ms(limit, now_ms))
         return waits_ms / 1000
 
-    def refused_for(self, ip: str) -> float:
-        """Count a connection from an address; returns for how many seconds it comes too early, 0 if it doesn't."""
+    def refused_until(self, ip: str) -> int:
+        """Count a connection from an address; returns until when (ms) it comes too early, 0 if it doesn't."""
         limit = self._limits.get(ip, self._default)
         if limit is None:
-            return 0.0
+            return 0
         now_ms = int(self._clock.monotonic() * 1000)
-        rate = self._by_ip.get(ip)
-        if rate is None:
+        address = self._by_ip.get(ip)
+        if address is None:
             if len(self._by_ip) >= _MOST_ADDRESSES:
                 self._by_ip.popitem(last=False)
-            rate = self._by_ip[ip] = Rate(*self._windows)
+            address = self._by_ip[ip] = _Address(Rate(*self._windows))
+        elif now_ms < address.refused_until_ms:
+            return address.refused_until_ms
         else:
             self._by_ip.move_to_end(ip)
+        rate = address.rate
         rate.record(1, now_ms)
         wait_ms = rate.throttle_ms(limit, now_ms)
-        if wait_ms:
-            # A connection that is refused doesn't count.
-            rate.record(-1, now_ms)
-        return min(wait_ms, self._windows.window_ms) / 1000
+        if not wait_ms:
+            return 0
+        # A connection that is refused doesn't count.
+        rate.record(-1, now_ms)
+        address.refused_until_ms = now_ms + min(wait_ms, self._windows.window_ms)
+        return address.refused_until_ms
