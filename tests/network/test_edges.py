@@ -74,6 +74,7 @@ def connection_on(sock: Pieces, handle: Any, scratch: int = 64) -> Connection:
         sendfile_bytes=0,
         service=SimpleNamespace(handle=handle),
         memory=RequestMemory(1 << 30, FakeClock()),
+        backlog=SimpleNamespace(is_long=False, add=Connection.serve_held),
         pool=BufferPool(),
         forget=lambda _: None,
     )
@@ -507,7 +508,7 @@ def test_reading_waits_for_all_that_began_long_work() -> None:
     assert connection.has_left() is False
     assert sock.sent == []
     connection.end_long()
-    connection._serve_held()
+    connection.serve_held()
     assert sock.sent == [sent]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ottla_broker.clock import Clock
 from ottla_broker.events import LimitedLogger, get_logger
+from ottla_broker.network.backlog import Backlog
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.processor import Processor, SocketSettings
 from ottla_broker.network.request_memory import RequestMemory
@@ -112,8 +113,10 @@ class Acceptor:
         self._tls = tls
         _set_options(sock, settings)
         self._local = _only_address(sock)
+        backlog = Backlog(loop, clock)
         self.processors = [
-            Processor(i, name, loop, clock, service, quotas, memory, settings, tls) for i in range(processors)
+            Processor(i, name, loop, clock, service, quotas, memory, backlog, settings, tls)
+            for i in range(processors)
         ]
         self._task: asyncio.Task[None] | None = None
         # How far the turn is, and whether a connection was refused in it.

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ottla_broker.events import LimitedLogger, get_logger
 from ottla_broker.log.files import FileSlice
 from ottla_broker.network.answer_memory import SMALL_ANSWERS
+from ottla_broker.network.backlog import PORTION_BYTES, TURN_SECONDS
 from ottla_broker.network.large_frame import LargeFrame, room_for
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.network.request_memory import SHORTAGE_SECONDS
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from ottla_broker.clock import Clock, TimerHandle
+    from ottla_broker.network.backlog import Backlog
     from ottla_broker.network.request_memory import BufferPool, RequestMemory
     from ottla_broker.network.service import Service
 
@@ -46,8 +48,7 @@ READ_BUDGET = 4 * 1024 * 1024
 SEND_BUDGET = 4 * 1024 * 1024
 """Bytes sent to one connection in a turn of the event loop."""
 REQUESTS_PER_TURN = 64
-"""Requests served from one connection in a turn of the event loop, at most for :data:`TURN_SECONDS`."""
-TURN_SECONDS = 0.001
+"""Requests served from one connection in a turn of the event loop, at most for :data:`.TURN_SECONDS`."""
 FIRST_REQUESTS_PER_TURN = 4
 """The same of a client that hasn't authenticated."""
 FEW_PARKED = 8
@@ -109,6 +110,7 @@ class Owner(Protocol):
     """The processor that a connection belongs to.
 
     Attributes:
+        backlog: those that wait for another turn.
         scratch: the buffer that its connections share.
         max_request_bytes: the largest frame that is accepted.
         max_first_bytes: the same until the client has authenticated.
@@ -122,6 +124,7 @@ class Owner(Protocol):
     clock: Clock
     service: Service
     memory: RequestMemory
+    backlog: Backlog
     pool: BufferPool
     scratch: memoryview
     max_request_bytes: int
@@ -306,13 +309,14 @@ class Connection:
                 have = len(held)
                 if have:
                     scratch[:have] = held
-                n = self.sock.recv_into(scratch[have:] if have else scratch)
+                crowded = processor.backlog.is_long
+                n = self.sock.recv_into(scratch[have:] if have else scratch, PORTION_BYTES if crowded else 0)
                 if n == 0:
                     self.close(None)
                     return
                 self._held = b""
                 processor.received_bytes += n
-                self._serve(scratch, have + n)
+                self._serve(scratch, have + n, crowded)
             budget = READ_BUDGET
             while (frame := self._frame) is not None and budget > 0:
                 wanted = frame.room - frame.filled
@@ -351,10 +355,10 @@ class Connection:
         left = isinstance(error, ConnectionResetError | BrokenPipeError)
         self.close(None if left else f"the connection broke: {error.strerror or error}")
 
-    def _serve(self, data: memoryview, end: int) -> None:
-        """Serve the whole frames in ``data[:end]`` and keep the rest."""
+    def _serve(self, data: memoryview, end: int, crowded: bool = False) -> None:
+        """Serve the whole frames in ``data[:end]``, one if it is crowded, and keep the rest."""
         position = 0
-        turn = most = REQUESTS_PER_TURN if self.authenticated else FIRST_REQUESTS_PER_TURN
+        turn = most = 1 if crowded else REQUESTS_PER_TURN if self.authenticated else FIRST_REQUESTS_PER_TURN
         clock = self.processor.clock
         until = clock.monotonic() + TURN_SECONDS
         unfinished = 0
@@ -503,17 +507,18 @@ class Connection:
             self.start()
         elif not self._serves_soon:
             self._serves_soon = True
-            self.processor.loop.call_soon(self._serve_held)
+            self.processor.backlog.add(self)
 
-    def _serve_held(self) -> None:
+    def serve_held(self) -> None:
+        """Go on with what has been received. Called by :class:`.Backlog`."""
         self._serves_soon = False
         if self._reading or self._must_hold:
             return
-        self.start()
         held = self._held
         self._held = b""
         self.waiting_since = self._received_at
         try:
+            self.start()
             # From a copy: handlers may write into the frame.
             self._serve(memoryview(bytearray(held)), len(held))
         except Exception as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.events import get_logger
+from ottla_broker.network.backlog import Backlog
 from ottla_broker.network.connection import Connection
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.request_memory import BufferPool, RequestMemory
@@ -58,6 +59,7 @@ class Processor:
         service: Service,
         quotas: ConnectionQuotas,
         memory: RequestMemory,
+        backlog: Backlog,
         settings: SocketSettings,
         tls: TlsListener | None = None,
     ) -> None:
@@ -68,6 +70,7 @@ class Processor:
         self.service = service
         self.quotas = quotas
         self.memory = memory
+        self.backlog = backlog
         self.settings = settings
         self.tls = tls
         self.max_request_bytes = settings.max_request_bytes

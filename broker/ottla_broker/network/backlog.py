@@ -1,0 +1,92 @@
+"""Requests that have been received and wait for another turn.
+
+A connection whose client sends many requests ahead has some of them served at once, and the rest when it is its turn
+again. Turns go round the clients, and then round each client's connections, so a client gets no larger share by opening
+more of them. They take as much time as everything else has taken meanwhile: a client whose request has just arrived
+waits for a turn or two, however many connections flood.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ottla_broker.network.service import ANONYMOUS, Principal
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ottla_broker.clock import Clock
+
+TURN_SECONDS: Final = 0.001
+"""After this time a connection's turn ends."""
+MOST_SECONDS: Final = 0.02
+"""The longest time for which connections get turns one after another."""
+MANY: Final = 32
+"""Where more connections than this wait, one whose bytes arrive begins with one request and a portion of its bytes."""
+PORTION_BYTES: Final = 16 * 1024
+
+
+class Waiting(Protocol):
+    """A connection with requests that have been received."""
+
+    principal: Principal
+
+    @property
+    def client_host(self) -> str: ...
+    def serve_held(self) -> None:
+        """Serve some of them, and call :meth:`Backlog.add` again if there are more."""
+        ...
+
+
+class Backlog:
+    """The connections of a listener that wait for another turn. Owned by the loop thread.
+
+    Attributes:
+        is_long: whether more than ``MANY`` wait.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self._loop = loop
+        self._clock = clock
+        # By what a client has proved to be, or its address.
+        self._waiting: dict[Principal | str, deque[Waiting]] = {}
+        self._count = 0
+        self._scheduled = False
+        # When the last turn ended.
+        self._since = 0.0
+        self.is_long = False
+
+    def add(self, connection: Waiting) -> None:
+        """Have ``connection.serve_held()`` called once, in a later turn of the event loop."""
+        principal = connection.principal
+        client = connection.client_host if principal == ANONYMOUS else principal
+        self._waiting.setdefault(client, deque()).append(connection)
+        self._count += 1
+        self.is_long = self._count > MANY
+        if not self._scheduled:
+            self._scheduled = True
+            self._since = self._clock.monotonic()
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        monotonic = self._clock.monotonic
+        now = monotonic()
+        until = now + min(max(now - self._since, TURN_SECONDS), MOST_SECONDS)
+        waiting = self._waiting
+        # None gets a second turn now.
+        for _ in range(self._count):
+            client = next(iter(waiting))
+            connections = waiting.pop(client)
+            connection = connections.popleft()
+            if connections:
+                waiting[client] = connections
+            self._count -= 1
+            connection.serve_held()
+            if (now := monotonic()) >= until:
+                break
+        self._since = now
+        self.is_long = self._count > MANY
+        self._scheduled = self._count > 0
+        if self._scheduled:
+            self._loop.call_soon(self._turn)

@@ -1,0 +1,110 @@
+"""Connections that wait for another turn: who comes next, and how long the others wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.network.serving import client, echo, serving
+from tests.support.clock import FakeClock
+
+from ottla_broker.network import backlog as backlog_module
+from ottla_broker.network import connection as connection_module
+from ottla_broker.network.backlog import MANY, MOST_SECONDS, TURN_SECONDS, Backlog
+from ottla_broker.network.connection import Connection
+from ottla_broker.network.service import ANONYMOUS, Principal, Reply
+
+_ALICE = Principal("User", "alice")
+
+
+class World:
+    """A backlog whose connections take a turn each time, and want another one."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.calls: list[Callable[[], None]] = []
+        loop: Any = SimpleNamespace(call_soon=self.calls.append)
+        self.backlog = Backlog(loop, self.clock)
+        self.served: list[str] = []
+
+    def add(self, name: str, host: str = "flood", principal: Principal = ANONYMOUS, turns: int = 1) -> None:
+        def serve() -> None:
+            nonlocal turns
+            self.clock.time += TURN_SECONDS
+            self.served.append(name)
+            turns -= 1
+            if turns:
+                self.backlog.add(connection)
+
+        connection: Any = SimpleNamespace(client_host=host, principal=principal, serve_held=serve)
+        self.backlog.add(connection)
+
+    def turn(self) -> list[str]:
+        """The connections that a turn of the event loop serves."""
+        self.served = []
+        calls, self.calls[:] = self.calls[:], []
+        for call in calls:
+            call()
+        return self.served
+
+
+def test_turns_go_round_clients_and_then_round_their_connections() -> None:
+    world = World()
+    for number in range(3):
+        world.add(f"f{number}", turns=3)
+    world.add("o", "other", turns=2)
+    world.add("a", principal=_ALICE, turns=2)
+    order = [name for _ in range(13) for name in world.turn()]
+    assert order == ["f0", "o", "a", "f1", "o", "a", "f2", "f0", "f1", "f2", "f0", "f1", "f2"]
+    assert not world.calls
+
+
+def test_a_turn_takes_as_long_as_everything_else_has_taken_but_serves_none_twice() -> None:
+    world = World()
+    for number in range(3 * MANY):
+        world.add(str(number), turns=5)
+    assert world.backlog.is_long
+    world.clock.time += 3.5 * TURN_SECONDS
+    assert len(world.turn()) == 4
+    assert len(world.turn()) == 1
+    world.clock.time += 1
+    assert len(world.turn()) <= MOST_SECONDS / TURN_SECONDS + 1
+
+    alone = World()
+    alone.add("alone", turns=5)
+    alone.clock.time += 1
+    assert alone.turn() == ["alone"]
+    assert not alone.backlog.is_long
+
+
+async def test_a_flood_of_many_connections_leaves_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their requests are served in turns of the event loop in which the bystander's comes first."""
+    for module in (backlog_module, connection_module):
+        monkeypatch.setattr(module, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(backlog_module, "MOST_SECONDS", 0.0)
+    floods, each = 2 * MANY, 20
+    served: list[bytes] = []
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        served.append(bytes(frame))
+        if len(served) == floods * each // 2:
+            other.send(b"o")
+        return echo(connection, frame)
+
+    async with AsyncExitStack() as stack:
+        acceptor = await stack.enter_async_context(serving(handle))
+        other = await stack.enter_async_context(client(acceptor))
+        other.send(b"hello")
+        await other.receive()
+        served.clear()
+        flooding = [await stack.enter_async_context(client(acceptor)) for _ in range(floods)]
+        for one in flooding:
+            one.send(*[b"f"] * each)
+        await other.receive()
+        assert served.index(b"o") <= floods * each // 2 + 4
+        for one in flooding:
+            for _ in range(each):
+                await one.receive()
