@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ..types import OffsetAndMetadata, TopicPartition
 from .console import Console
 from .formatters import Formatter
-from .log_positions import offsets_of
+from .log_positions import OFFSET, offsets_of
 from .print_run import POLL_MS, ConsumeOptions, PrintRun
 from .topic_checks import matching_topics, require_topics
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Seconds between a group's commits.
 _COMMIT_EVERY = 5.0
+# Partitions that one note names.
+_MOST_NOTED = 5
 
 
 class ConsumeRun(PrintRun["Consumer"]):
@@ -67,9 +69,24 @@ class ConsumeRun(PrintRun["Consumer"]):
             if not wanted.partitions or partition in wanted.partitions
         ]
         consumer.assign(partitions)
-        for partition, offset in (await offsets_of(wanted.begin, partitions, consumer)).items():
+        offsets = await offsets_of(wanted.begin, partitions, consumer)
+        for partition, offset in offsets.items():
             consumer.seek(partition, offset)
+        self._note_past_the_end(offsets)
         await self._bound(consumer, partitions)
+
+    def _note_past_the_end(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Otherwise a wrong --from shows nothing and says nothing."""
+        begin = self._wanted.begin
+        ends = [
+            f"{p} ends at {end}" for p, end in offsets.items() if begin.kind == OFFSET and end < begin.value
+        ]
+        if ends:
+            more = f" and {len(ends) - _MOST_NOTED} more" if len(ends) > _MOST_NOTED else ""
+            shown = ", ".join(ends[:_MOST_NOTED])
+            self._console.note(
+                f"offset {begin.value} is past the end, so reading from the end: {shown}{more}"
+            )
 
     async def _bound(self, consumer: Consumer, partitions: Collection[TopicPartition]) -> None:
         """Look up where to stop in new partitions."""
