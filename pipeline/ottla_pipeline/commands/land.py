@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import Any
 
 import click
@@ -169,10 +170,12 @@ def land(
             **settings,
         )
         require_topics(console, client, topics)
+        began = monotonic()
         with session(console, master, conf, f"land {', '.join(topics) or pattern}") as spark:
             run_job(
                 console,
                 spark,
                 job.table,
                 lambda on_batch, stop: landing.land(job, spark, on_batch, stop=stop),
+                monotonic() - began,
             )

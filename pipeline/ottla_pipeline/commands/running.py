@@ -26,29 +26,30 @@ Job = Callable[[OnBatch, threading.Event], "Landed"]
 """A job: gets a function to call with each batch, and an event that ends it."""
 
 
-def run_job(console: Console, spark: SparkSession, table: str, job: Job) -> None:
-    """Run a job to its end with its progress, then print a summary.
+def run_job(console: Console, spark: SparkSession, table: str, job: Job, started_in: float) -> None:
+    """Run a job to its end with its progress, then print a summary. ``started_in`` is what Spark took, in seconds.
 
     If a signal ended it, exit with 128 plus the signal's number.
     """
     with _shown(console, spark) as show, _remarks(show), _Ending(show) as ending:
         landed = job(show.batch, ending.event)
     if not console.as_json:
-        console.print(summary(landed, table))
+        console.print(summary(landed, table, started_in))
     if ending.sign is not None:
         sys.exit(128 + ending.sign)
 
 
-def summary(landed: Landed, table: str) -> str:
+def summary(landed: Landed, table: str, started_in: float) -> str:
+    started = f"Spark started in {started_in:.1f} s"
     if not landed.batches:
-        return f"nothing new for {table}"
+        return f"nothing new for {table}; {started}"
     text = f"{count(landed.rows, 'row')} ({amount_of_bytes(landed.bytes)}) to {table}, {count(landed.files, 'file')}"
     if landed.dead_letters:
         text += f", {count(landed.dead_letters, 'dead letter')}"
     batches = f"{landed.batches:,} batch{'' if landed.batches == 1 else 'es'}"
     per_second = f"{landed.rows / max(landed.seconds, 1e-9):,.0f} rows/s"
     took = f"{landed.seconds:.1f} s" if landed.seconds < 60 else duration(landed.seconds)
-    return f"{text}, {batches} in {took}: {per_second}"
+    return f"{text}, {batches} in {took}: {per_second}; {started}"
 
 
 def _shown(console: Console, spark: SparkSession) -> Shown:

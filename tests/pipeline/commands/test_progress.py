@@ -194,14 +194,16 @@ def test_counts() -> None:
 
 
 def test_the_last_line() -> None:
-    assert summary(Landed(), "lake/t") == "nothing new for lake/t"
+    assert summary(Landed(), "lake/t", 6.25) == "nothing new for lake/t; Spark started in 6.2 s"
     landed = Landed(batches=1, rows=10, bytes=100, files=1, dead_letters=1, seconds=0.5)
     assert (
-        summary(landed, "lake/t")
-        == "10 rows (100 B) to lake/t, 1 file, 1 dead letter, 1 batch in 0.5 s: 20 rows/s"
+        summary(landed, "lake/t", 7)
+        == "10 rows (100 B) to lake/t, 1 file, 1 dead letter, 1 batch in 0.5 s: 20 rows/s; Spark started in 7.0 s"
     )
     landed = Landed(batches=2, rows=7200, files=2, seconds=72)
-    assert summary(landed, "lake/t") == "7,200 rows (0 B) to lake/t, 2 files, 2 batches in 1:12: 100 rows/s"
+    assert summary(landed, "lake/t", 7).startswith(
+        "7,200 rows (0 B) to lake/t, 2 files, 2 batches in 1:12: 100 rows/s; "
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -216,7 +218,7 @@ def run(
     job: Callable[[Callable[[BatchDone], None], threading.Event], Landed], *, as_json: bool = False
 ) -> None:
     spark: Any = None
-    run_job(Console(ClientOptions("127.0.0.1:9092", 1.0), as_json=as_json), spark, "lake/t", job)
+    run_job(Console(ClientOptions("127.0.0.1:9092", 1.0), as_json=as_json), spark, "lake/t", job, 7)
 
 
 def test_a_job_that_is_watched(capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,7 +231,7 @@ def test_a_job_that_is_watched(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines() == [
         "batch 0: 1,000 rows (97.7 KiB), 2 files in 0.50 s, lag 3,000",
         "new columns in lake/t: gate",
-        "1,000 rows (97.7 KiB) to lake/t, 2 files, 1 batch in 0.5 s: 2,000 rows/s",
+        "1,000 rows (97.7 KiB) to lake/t, 2 files, 1 batch in 0.5 s: 2,000 rows/s; Spark started in 7.0 s",
     ]
     run(job, as_json=True)
     assert [json.loads(line)["batch_id"] for line in capsys.readouterr().out.splitlines()] == [0]
