@@ -60,14 +60,52 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
     ]
 
 
+def test_more_replicas_than_brokers_are_warned_of() -> None:
+    assert [line.partition(" is more")[0] for line in config(default_replication_factor="3").warnings] == [
+        "default.replication.factor=3"
+    ]
+    assert config(default_replication_factor="3", zookeeper_connect="h").warnings == []
+
+
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
         (
             {"num_partitions": "x"},
-            "num.partitions: 'x' is not allowed (Not a number of type INT); allowed: 1 or more",
+            "num.partitions: 'x' is not allowed (Not a number of type INT); allowed: 1 to 10000",
         ),
         ({"num_partitions": "0"}, "num.partitions: '0' is not allowed (Value must be at least 1)"),
+        (
+            {"num_partitions": "10001"},
+            "num.partitions: '10001' is not allowed (Value must be",
+        ),
+        ({"offsets_topic_num_partitions": "10001"}, "offsets.topic.num.partitions: '10001' is not allowed"),
+        (
+            {"default_replication_factor": "0"},
+            "default.replication.factor: '0' is not allowed (Value must be at",
+        ),
+        ({"log_cleaner_threads": "0"}, "log.cleaner.threads: '0' is not allowed (Value must be at least 1)"),
+        (
+            {"connections_max_idle_ms": "100"},
+            "connections.max.idle.ms: must be more than connection.failed.authentication.delay.ms (100), or -1",
+        ),
+        (
+            {"zookeeper_connect": "h", "replica_lag_time_max_ms": "499"},
+            "replica.fetch.wait.max.ms: 500 must not be more than replica.lag.time.max.ms (499)",
+        ),
+        (
+            {"zookeeper_connect": "h", "replica_fetch_wait_max_ms": "30001"},
+            "replica.fetch.wait.max.ms: 30001 must not be more than replica.socket.timeout.ms (30000)",
+        ),
+        ({"num_io_threads": "0"}, "num.io.threads: '0' is not allowed (Value must be at least 1)"),
+        (
+            {"inter_broker_protocol_version": "4.0"},
+            "inter.broker.protocol.version: '4.0' is not allowed (Version",
+        ),
+        (
+            {"advertised_listeners": ""},
+            "advertised.listeners: names no listener; name one, or remove the key",
+        ),
         ({"num_partitions": "1_0"}, "num.partitions: '1_0' is not allowed"),
         ({"message_max_bytes": "2147483648"}, "message.max.bytes: '2147483648' is not allowed (Not a number"),
         (
@@ -166,6 +204,10 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
             "queued.max.request.bytes: must be at least socket.request.max.bytes",
         ),
         ({"max_connections_per_ip": "0"}, "max.connections.per.ip: may be 0 only if"),
+        (
+            {"max_connections_per_ip_overrides": "a b:5"},
+            "max.connections.per.ip.overrides: 'a b:5' is not allowed",
+        ),
         (
             {"max_connections_per_ip_overrides": "host"},
             "max.connections.per.ip.overrides: 'host' is not allowed",

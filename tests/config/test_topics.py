@@ -130,7 +130,7 @@ def test_versions_of_the_message_format(version: str, format: int) -> None:
     assert given.warnings or format == 2
 
 
-@pytest.mark.parametrize("version", ["0.8", "0.12.0", "2.9", "3.9-IV1", "latest", ""])
+@pytest.mark.parametrize("version", ["0.8", "0.12.0", "2.9", "3.9-IV1", "latest", "", "4.0"])
 def test_unknown_versions_of_the_message_format(version: str) -> None:
     with pytest.raises(InvalidValue, match="is not a valid version"):
         check_topic_configs(config(), {"message.format.version": version})

@@ -314,7 +314,9 @@ class BrokerConfig(
             )
         number = self.broker_id if given[1] is None else self.node_id
         name = "broker.id" if given[1] is None else "node.id"
-        if number < -1 or number > self.reserved_broker_max_id:
+        # Numbers are given out above the reserved ones.
+        generates = self.broker_id_generation_enable
+        if number < -1 or (generates and number > self.reserved_broker_max_id):
             raise self._error(
                 name, f"{number} is not between -1 and reserved.broker.max.id ({self.reserved_broker_max_id})"
             )
@@ -451,10 +453,13 @@ class BrokerConfig(
                 "max.connections.per.ip",
                 "may be 0 only if max.connections.per.ip.overrides allows some address",
             )
-        if (
-            self.log_cleaner_threads
-            and self.log_cleaner_dedupe_buffer_size // self.log_cleaner_threads <= 1 << 20
-        ):
+        delay = self.connection_failed_authentication_delay_ms
+        if 0 <= self.connections_max_idle_ms <= delay:
+            raise self._error(
+                "connections.max.idle.ms",
+                f"must be more than connection.failed.authentication.delay.ms ({delay}), or -1",
+            )
+        if self.log_cleaner_dedupe_buffer_size // self.log_cleaner_threads <= 1 << 20:
             raise self._error(
                 "log.cleaner.dedupe.buffer.size", "must be more than 1 MiB for each cleaner thread"
             )
@@ -482,6 +487,11 @@ class BrokerConfig(
                 self.warnings.append(
                     f"{name}={factor} is more than the number of brokers: the {topic} topic gets one replica"
                 )
+        if self.default_replication_factor > 1 and self.zookeeper_connect is None:
+            self.warnings.append(
+                f"default.replication.factor={self.default_replication_factor} is more than the number of brokers:"
+                " a topic can be created only with a replication factor of its own; set it to 1"
+            )
 
     @staticmethod
     def _check_retention(given: Mapping[str, str]) -> None:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ottla_broker.config.model import INT_MAX, LIST, SHORT, STRING, Key, Validator, at_least, integer, long
+from ottla_broker.config.model import (
+    INT_MAX,
+    LIST,
+    SHORT,
+    STRING,
+    Key,
+    Validator,
+    at_least,
+    between,
+    integer,
+    long,
+)
+from ottla_broker.config.server_keys import MOST_NEW_PARTITIONS
 
 _ASSIGNORS: Final = (
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor",
@@ -110,7 +122,7 @@ class GroupKeys:
         note="With fewer brokers, the topic gets one replica on each.",
     )
     offsets_topic_num_partitions = integer(
-        50, "Partitions of the offsets topic. Don't change this later.", at_least(1)
+        50, "Partitions of the offsets topic. Don't change this later.", between(1, MOST_NEW_PARTITIONS)
     )
     offsets_topic_segment_bytes = integer(104857600, "The segment size of the offsets topic.", at_least(1))
     offsets_topic_compression_codec = integer(

@@ -121,3 +121,59 @@ IGNORED_KEYS: Final[Mapping[str, tuple[Row, ...]]] = {
     ),
 }
 """By the reason, which operators see."""
+# fmt: on
+
+LEAST: Final[Mapping[str, int]] = {
+    **dict.fromkeys(
+        (
+            "alter.log.dirs.replication.quota.window.num",
+            "alter.log.dirs.replication.quota.window.size.seconds",
+            "group.coordinator.threads",
+            "kafka.metrics.polling.interval.secs",
+            "log.dir.failure.timeout.ms",
+            "metadata.log.max.record.bytes.between.snapshots",
+            "metrics.num.samples",
+            "metrics.sample.window.ms",
+            "num.io.threads",
+            "offsets.load.buffer.size",
+            "remote.fetch.max.wait.ms",
+            "remote.log.index.file.cache.total.size.bytes",
+            "remote.log.manager.copy.max.bytes.per.second",
+            "remote.log.manager.copy.quota.window.num",
+            "remote.log.manager.copy.quota.window.size.seconds",
+            "remote.log.manager.fetch.max.bytes.per.second",
+            "remote.log.manager.fetch.quota.window.num",
+            "remote.log.manager.fetch.quota.window.size.seconds",
+            "remote.log.manager.task.interval.ms",
+            "remote.log.manager.task.retry.backoff.max.ms",
+            "remote.log.manager.task.retry.backoff.ms",
+            "remote.log.manager.thread.pool.size",
+            "remote.log.reader.max.pending.tasks",
+            "remote.log.reader.threads",
+            "transaction.state.log.load.buffer.size",
+            "unclean.leader.election.interval.ms",
+            "zookeeper.metadata.migration.min.batch.size",
+        ),
+        1,
+    ),
+    **dict.fromkeys(
+        (
+            "group.coordinator.append.linger.ms",
+            "metadata.log.max.snapshot.interval.ms",
+            "metadata.max.idle.interval.ms",
+            "remote.log.metadata.custom.metadata.max.bytes",
+            "server.max.startup.time.ms",
+        ),
+        0,
+    ),
+    "metadata.log.segment.bytes": 12,
+    "metadata.log.segment.min.bytes": 12,
+    "offsets.commit.required.acks": -1,
+}
+"""The least values that Kafka accepts: what stops Kafka is more likely a mistake than wanted."""
+
+NEVER_EMPTY: Final = (
+    "remote.log.metadata.manager.class.name",
+    "remote.log.metadata.manager.impl.prefix",
+    "remote.log.storage.manager.impl.prefix",
+)

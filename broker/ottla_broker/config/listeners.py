@@ -83,7 +83,9 @@ def parse_endpoints(
         bound
     ):
         raise ListenerError("listeners", "two listeners have the same host and port")
-    given = _parse_list("advertised.listeners", advertised, protocols) if advertised else {}
+    given = {} if advertised is None else _parse_list("advertised.listeners", advertised, protocols)
+    if advertised is not None and not given:
+        raise ListenerError("advertised.listeners", "names no listener; name one, or remove the key")
     for name in given:
         if name not in bound:
             raise ListenerError(

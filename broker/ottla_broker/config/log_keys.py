@@ -215,7 +215,7 @@ class LogKeys:
         1, "Threads per data folder that recover logs after an unclean stop.", at_least(1)
     )
     log_cleaner_enable = boolean(True, "Compact logs with cleanup.policy=compact.")
-    log_cleaner_threads = integer(1, "Threads that compact logs.", at_least(0))
+    log_cleaner_threads = integer(1, "Threads that compact logs.", at_least(1))
     log_cleaner_backoff_ms = long(
         15000, "Pause of a compaction thread that finds nothing to do.", at_least(0), CLUSTER_WIDE
     )

@@ -22,6 +22,7 @@ _VERSIONS: Final = {
     version: release
     for release, count in _RELEASES.items()
     for version in (release, *(f"{release}-IV{number}" for number in range(count)))
+    if version != "4.0"  # Kafka 3.9 knows what it was to have, but not yet the release.
 }
 _RELEASE_ORDER: Final = tuple(_RELEASES)
 

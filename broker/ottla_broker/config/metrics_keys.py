@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla_broker.config.model import Validator, at_least, between, boolean, integer, string
+from ottla_broker.config.server_keys import MOST_NEW_PARTITIONS
 from ottla_protocol.prometheus import parse_address
 
 _OWN: Final = "Kafka has no such key."
@@ -50,7 +51,10 @@ class MetricsKeys:
         5_000, "The most groups that a broker samples; the others have no history.", at_least(0), note=_OWN
     )
     ottla_lag_history_num_partitions = integer(
-        4, "The partitions of __ottla_group_lag when it is created.", between(1, 10_000), note=_OWN
+        4,
+        "The partitions of __ottla_group_lag when it is created.",
+        between(1, MOST_NEW_PARTITIONS),
+        note=_OWN,
     )
 
     telemetry_max_bytes = integer(

@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from ottla_broker.config import message_formats
-from ottla_broker.config.ignored_keys import IGNORED_KEYS
-from ottla_broker.config.model import IGNORED, UNSUPPORTED, Key
+from ottla_broker.config.ignored_keys import IGNORED_KEYS, LEAST, NEVER_EMPTY
+from ottla_broker.config.model import (
+    IGNORED,
+    INT_MAX,
+    UNSUPPORTED,
+    Key,
+    Validator,
+    at_least,
+    between,
+    between_or,
+)
 from ottla_broker.config.unsupported_keys import UNSUPPORTED_KEYS
 
 # Values other than the default that request no missing feature.
@@ -21,7 +30,18 @@ _HARMLESS: dict[str, tuple[object, ...]] = {
     "log.message.format.version": message_formats.HARMLESS,
 }
 
-_VALIDATORS = {"log.message.format.version": message_formats.IS_VERSION}
+_NOT_EMPTY = Validator(lambda text: None if text else "String must be non-empty", "any text")
+_VALIDATORS = {
+    **{name: at_least(least) for name, least in LEAST.items()},
+    **dict.fromkeys(NEVER_EMPTY, _NOT_EMPTY),
+    **dict.fromkeys(
+        ("inter.broker.protocol.version", "log.message.format.version"), message_formats.IS_VERSION
+    ),
+    "group.share.max.groups": between(1, 100),
+    "remote.log.manager.copier.thread.pool.size": between_or(1, INT_MAX, -1),
+    "remote.log.manager.expiration.thread.pool.size": between_or(1, INT_MAX, -1),
+    "remote.log.manager.task.retry.jitter": between(0, 0.5),
+}
 
 
 def other_keys() -> dict[str, Key[Any]]:

@@ -14,7 +14,6 @@ from ottla_broker.config.model import (
     STRING,
     Key,
     Validator,
-    at_least,
     between,
     each_of,
     integer,
@@ -159,7 +158,6 @@ class SaslKeys:
     connections_max_reauth_ms = long(
         0,
         "Close the connection of a client that hasn't authenticated again within this time (KIP-368); 0 for never.",
-        at_least(0),
     )
     connection_failed_authentication_delay_ms = integer(
         100, "Delay of the answer to a failed authentication.", between(0, 30_000)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from ottla_broker.config.model import (
     CLUSTER_WIDE,
     INT,
@@ -10,6 +13,7 @@ from ottla_broker.config.model import (
     Key,
     Validator,
     at_least,
+    between,
     boolean,
     integer,
     long,
@@ -18,6 +22,9 @@ from ottla_broker.config.model import (
     string,
 )
 from ottla_broker.config.security_keys import PROTOCOLS
+
+MOST_NEW_PARTITIONS: Final = 10_000
+"""The most partitions that one request may create."""
 
 
 class ServerKeys:
@@ -42,10 +49,13 @@ class ServerKeys:
     )
     auto_create_topics_enable = boolean(True, "Create a missing topic when a client requests its metadata.")
     delete_topic_enable = boolean(True, "Allow clients to delete topics.")
-    num_partitions = integer(1, "Partitions of a new topic whose creator gives no number.", at_least(1))
+    num_partitions = integer(
+        1, "Partitions of a new topic whose creator gives no number.", between(1, MOST_NEW_PARTITIONS)
+    )
     default_replication_factor = integer(
         1,
         "Replicas of each partition of a new topic whose creator gives no number.",
+        between(1, 32767),
         note="Creating a topic fails if there are fewer brokers than this.",
     )
     fetch_max_bytes = integer(57671680, "The most bytes of records in one Fetch response.", at_least(1024))
@@ -57,10 +67,13 @@ class ServerKeys:
     )
 
 
+_HOST: Final = re.compile(r"[-%._:0-9A-Za-z]+")
+
+
 def _overrides(text: str) -> str | None:
     for part in text.split(",") if text else ():
         host, colon, count = part.strip().rpartition(":")
-        if not colon or not host or not count.strip().isdigit():
+        if not colon or not _HOST.fullmatch(host) or not count.strip().isdigit():
             return "Entries must have the form host:count, separated by commas"
     return None
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from ottla_broker.config.group_keys import TIMES
 from ottla_broker.config.model import SHORT, Key, at_least, between, boolean, integer
+from ottla_broker.config.server_keys import MOST_NEW_PARTITIONS
 
 SHARE_TIMES: Final = (*TIMES, "record.lock.duration")
 
@@ -61,7 +62,9 @@ class ShareKeys:
         2000, "The most share sessions, one for each consumer that reads from this broker.", at_least(1)
     )
     share_coordinator_state_topic_num_partitions = integer(
-        50, "Partitions of the topic of share groups' state. Don't change this later.", at_least(1)
+        50,
+        "Partitions of the topic of share groups' state. Don't change this later.",
+        between(1, MOST_NEW_PARTITIONS),
     )
     share_coordinator_state_topic_replication_factor: Key[int] = Key(
         SHORT,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ottla_broker.config.model import CLUSTER_WIDE, SHORT, Key, at_least, boolean, integer
+from ottla_broker.config.model import CLUSTER_WIDE, SHORT, Key, at_least, between, boolean, integer
+from ottla_broker.config.server_keys import MOST_NEW_PARTITIONS
 
 
 class TransactionKeys:
@@ -34,7 +35,7 @@ class TransactionKeys:
         note="A standalone broker makes one replica.",
     )
     transaction_state_log_num_partitions = integer(
-        50, "Partitions of the transaction topic. Don't change this later.", at_least(1)
+        50, "Partitions of the transaction topic. Don't change this later.", between(1, MOST_NEW_PARTITIONS)
     )
     transaction_state_log_min_isr = integer(
         2,

@@ -35,6 +35,13 @@ def check_zookeeper(
             "zookeeper.connect",
             f"{caught}; write host:port separated by commas, optionally followed by a path",
         ) from caught
+    wait = config.replica_fetch_wait_max_ms
+    for name, limit in (
+        ("replica.socket.timeout.ms", config.replica_socket_timeout_ms),
+        ("replica.lag.time.max.ms", config.replica_lag_time_max_ms),
+    ):
+        if wait > limit:
+            raise error("replica.fetch.wait.max.ms", f"{wait} must not be more than {name} ({limit})")
     user = config.zookeeper_digest_user
     _check_user("zookeeper.digest", user, config.zookeeper_digest_password, error)
     if user is not None and (not user or ":" in user):

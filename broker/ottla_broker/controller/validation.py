@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from ottla_broker.config.server_keys import MOST_NEW_PARTITIONS
 from ottla_broker.controller.api import MorePartitions, NewTopic
 from ottla_broker.controller.placement import place
 from ottla_broker.log.names import MAX_TOPIC_NAME, is_topic_name
 from ottla_protocol.errors import ErrorCode, KafkaError
 
-MOST_NEW_PARTITIONS: Final = 10_000
-"""The most new partitions in one request."""
 _MOST_NAMED: Final = 5
 """The most topics that a message names."""
 

@@ -78,7 +78,7 @@ def authenticating(
     offered = {
         name: Mechanism(
             maker(name),
-            config.of_listener(listener, SaslKeys.connections_max_reauth_ms, mechanism=name) / 1000,
+            max(0, config.of_listener(listener, SaslKeys.connections_max_reauth_ms, mechanism=name)) / 1000,
         )
         for name in config.of_listener(listener, SaslKeys.sasl_enabled_mechanisms)
     }
