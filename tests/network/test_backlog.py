@@ -13,7 +13,7 @@ from tests.support.clock import FakeClock
 
 from ottla_broker.network import backlog as backlog_module
 from ottla_broker.network import connection as connection_module
-from ottla_broker.network.backlog import MANY, MOST_SECONDS, TURN_SECONDS, Backlog
+from ottla_broker.network.backlog import LATE_SECONDS, MANY, MOST_SECONDS, TURN_SECONDS, Backlog
 from ottla_broker.network.connection import Connection
 from ottla_broker.network.service import ANONYMOUS, Principal, Reply
 
@@ -78,6 +78,31 @@ def test_a_turn_takes_as_long_as_everything_else_has_taken_but_serves_none_twice
     alone.clock.time += 1
     assert alone.turn() == ["alone"]
     assert not alone.backlog.is_long
+
+
+def test_a_late_turn_serves_one_connection_of_each_client() -> None:
+    world = World()
+    flood: Any = SimpleNamespace(client_host="flood", principal=ANONYMOUS)
+    other: Any = SimpleNamespace(client_host="flood", principal=_ALICE)
+
+    def waits(connection: Any) -> bool:
+        """A readable connection, which takes a millisecond if it is served."""
+        now = world.clock.time
+        waiting = now > world.backlog.late and world.backlog.must_wait(connection, now)
+        world.clock.time += 0 if waiting else 0.001
+        return waiting
+
+    world.turn()
+    in_time = round(LATE_SECONDS / 0.001)
+    for _ in range(3):
+        served = [not waits(flood) for _ in range(50)]
+        assert sum(served) <= in_time + 3
+        assert not any(served[in_time + 3 :])
+        assert not waits(other), "of another client"
+        assert waits(other)
+        world.turn()
+    world.turn()
+    assert not world.calls, "turns aren't looked at while they are short"
 
 
 async def test_a_flood_of_many_connections_leaves_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:

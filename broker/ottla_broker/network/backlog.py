@@ -4,6 +4,9 @@ A connection whose client sends many requests ahead has some of them served at o
 again. Turns go round the clients, and then round each client's connections, so a client gets no larger share by opening
 more of them. They take as much time as everything else has taken meanwhile: a client whose request has just arrived
 waits for a turn or two, however many connections flood.
+
+Connections whose bytes have arrived are served at once, until a turn of the event loop has taken some milliseconds.
+From then on one connection of each client is; the others are when the loop comes round.
 """
 
 from __future__ import annotations
@@ -20,8 +23,10 @@ if TYPE_CHECKING:
 
 TURN_SECONDS: Final = 0.001
 """After this time a connection's turn ends."""
-MOST_SECONDS: Final = 0.02
+MOST_SECONDS: Final = 0.01
 """The longest time for which connections get turns one after another."""
+LATE_SECONDS: Final = 0.005
+"""A turn of the event loop that has taken longer is late."""
 MANY: Final = 32
 """Where more connections than this wait, one whose bytes arrive begins with one request and a portion of its bytes."""
 PORTION_BYTES: Final = 16 * 1024
@@ -44,6 +49,7 @@ class Backlog:
 
     Attributes:
         is_long: whether more than ``MANY`` wait.
+        late: when this turn of the event loop is late, or has to be looked at.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
@@ -56,18 +62,35 @@ class Backlog:
         # When the last turn ended.
         self._since = 0.0
         self.is_long = False
+        self.late = 0.0
+        # Clients of which a connection was served since this turn is late.
+        self._served_late: set[Principal | str] = set()
 
     def add(self, connection: Waiting) -> None:
         """Have ``connection.serve_held()`` called once, in a later turn of the event loop."""
-        principal = connection.principal
-        client = connection.client_host if principal == ANONYMOUS else principal
-        self._waiting.setdefault(client, deque()).append(connection)
+        self._waiting.setdefault(_client_of(connection), deque()).append(connection)
         self._count += 1
         self.is_long = self._count > MANY
         if not self._scheduled:
-            self._scheduled = True
-            self._since = self._clock.monotonic()
-            self._loop.call_soon(self._turn)
+            self._schedule(self._clock.monotonic())
+
+    def must_wait(self, connection: Waiting, now: float) -> bool:
+        """Whether others come first, though bytes have arrived. Asked when it is ``late``."""
+        if not self._scheduled:
+            # Turns of the loop aren't looked at while they are short.
+            self._schedule(now)
+            return False
+        client = _client_of(connection)
+        if client in self._served_late:
+            return True
+        self._served_late.add(client)
+        return False
+
+    def _schedule(self, now: float) -> None:
+        self._scheduled = True
+        self._since = now
+        self.late = now + LATE_SECONDS
+        self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         monotonic = self._clock.monotonic
@@ -85,8 +108,14 @@ class Backlog:
             connection.serve_held()
             if (now := monotonic()) >= until:
                 break
-        self._since = now
         self.is_long = self._count > MANY
-        self._scheduled = self._count > 0
-        if self._scheduled:
-            self._loop.call_soon(self._turn)
+        self._scheduled = False
+        self.late = now + LATE_SECONDS
+        if self._count or self._served_late:
+            self._served_late.clear()
+            self._schedule(now)
+
+
+def _client_of(connection: Waiting) -> Principal | str:
+    principal = connection.principal
+    return connection.client_host if principal == ANONYMOUS else principal

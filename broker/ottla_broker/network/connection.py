@@ -300,7 +300,11 @@ class Connection:
 
     def _on_readable(self) -> None:
         processor = self.processor
-        self.last_active = self._received_at = processor.clock.monotonic()
+        now = processor.clock.monotonic()
+        backlog = processor.backlog
+        if now > backlog.late and backlog.must_wait(self, now):
+            return
+        self.last_active = self._received_at = now
         self.waiting_since = 0.0
         try:
             if self._frame is None:
@@ -309,7 +313,7 @@ class Connection:
                 have = len(held)
                 if have:
                     scratch[:have] = held
-                crowded = processor.backlog.is_long
+                crowded = backlog.is_long
                 n = self.sock.recv_into(scratch[have:] if have else scratch, PORTION_BYTES if crowded else 0)
                 if n == 0:
                     self.close(None)
