@@ -16,14 +16,9 @@ from .admin_common import admin_of, plural
 from .cluster_state import look
 from .console import Console, one_line, options
 from .descriptors import DESCRIPTORS, Descriptors
-from .doctor_checks import (
-    BROKER_KEYS,
-    DEAD_LETTERS,
-    TOPIC_KEYS,
-    Gathered,
-    findings_of,
-)
+from .doctor_checks import DEAD_LETTERS, findings_of
 from .findings import report
+from .gathered import BROKER_KEYS, TOPIC_KEYS, Gathered
 from .group_places import Kept, as_description, kept, lag_in_zookeeper, lag_of, zookeeper_option
 from .share_deliveries import DELIVERIES, Deliveries
 from .timefmt import now_ms

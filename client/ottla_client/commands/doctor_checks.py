@@ -3,46 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from ..types import IN_ZOOKEEPER, TopicPartition
 from .admin_common import plural, ranges_of, show_seconds
-from .cluster_state import ClusterState
+from .doctor_groups import groups, groups_in_zookeeper, share_deliveries
 from .findings import CRITICAL, NOTE, WARNING, Finding, brokers_named, some_of, worst_first
+from .gathered import BROKER_KEYS, Gathered, number_in
 from .progress import amount_of_bytes
 
 if TYPE_CHECKING:
-    from ..admin import GroupDescription, HangingTransaction, PartitionLag, TransactionDescription
-    from ..types import TopicMetadata
-    from ..zookeeper_consumer.groups import GroupInZooKeeper
     from .certificate_dates import Validity
-    from .descriptors import Descriptors
-    from .share_deliveries import Deliveries
 
-TOPIC_KEYS: Final = (
-    "cleanup.policy",
-    "max.message.bytes",
-    "min.insync.replicas",
-    "retention.bytes",
-    "retention.ms",
-    "segment.bytes",
-    "segment.ms",
-    "unclean.leader.election.enable",
-)
-BROKER_KEYS: Final = (
-    "auto.create.topics.enable",
-    "default.replication.factor",
-    "message.max.bytes",
-    "min.insync.replicas",
-    "num.partitions",
-    "replica.fetch.max.bytes",
-    "replica.lag.time.max.ms",
-    "unclean.leader.election.enable",
-)
-"""Also compared between brokers."""
 INTERNAL: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state", "__ottla_group_lag")
 
 DEAD_LETTERS: Final = re.compile(r"dead[-_.]?letters?|(^|[-_.])(dlq|dlt)($|[-_.])", re.IGNORECASE)
@@ -54,60 +27,10 @@ _FEW_PERCENT: Final = 0.05
 _SOME_PERCENT: Final = 0.10
 _MANY_DESCRIPTORS: Final = 0.8
 _ALL_DESCRIPTORS: Final = 0.95
-_STUCK_SECONDS: Final = 60.0
 _FUTURE_SECONDS: Final = 60.0
-_NEAR_RETENTION: Final = 0.8
 _LEAST_SKEW: Final = 5
 SOON: Final = timedelta(days=30)
 """A certificate that ends within this time is a finding."""
-_REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
-
-
-Configs = Mapping[str, Mapping[str, str]]
-"""Values of configs by the name of a topic or broker."""
-Lags = Mapping[TopicPartition, "PartitionLag"]
-
-
-@dataclass(slots=True)
-class Gathered:
-    """All that was found out. Times are in milliseconds.
-
-    Attributes:
-        groups, lags: described groups, and their lags by group.
-        later: the groups that had a lag and members, and their lags some seconds later.
-        later_groups: the states of groups at that time.
-        open_transactions: those that have been open for longer than a minute.
-        latest: the largest timestamp in each partition.
-        dead_letters: how many records such topics got in the last hour.
-        certificates: when those of brokers' listeners with TLS are valid, by broker and listener.
-        descriptors: open file descriptors of brokers, and their limits.
-        deliveries: what brokers say of share groups' records.
-        in_zookeeper, later_in_zookeeper: groups that coordinate in ZooKeeper, at both looks.
-        later_topics: the topics at the end, as ``state`` has them at the beginning.
-        silent: brokers that are registered, and didn't answer while others did.
-        unchecked: what couldn't be found out, and why.
-    """
-
-    state: ClusterState
-    now_ms: int
-    topic_configs: Configs = field(default_factory=dict)
-    broker_configs: Configs = field(default_factory=dict)
-    groups: Mapping[str, GroupDescription] = field(default_factory=dict)
-    lags: Mapping[str, Lags] = field(default_factory=dict)
-    later: Mapping[str, Lags] = field(default_factory=dict)
-    later_groups: Mapping[str, GroupDescription] = field(default_factory=dict)
-    open_transactions: Mapping[str, TransactionDescription] = field(default_factory=dict)
-    hanging: Sequence[HangingTransaction] = ()
-    latest: Mapping[TopicPartition, int] = field(default_factory=dict)
-    dead_letters: Mapping[str, int] = field(default_factory=dict)
-    certificates: Mapping[str, Validity] = field(default_factory=dict)
-    descriptors: Mapping[int, Descriptors] = field(default_factory=dict)
-    deliveries: Mapping[int, Deliveries] = field(default_factory=dict)
-    in_zookeeper: Mapping[str, GroupInZooKeeper] = field(default_factory=dict)
-    later_in_zookeeper: Mapping[str, GroupInZooKeeper] = field(default_factory=dict)
-    later_topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
-    silent: Collection[int] = ()
-    unchecked: list[str] = field(default_factory=list)
 
 
 def controller(seen: Gathered) -> Iterator[Finding]:
@@ -286,13 +209,6 @@ def file_descriptors(seen: Gathered) -> Iterator[Finding]:
             )
 
 
-def _number(configs: Mapping[str, str], key: str) -> int | None:
-    try:
-        return int(configs[key])
-    except (KeyError, ValueError):
-        return None
-
-
 def replication(seen: Gathered) -> Iterator[Finding]:
     """Replication factors, and settings that contradict them."""
     running = sum(row["address"] is not None for row in seen.state.brokers)
@@ -304,7 +220,7 @@ def replication(seen: Gathered) -> Iterator[Finding]:
         if not factors:
             continue
         least = min(factors)
-        minimum = _number(seen.topic_configs.get(name, {}), "min.insync.replicas")
+        minimum = number_in(seen.topic_configs.get(name, {}), "min.insync.replicas")
         if minimum is not None and minimum >= least > 1:
             strict.append(name)
         elif minimum is not None and minimum > least and name not in INTERNAL:
@@ -350,14 +266,14 @@ def topic_settings(seen: Gathered) -> Iterator[Finding]:
     fetch = [
         value
         for configs in seen.broker_configs.values()
-        if (value := _number(configs, "replica.fetch.max.bytes")) is not None
+        if (value := number_in(configs, "replica.fetch.max.bytes")) is not None
     ]
     for name, configs in seen.topic_configs.items():
         if configs.get("unclean.leader.election.enable") == "true":
             unclean.append(name)
         if "delete" in configs.get("cleanup.policy", ""):
             for what, unit in (("ms", "ms"), ("bytes", "bytes")):
-                keep, segment = _number(configs, f"retention.{what}"), _number(configs, f"segment.{what}")
+                keep, segment = number_in(configs, f"retention.{what}"), number_in(configs, f"segment.{what}")
                 if keep is not None and segment is not None and 0 <= keep < segment:
                     yield Finding(
                         NOTE,
@@ -367,7 +283,7 @@ def topic_settings(seen: Gathered) -> Iterator[Finding]:
                         " records stay until their segment is full or old.",
                         f"Set segment.{what} to a fraction of retention.{what}.",
                     )
-        largest = _number(configs, "max.message.bytes")
+        largest = number_in(configs, "max.message.bytes")
         if largest is not None and fetch and largest > min(fetch) + _LOG_OVERHEAD:
             yield Finding(
                 NOTE,
@@ -402,232 +318,6 @@ def broker_settings(seen: Gathered) -> Iterator[Finding]:
                 key,
                 f"Brokers differ: {shown}.",
                 "Give all brokers the same value.",
-            )
-
-
-def groups(seen: Gathered) -> Iterator[Finding]:
-    for name, group in seen.groups.items():
-        after = seen.later_groups.get(name)
-        if group.state in _REBALANCING and after is not None and after.state in _REBALANCING:
-            yield Finding(
-                WARNING,
-                "group-rebalances",
-                f"group {name}",
-                f"It was rebalancing at both looks ({group.state}, {after.state}).",
-                "Members join again and again: they take longer than max.poll.interval.ms, or restart. See their logs.",
-            )
-        elif after is not None and group.members and _members(group).isdisjoint(_members(after)):
-            yield Finding(
-                WARNING,
-                "group-rebalances",
-                f"group {name}",
-                "All of its members were replaced between two looks.",
-                "Consumers restart, or time out: see their logs, session.timeout.ms and max.poll.interval.ms.",
-            )
-        yield from _group_lags(seen, name, group)
-
-
-def _members(group: GroupDescription) -> set[str]:
-    return {member.member_id for member in group.members}
-
-
-class _Lags(NamedTuple):
-    """A group's partitions that need attention, as they are shown.
-
-    ``behind`` are the records that it has still to read, ``grown`` those that came while the command looked.
-    """
-
-    lost: list[str]
-    beyond: list[str]
-    near: list[str]
-    stuck: list[tuple[TopicPartition, int]]
-    behind: int
-    grown: int
-
-
-def _lags_of(seen: Gathered, name: str, group: GroupDescription) -> _Lags:
-    lost: list[str] = []
-    beyond: list[str] = []
-    near: list[str] = []
-    stuck: list[tuple[TopicPartition, int]] = []
-    behind = grown = 0
-    for partition, lag in seen.lags.get(name, {}).items():
-        if lag.committed is None or lag.end is None:
-            continue
-        offset = lag.committed.offset
-        if lag.start is not None and offset < lag.start and lag.end > lag.start:
-            lost.append(str(partition))
-        behind += max(0, lag.records or 0)
-        if lag.end < offset:
-            beyond.append(str(partition))
-        later = seen.later.get(name, {}).get(partition)
-        if later is not None and later.end is not None:
-            grown += max(0, later.end - lag.end)
-        if (
-            group.members
-            and lag.records
-            and (lag.seconds or 0) > _STUCK_SECONDS
-            and later is not None
-            and later.committed is not None
-            and later.committed.offset == offset
-        ):
-            stuck.append((partition, offset))
-        keep = _number(seen.topic_configs.get(partition.topic, {}), "retention.ms")
-        deletes = "delete" in seen.topic_configs.get(partition.topic, {}).get("cleanup.policy", "")
-        if deletes and keep and keep > 0 and (lag.seconds or 0) * 1000 > _NEAR_RETENTION * keep:
-            near.append(str(partition))
-    return _Lags(lost, beyond, near, stuck, behind, grown)
-
-
-def _group_lags(seen: Gathered, name: str, group: GroupDescription) -> Iterator[Finding]:
-    lost, beyond, near, stuck, behind, grown = _lags_of(seen, name, group)
-    if lost:
-        yield Finding(
-            CRITICAL,
-            "group-lost-records",
-            f"group {name}",
-            f"Its committed offset is before the first record that is left: {some_of(lost)}.",
-            "Records were removed unread. Read on with ottla groups reset-offsets, and lengthen retention.",
-        )
-    if beyond:
-        yield Finding(
-            WARNING,
-            "group-beyond-end",
-            f"group {name}",
-            f"Its committed offset is beyond the last record: {some_of(beyond)}.",
-            "The topic was made again or lost records. Read on with ottla groups reset-offsets.",
-        )
-    if near:
-        yield Finding(
-            CRITICAL,
-            "group-near-retention",
-            f"group {name}",
-            f"Its next record is about to be removed by retention: {some_of(near)}.",
-            "Start more consumers, or lengthen retention.ms until it has caught up.",
-        )
-    if stuck:
-        yield _stuck(name, group, stuck)
-    if not group.members and behind and group.state != "Dead":
-        more = f", and {plural(grown, 'record')} more came meanwhile" if grown else ""
-        yield Finding(
-            WARNING if grown else NOTE,
-            "group-without-members",
-            f"group {name}",
-            f"It has no members, and {plural(behind, 'record')} to read{more}.",
-            "Start its consumers."
-            if group.protocol_type == IN_ZOOKEEPER
-            else "Start its consumers, or remove it: ottla groups delete",
-        )
-
-
-def _stuck(name: str, group: GroupDescription, stuck: Sequence[tuple[TopicPartition, int]]) -> Finding:
-    where = some_of([f"{partition} at offset {offset}" for partition, offset in stuck])
-    partition, offset = stuck[0]
-    look = f"{_show(partition, offset)} shows it."
-    if group.type == "share":
-        return Finding(
-            WARNING,
-            "share-group-stuck",
-            f"group {name}",
-            f"Its start doesn't move: {where}.",
-            f"That record fails again and again, or a member keeps it: {look} Fix the consumer, or have it reject the"
-            " record.",
-        )
-    return Finding(
-        WARNING,
-        "group-stuck",
-        f"group {name}",
-        f"Its members don't get on: {where}.",
-        f"Perhaps that record fails again and again: {look} Fix the consumer; or stop it, and skip the record: ottla"
-        f" groups reset-offsets {name} --topic {partition.topic}:{partition.partition} --to-offset {offset + 1}"
-        " --execute",
-    )
-
-
-def share_deliveries(seen: Gathered) -> Iterator[Finding]:
-    """Records of share groups that are dropped, or soon will be."""
-    for found in seen.deliveries.values():
-        for last in found.last:
-            yield Finding(
-                WARNING,
-                "share-group-last-delivery",
-                f"group {last.group}",
-                f"{plural(last.records, 'record')} of {last.partition}, from offset {last.first} on, had nearly all of"
-                f" {last.most} deliveries: the group drops what the last one doesn't process.",
-                f"{_show(last.partition, last.first)} shows the first. Fix the consumer, or raise"
-                " share.delivery.count.limit of the group until it is fixed.",
-            )
-        for lost in found.dropped:
-            why = "Its consumers rejected" if lost.rejected else "After too many deliveries it dropped"
-            yield Finding(
-                NOTE if lost.rejected else WARNING,
-                "share-group-dropped",
-                f"group {lost.group}",
-                f"{why} {plural(lost.records, 'record')} in the last hour: the last one is {lost.partition}, offset"
-                f" {lost.last}.",
-                f"{_show(lost.partition, lost.last)} shows it. No consumer gets it again: fix the consumer, then go"
-                " back with ottla groups reset-offsets, or process it by hand.",
-            )
-
-
-def _show(partition: TopicPartition, offset: int) -> str:
-    return f"ottla consume {partition.topic} -p {partition.partition} --from {offset} -n 1"
-
-
-def groups_in_zookeeper(seen: Gathered) -> Iterator[Finding]:
-    """Groups whose consumers share out partitions by nodes in ZooKeeper. A rebalance passes: it takes two looks."""
-    if seen.in_zookeeper:
-        from ..zookeeper_consumer.groups import consumer_of
-    for name, group in seen.in_zookeeper.items():
-        after = seen.later_in_zookeeper.get(name, group)
-        if not group.members or not after.members:
-            continue
-        there = {
-            TopicPartition(topic, number)
-            for topic in group.topics & seen.state.topics.keys()
-            for number in seen.state.topics[topic].partitions
-        }
-        unread = sorted(there - group.owners.keys() - after.owners.keys())
-        if unread:
-            yield Finding(
-                WARNING,
-                "zookeeper-group-unowned",
-                f"group {name}",
-                f"No consumer reads {some_of(list(map(str, unread)))}: the partitions have no owner in ZooKeeper.",
-                "A rebalance has failed or goes round in circles: see the consumers' logs and rebalance.max.retries,"
-                " and restart one of them.",
-            )
-        strangers = [
-            str(partition)
-            for partition, stream in sorted(after.owners.items())
-            if group.owners.get(partition) == stream
-            and consumer_of(stream) not in {*group.members, *after.members}
-        ]
-        if strangers:
-            yield Finding(
-                WARNING,
-                "zookeeper-group-owner-gone",
-                f"group {name}",
-                f"Consumers that aren't in the group own {some_of(strangers)}: perhaps no consumer reads there.",
-                "The owner's session may be ending: look again after zookeeper.session.timeout.ms. If it stays, restart"
-                f" that consumer, or delete its nodes below /consumers/{name}/owners.",
-            )
-        # Those that are committed to Kafka have a committed offset here, too.
-        lags = seen.lags.get(name, {})
-        uncommitted = [
-            str(partition)
-            for partition in sorted(group.owners.keys() & after.owners.keys() & lags.keys())
-            if partition not in after.offsets and lags[partition].committed is None and lags[partition].end
-        ]
-        if uncommitted:
-            yield Finding(
-                NOTE,
-                "zookeeper-group-uncommitted",
-                f"group {name}",
-                f"It has committed no offset of {some_of(uncommitted)}: after a restart it begins there where"
-                " auto.offset.reset says.",
-                "Unless it has just started (auto.commit.interval.ms), set auto.commit.enable=true, or have the"
-                " application call commitOffsets.",
             )
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..commands import doctor
 from ..commands.cluster_state import ClusterState
-from ..commands.doctor_checks import DEAD_LETTERS, Gathered
+from ..commands.doctor_checks import DEAD_LETTERS
+from ..commands.gathered import Gathered
 from ..commands.group_places import as_description
 from ..commands.timefmt import now_ms
 from ..errors import ClientError

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..commands.cluster_state import ClusterState, log_dirs, minimums_of, moves_of
-from ..commands.doctor_checks import Gathered, findings_of
+from ..commands.doctor_checks import findings_of
 from ..commands.findings import Finding
+from ..commands.gathered import Gathered
 from ..commands.group_lag import History, Look
 from ..commands.group_places import Kept, lag_in_zookeeper, lag_of
 from ..commands.timefmt import now_ms

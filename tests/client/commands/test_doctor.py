@@ -40,8 +40,9 @@ from ottla_client.commands.certificate_dates import Validity
 from ottla_client.commands.cluster_state import ClusterState, look
 from ottla_client.commands.descriptors import DESCRIPTORS, Descriptors
 from ottla_client.commands.doctor import described
-from ottla_client.commands.doctor_checks import DEAD_LETTERS, Gathered, findings_of
+from ottla_client.commands.doctor_checks import DEAD_LETTERS, findings_of
 from ottla_client.commands.findings import Finding
+from ottla_client.commands.gathered import Gathered
 from ottla_client.commands.group_places import as_description
 from ottla_client.commands.share_deliveries import Deliveries, Dropped, LastDeliveries
 from ottla_client.errors import ConnectError, GroupError
