@@ -12,6 +12,7 @@ from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from .client_options import ClientOptions as ClientOptions
+    from .client_options import option_group as option_group
     from .completion import complete_groups as complete_groups
     from .completion import complete_topics as complete_topics
     from .console import Console as Console
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from .timefmt import parse_duration as parse_duration
 
 _HOMES = {
-    ".client_options": ("ClientOptions",),
+    ".client_options": ("ClientOptions", "option_group"),
     ".completion": ("complete_groups", "complete_topics"),
     ".console": ("Console", "OutputClosedError", "forget_output", "one_line", "options", "run", "unknown"),
     ".progress": ("Progress", "amount_of_bytes"),

@@ -9,7 +9,7 @@ import click
 
 from ..suggestions import did_you_mean
 from .admin_common import admin_of
-from .console import Console, options, unknown
+from .console import YES, Console, options, unknown
 
 if TYPE_CHECKING:
     from ..admin import Admin
@@ -145,7 +145,7 @@ async def alter(
 
 @client_metrics.command(short_help="Delete a subscription.")
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
+@YES
 @options
 async def delete(console: Console, name: str, yes: bool) -> None:
     """Delete a subscription: clients stop pushing for it. Without --yes, the command asks first.

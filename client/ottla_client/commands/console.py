@@ -171,6 +171,9 @@ class Console:
             raise click.ClickException("nothing was changed")
 
 
+YES = click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
+"""For commands that call :meth:`Console.confirm`."""
+
 _COMMON = option_group(
     click.option(
         "-b",

@@ -23,7 +23,7 @@ from .admin_common import (
     without_repeats,
 )
 from .completion import complete_groups
-from .console import Console, options, unknown
+from .console import YES, Console, options, unknown
 from .group_lag import lag
 from .group_places import as_description, groups_in_zookeeper, in_zookeeper, zookeeper_option
 from .migrate_offsets import migrate_offsets
@@ -312,7 +312,7 @@ def _show_members(console: Console, group: GroupDescription) -> None:
 
 @groups.command(short_help="Delete groups without members.")
 @click.argument("names", nargs=-1, required=True, metavar="GROUP…", shell_complete=complete_groups)
-@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
+@YES
 @options
 async def delete(console: Console, names: tuple[str, ...], yes: bool) -> None:
     """Delete groups that have no members, with their committed offsets. Without --yes, the command asks first.
@@ -335,7 +335,7 @@ async def delete(console: Console, names: tuple[str, ...], yes: bool) -> None:
 @click.argument("name", metavar="GROUP", shell_complete=complete_groups)
 @click.argument("members", nargs=-1, metavar="[MEMBER…]")
 @click.option("--all", "everyone", is_flag=True, help="Remove every member.")
-@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
+@YES
 @options
 async def remove_member(
     console: Console, name: str, members: tuple[str, ...], everyone: bool, yes: bool

@@ -16,7 +16,7 @@ from ..types import TopicPartition
 from .admin_common import admin_of, count_of, known_partitions, numbers_in, plural, topics_of
 from .client_options import pair
 from .completion import complete_topics
-from .console import Console, options, unknown_topic
+from .console import YES, Console, options, unknown_topic
 from .progress import amount_of_bytes
 from .tables import Column
 
@@ -322,7 +322,7 @@ async def alter(console: Console, name: str, partitions: int) -> None:
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=complete_topics)
 @click.option("--if-exists", is_flag=True, help="Ignore topics that don't exist.")
-@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
+@YES
 @options
 async def delete(console: Console, names: tuple[str, ...], if_exists: bool, yes: bool) -> None:
     """Delete topics with all their records. Without --yes, the command asks first.
@@ -356,7 +356,7 @@ async def delete(console: Console, names: tuple[str, ...], if_exists: bool, yes:
 @click.option(
     "--partitions", metavar="LIST", help="Delete records of these partitions only, such as 0,2,4-7."
 )
-@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
+@YES
 @options
 async def truncate(
     console: Console, name: str, before: int | None, everything: bool, partitions: str | None, yes: bool

@@ -22,7 +22,7 @@ from .admin_common import (
     without_repeats,
 )
 from .completion import complete_topics
-from .console import Console, options, unknown
+from .console import YES, Console, options, unknown
 from .tables import Column
 from .timefmt import now_ms, parse_duration, show_time
 
@@ -38,7 +38,6 @@ _TOPIC = click.option(
     shell_complete=complete_topics,
     help="Search these partitions, by default all. Repeat it for several topics.",
 )
-_YES = click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 
 
 def _duration(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
@@ -294,7 +293,7 @@ async def find_hanging(
 @click.option(
     "--coordinator-epoch", type=int, metavar="EPOCH", help="Give the epoch of the transaction's coordinator."
 )
-@_YES
+@YES
 @options
 async def abort(
     console: Console,
@@ -368,7 +367,7 @@ async def _producer_at(admin: Admin, partition: TopicPartition, offset: int) -> 
 
 @transactions.command(short_help="Abort transactions of producers, and stop those producers.")
 @click.argument("names", nargs=-1, required=True, metavar="TRANSACTIONAL_ID…")
-@_YES
+@YES
 @options
 async def fence(console: Console, names: tuple[str, ...], yes: bool) -> None:
     """Abort what the producers with these transactional ids have open, and refuse their requests from now on.

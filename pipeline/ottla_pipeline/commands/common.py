@@ -17,13 +17,14 @@ from ottla_client.commands import (
     OutputClosedError,
     forget_output,
     one_line,
+    option_group,
     options,
     unknown,
 )
 from ottla_client.errors import ClientError
 from ottla_client.lowlevel import DEFAULT_BOOTSTRAP
 
-from .types import COMPRESSIONS, Choice, Size, columns, dead_letters
+from .types import COMPRESSIONS, Choice, Size, columns, dead_letters, pairs
 
 if TYPE_CHECKING:
     from ottla_pipeline.landing.tables import Table
@@ -65,10 +66,8 @@ class NotDone(click.ClickException):
 def connecting(command: Command) -> Command:
     """Give a command the options of brokers: a `Console`, and the client's options by Kafka's names, come first."""
 
-    @click.option("--kafka", "kafka", multiple=True, hidden=True, help="Same as -X.")
     @functools.wraps(command)
-    def with_client(console: Console, *args: Any, kafka: tuple[str, ...], **rest: Any) -> Any:
-        console.settings.add(kafka)
+    def with_client(console: Console, *args: Any, **rest: Any) -> Any:
         client = {
             "request.timeout.ms": str(max(1, int(console.timeout * 1000))),
             **console.settings.in_kafka_names(),
@@ -76,6 +75,50 @@ def connecting(command: Command) -> Command:
         return command(console, client, *args, **rest)
 
     return options(with_client)  # type: ignore[return-value]
+
+
+_PLACE = option_group(
+    click.option(
+        "--table",
+        "table",
+        required=True,
+        metavar="PLACE",
+        help="Name the table: a folder or URI; for Iceberg folder/namespace.name, or namespace.name "
+        "with --catalog.",
+    ),
+    click.option(
+        "--format",
+        "form",
+        type=Choice(FORMATS),
+        default="delta",
+        show_default=True,
+        help="Select the table's format.",
+    ),
+    click.option(
+        "--catalog",
+        multiple=True,
+        callback=pairs,
+        metavar="KEY=VALUE",
+        help="Set a property of the Iceberg catalogue (type=rest, uri=…). May be repeated. The default is an "
+        "SQLite file beside the table.",
+    ),
+    click.option(
+        "--storage",
+        multiple=True,
+        callback=pairs,
+        metavar="KEY=VALUE",
+        help="Set an option of a Delta table's object store (AWS_REGION=…). May be repeated.",
+    ),
+    click.option(
+        "--column",
+        "names",
+        multiple=True,
+        callback=columns,
+        metavar="KIND=NAME",
+        help="Rename the column with a record's topic, partition, offset or timestamp (by default _topic, "
+        "_partition, _offset, _timestamp); key=NAME keeps the key as well. May be repeated.",
+    ),
+)
 
 
 def table_options(command: Command) -> Command:
@@ -107,84 +150,37 @@ def table_options(command: Command) -> Command:
         }
         return command(*args, place=place, **rest)
 
-    made: Any = with_place
-    for option in (
-        click.option(
-            "--column",
-            "names",
-            multiple=True,
-            callback=columns,
-            metavar="KIND=NAME",
-            help="Rename the column with a record's topic, partition, offset or timestamp (by default _topic, "
-            "_partition, _offset, _timestamp); key=NAME keeps the key as well. May be repeated.",
-        ),
-        click.option(
-            "--storage",
-            multiple=True,
-            callback=pairs,
-            metavar="KEY=VALUE",
-            help="Set an option of a Delta table's object store (AWS_REGION=…). May be repeated.",
-        ),
-        click.option(
-            "--catalog",
-            multiple=True,
-            callback=pairs,
-            metavar="KEY=VALUE",
-            help="Set a property of the Iceberg catalogue (type=rest, uri=…). May be repeated. The default is an "
-            "SQLite file beside the table.",
-        ),
-        click.option(
-            "--format",
-            "form",
-            type=Choice(FORMATS),
-            default="delta",
-            show_default=True,
-            help="Select the table's format.",
-        ),
-        click.option(
-            "--table",
-            "table",
-            required=True,
-            metavar="PLACE",
-            help="Name the table: a folder or URI; for Iceberg folder/namespace.name, or namespace.name "
-            "with --catalog.",
-        ),
-    ):
-        made = option(made)
-    return made  # type: ignore[no-any-return]
+    return _PLACE(with_place)  # type: ignore[return-value]
 
 
-def value_options(command: Command) -> Command:
-    """Give a command ``--values``, ``--schema``, ``--delimiter`` and ``--confluent``."""
-    for option in (
-        click.option(
-            "--confluent",
-            is_flag=True,
-            help="Expect Confluent's magic byte and schema id before Avro values.",
-        ),
-        click.option(
-            "--delimiter",
-            default=",",
-            show_default=True,
-            metavar="CHAR",
-            help="Separate the fields of CSV by this character.",
-        ),
-        click.option(
-            "--schema",
-            metavar="TEXT|FILE",
-            help="Parse values by columns as in SQL ('flight INT, origin STRING'), a JSON Schema, an Avro schema, or a "
-            "file with one of them. The default is the table's schema, or one inferred from a sample of the topic.",
-        ),
-        click.option(
-            "--values",
-            type=Choice(["raw", "json", "csv", "avro"]),
-            default="raw",
-            show_default=True,
-            help="Select the format of the records' values. raw keeps the bytes; the others become columns.",
-        ),
-    ):
-        command = option(command)
-    return command
+value_options = option_group(
+    click.option(
+        "--values",
+        type=Choice(["raw", "json", "csv", "avro"]),
+        default="raw",
+        show_default=True,
+        help="Select the format of the records' values. raw keeps the bytes; the others become columns.",
+    ),
+    click.option(
+        "--schema",
+        metavar="TEXT|FILE",
+        help="Parse values by columns as in SQL ('flight INT, origin STRING'), a JSON Schema, an Avro schema, or a "
+        "file with one of them. The default is the table's schema, or one inferred from a sample of the topic.",
+    ),
+    click.option(
+        "--delimiter",
+        default=",",
+        show_default=True,
+        metavar="CHAR",
+        help="Separate the fields of CSV by this character.",
+    ),
+    click.option(
+        "--confluent",
+        is_flag=True,
+        help="Expect Confluent's magic byte and schema id before Avro values.",
+    ),
+)
+"""Gives a command ``--values``, ``--schema``, ``--delimiter`` and ``--confluent``."""
 
 
 def local(command: Command) -> Command:
@@ -196,16 +192,6 @@ def local(command: Command) -> Command:
         return command(Console(ClientOptions(DEFAULT_BOOTSTRAP, 1.0), as_json=as_json), *args, **rest)
 
     return with_console  # type: ignore[return-value]
-
-
-def pairs(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for text in values:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise click.BadParameter(f"{text!r} is not KEY=VALUE")
-        found[key.strip()] = value.strip()
-    return found
 
 
 def require(command: str, form: str = "parquet") -> None:

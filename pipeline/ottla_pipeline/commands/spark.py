@@ -12,22 +12,20 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla_client.commands import Console, one_line
+from ottla_client.commands import Console, one_line, option_group
 from ottla_client.lowlevel import did_you_mean
 
-from .common import pairs
+from .types import pairs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 # No web page, no port for it, and times in UTC as in the tables.
 _DEFAULTS = {
@@ -39,33 +37,6 @@ _MASTERS = ("local", "local[*]", "local[N]", "spark://HOST:PORT", "yarn", "k8s:/
 _LONGEST_TAIL = 64 << 10
 _SPARKS_OWN = ("bin", "conf", "jars")
 """What Spark needs below its home, without its archives for Python."""
-
-
-def spark_options(command: Command) -> Command:
-    """Give a command ``--master`` and ``--conf``, as ``spark-submit`` has them."""
-    for option in (
-        click.option(
-            "--conf",
-            "conf",
-            multiple=True,
-            callback=_conf,
-            metavar="KEY=VALUE",
-            help="Set a property of Spark, such as spark.driver.memory=4g. May be repeated.",
-        ),
-        click.option(
-            "--master",
-            envvar="OTTLA_SPARK_MASTER",
-            default="local[*]",
-            show_default=True,
-            show_envvar=True,
-            metavar="URL",
-            callback=_master,
-            help="Run Spark here with a thread per core (local[*]) or a number of threads (local[2]), or on a cluster "
-            "(spark://HOST:PORT, yarn, k8s://…).",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 def _master(context: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -82,6 +53,30 @@ def _conf(context: click.Context, parameter: click.Parameter, values: Sequence[s
         if not key.startswith("spark."):
             raise click.BadParameter(f"{key!r} is no setting of Spark: their names begin with spark.")
     return given
+
+
+spark_options = option_group(
+    click.option(
+        "--master",
+        envvar="OTTLA_SPARK_MASTER",
+        default="local[*]",
+        show_default=True,
+        show_envvar=True,
+        metavar="URL",
+        callback=_master,
+        help="Run Spark here with a thread per core (local[*]) or a number of threads (local[2]), or on a cluster "
+        "(spark://HOST:PORT, yarn, k8s://…).",
+    ),
+    click.option(
+        "--conf",
+        "conf",
+        multiple=True,
+        callback=_conf,
+        metavar="KEY=VALUE",
+        help="Set a property of Spark, such as spark.driver.memory=4g. May be repeated.",
+    ),
+)
+"""Gives a command ``--master`` and ``--conf``, as ``spark-submit`` has them."""
 
 
 def require_java() -> None:

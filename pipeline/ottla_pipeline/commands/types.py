@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -95,3 +96,13 @@ def dead_letters(context: click.Context, parameter: click.Parameter, value: str 
         if kind not in ("topic", "table") or not colon or not place:
             raise click.BadParameter(f"{value!r} is not topic:NAME or table:PLACE")
     return value
+
+
+def pairs(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for text in values:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+        found[key.strip()] = value.strip()
+    return found

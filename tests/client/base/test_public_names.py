@@ -52,7 +52,7 @@ PUBLIC = {
     """,
     "ottla_client.commands": """
         ClientOptions Column Console OutputClosedError Progress amount_of_bytes complete_groups complete_topics
-        forget_output one_line options parse_duration run unknown
+        forget_output one_line option_group options parse_duration run unknown
     """,
     "ottla_broker.testing": "EmbeddedBroker EmbeddedBrokerError",
     "ottla_pipeline.landing": """
