@@ -174,10 +174,7 @@ async def consume(
     """
     if bool(topics) is (pattern is not None):
         raise click.UsageError("Name one or more topics, or give a --pattern.")
-    if form is None:
-        form = "json" if console.as_json else "text"
-    elif console.as_json and form != "json":
-        raise click.UsageError(f"--json and --format {form} exclude each other.")
+    form = _form(form, console.as_json)
     if template is not None and (show or form != "text"):
         raise click.UsageError("--template excludes --format, --json and --show.")
     if show and form not in ("text", "csv"):
@@ -195,22 +192,7 @@ async def consume(
             },
         )
     if group is not None:
-        if partitions:
-            raise click.UsageError(
-                "--partition and --group exclude each other: a group shares out its partitions."
-            )
-        if begin is not None and begin.kind not in (BEGINNING, END):
-            raise click.UsageError(
-                "With --group, --from is beginning or end. Use `ottla groups reset-offsets` to move a group."
-            )
-    if follow is False:
-        if until is not None and until.kind != END:
-            raise click.UsageError("--exit means --until end: give one of them.")
-        until = LogPosition(END)
-    elif follow and until is not None:
-        raise click.UsageError("--follow doesn't stop, --until does: give one of them.")
-    if until is not None and until.kind not in (END, OFFSET, TIME):
-        raise click.BadParameter("end, an offset or a time", param_hint="--until")
+        _check_group(partitions, begin)
     style = Style(
         show=show,
         null=null_value,
@@ -223,7 +205,7 @@ async def consume(
         partitions=frozenset(partitions),
         group=group,
         begin=begin or LogPosition(BEGINNING),
-        until=until,
+        until=_end(until, follow),
         count=count,
     )
     formatter = make_formatter(form, style, template)
@@ -231,6 +213,39 @@ async def consume(
     await kind(console, wanted, formatter, output).run(
         _share_options(console, wanted) if share else _client_options(console, wanted, isolation)
     )
+
+
+def _form(given: str | None, as_json: bool) -> str:
+    if given is None:
+        return "json" if as_json else "text"
+    if as_json and given != "json":
+        raise click.UsageError(f"--json and --format {given} exclude each other.")
+    return given
+
+
+def _check_group(partitions: tuple[int, ...], begin: LogPosition | None) -> None:
+    """Raises click.UsageError for options that contradict a group's own assignment and offsets."""
+    if partitions:
+        raise click.UsageError(
+            "--partition and --group exclude each other: a group shares out its partitions."
+        )
+    if begin is not None and begin.kind not in (BEGINNING, END):
+        raise click.UsageError(
+            "With --group, --from is beginning or end. Use `ottla groups reset-offsets` to move a group."
+        )
+
+
+def _end(until: LogPosition | None, follow: bool | None) -> LogPosition | None:
+    """Where to stop; None for never."""
+    if until is not None and until.kind not in (END, OFFSET, TIME):
+        raise click.BadParameter("end, an offset or a time", param_hint="--until")
+    if follow and until is not None:
+        raise click.UsageError("--follow doesn't stop, --until does: give one of them.")
+    if follow is not False:
+        return until
+    if until is not None and until.kind != END:
+        raise click.UsageError("--exit means --until end: give one of them.")
+    return LogPosition(END)
 
 
 def _unescape(text: str) -> bytes:

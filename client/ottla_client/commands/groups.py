@@ -221,13 +221,31 @@ async def describe(console: Console, name: str, zookeeper: str | None) -> None:
             return
         owners = {partition: member.client_id for member in group.members for partition in member.assignment}
         lags = await admin.group_lag(name, owners, offsets=offsets)
+    rows = [_row(partition, lag, owners.get(partition)) for partition, lag in lags.items()]
     records = [lag.records for lag in lags.values() if lag.records is not None]
     seconds = [lag.seconds for lag in lags.values() if lag.seconds is not None]
     total = sum(records) if records else None
     longest = round(max(seconds), 3) if seconds else None
-    rows = [_row(partition, lag, owners.get(partition)) for partition, lag in lags.items()]
+    columns = _columns(console)
+    if console.as_json:
+        names = [column.name for column in columns]
+        partitions = [dict(zip(names, row, strict=True)) for row in rows]
+        console.emit(
+            {**_document(group), "lag_records": total, "lag_seconds": longest, "partitions": partitions}
+        )
+        return
+    _show_summary(console, group, total, longest)
+    if group.members:
+        console.print()
+        _show_members(console, group)
+    if rows:
+        console.print()
+        console.table(columns, without_repeats(console, rows))
+
+
+def _columns(console: Console) -> list[Column]:
     number = count_of(console)
-    columns = [
+    return [
         Column("Topic"),
         Column("Partition"),
         Column("Committed", right=True, show=number),
@@ -236,23 +254,17 @@ async def describe(console: Console, name: str, zookeeper: str | None) -> None:
         Column("Behind", "lag_seconds", right=True, show=show_seconds, style=_lag_style),
         Column("Client"),
     ]
-    if console.as_json:
-        names = [column.name for column in columns]
-        console.emit(
-            {
-                **_document(group),
-                "lag_records": total,
-                "lag_seconds": longest,
-                "partitions": [dict(zip(names, row, strict=True)) for row in rows],
-            }
-        )
-        return
+
+
+def _show_summary(
+    console: Console, group: GroupDescription, records: int | None, seconds: float | None
+) -> None:
     lag = None
-    if total is not None and longest is not None:
-        lag = f"{plural(total, 'record')}, {show_seconds(longest)} behind"
+    if records is not None and seconds is not None:
+        lag = f"{plural(records, 'record')}, {show_seconds(seconds)} behind"
     console.details(
         {
-            "Group": name,
+            "Group": group.group_id,
             "State": group.state or None,
             "Protocol": group.protocol or (IN_ZOOKEEPER if group.protocol_type == IN_ZOOKEEPER else None),
             "Coordinator": group.coordinator if group.coordinator >= 0 else None,
@@ -260,12 +272,6 @@ async def describe(console: Console, name: str, zookeeper: str | None) -> None:
             "Lag": lag,
         }
     )
-    if group.members:
-        console.print()
-        _show_members(console, group)
-    if rows:
-        console.print()
-        console.table(columns, without_repeats(console, rows))
 
 
 def _row(partition: TopicPartition, lag: PartitionLag, owner: str | None) -> tuple[Any, ...]:

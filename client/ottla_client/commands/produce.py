@@ -186,25 +186,11 @@ async def produce(
         null_value=None if null_value is None else null_value.encode(errors="surrogateescape"),
         delimiter=_unescape(delimiter).decode(errors="replace"),
     )
-    if form not in _WITH_FIELDS and any(fields.names()):
-        raise click.UsageError(
-            f"--format {form} has no fields: --key, --value, --timestamp and --header-field need "
-            "json or csv" + ("; see --key-separator" if key and form == "lines" else "")
-        )
-    if key_separator is not None and (form != "lines" or not key_separator):
-        raise click.UsageError(
-            "--key-separator is text between key and value, for --format lines; for json and csv use --key"
-        )
-    if len(fields.delimiter) != 1 or fields.delimiter in '"\r\n':
-        raise click.BadParameter("give one character, but no quote", param_hint="--delimiter")
+    _check_fields(form, fields)
     if (errors_file is None) is (on_error == "file"):
         raise click.UsageError("--on-error file and --errors FILE go together")
-    if errors_file is not None and os.path.exists(errors_file):
-        for file in files:
-            if file != STDIN and os.path.samefile(file, errors_file):
-                raise click.UsageError(
-                    f"--errors {errors_file} is also an input file, and would be overwritten"
-                )
+    if errors_file is not None:
+        _check_is_no_input(errors_file, files)
     if transaction_size is not None and transactional_id is None:
         raise click.UsageError("--transaction-size needs a --transactional-id")
     if transactional_id is not None and acks != "all":
@@ -222,6 +208,28 @@ async def produce(
         else:
             sending = TransactionalRun(console, topic, partition, on_error, rejects, transaction_size)
         await sending.run(client_options, _PARSERS[form](fields), files or (STDIN,))
+
+
+def _check_fields(form: str, fields: Fields) -> None:
+    """Raises click.UsageError for fields that the format doesn't have."""
+    if form not in _WITH_FIELDS and any(fields.names()):
+        raise click.UsageError(
+            f"--format {form} has no fields: --key, --value, --timestamp and --header-field need "
+            "json or csv" + ("; see --key-separator" if fields.key and form == "lines" else "")
+        )
+    if fields.key_separator is not None and (form != "lines" or not fields.key_separator):
+        raise click.UsageError(
+            "--key-separator is text between key and value, for --format lines; for json and csv use --key"
+        )
+    if len(fields.delimiter) != 1 or fields.delimiter in '"\r\n':
+        raise click.BadParameter("give one character, but no quote", param_hint="--delimiter")
+
+
+def _check_is_no_input(errors_file: str, files: tuple[str, ...]) -> None:
+    if not os.path.exists(errors_file):
+        return
+    if any(file != STDIN and os.path.samefile(file, errors_file) for file in files):
+        raise click.UsageError(f"--errors {errors_file} is also an input file, and would be overwritten")
 
 
 def _unescape(text: str) -> bytes:

@@ -169,9 +169,27 @@ async def _reset(
     if export:
         console.write(_as_csv(new))
         return
+    _show(console, now, new)
+    if execute:
+        console.note(f"offsets of group {name} are set")
+    elif members:
+        console.note(
+            f"nothing was changed; group {name} has {plural(members, 'member')}, which must be stopped first"
+        )
+    else:
+        console.note("nothing was changed; add --execute to set them")
+
+
+def _show(console: Console, now: reset_plans.Now, new: Mapping[TopicPartition, int]) -> None:
     number = count_of(console)
     rows = [
-        (p.topic, p.partition, committed[p].offset if p in committed else None, offset, now.ends[p] - offset)
+        (
+            p.topic,
+            p.partition,
+            now.committed[p].offset if p in now.committed else None,
+            offset,
+            now.ends[p] - offset,
+        )
         for p, offset in sorted(new.items())
     ]
     console.table(
@@ -186,14 +204,6 @@ async def _reset(
     )
     if console.is_terminal and not console.as_json:
         console.print()
-    if execute:
-        console.note(f"offsets of group {name} are set")
-    elif members:
-        console.note(
-            f"nothing was changed; group {name} has {plural(members, 'member')}, which must be stopped first"
-        )
-    else:
-        console.note("nothing was changed; add --execute to set them")
 
 
 async def _members(console: Console, admin: Admin, name: str, *, may_be_new: bool) -> tuple[int, Kept]:

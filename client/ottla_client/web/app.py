@@ -34,40 +34,9 @@ def build(settings: WebSettings) -> web.Application:
             site.audit.close()
 
     app.cleanup_ctx.append(running)
-    reading = messages.Messages(site.schemas)
-    changes = groups.GroupChanges(site)
-    kept = group_history.GroupHistory(settings)
-    endings = transactions.TransactionChanges(site)
-    lists = access.AccessChanges(site)
-    limits = quotas.QuotaChanges(site)
+    app.add_routes(_pages(site, jobs))
     app.add_routes(
         [
-            web.get("/", site.page(overview.overview)),
-            web.get("/brokers", site.page(overview.brokers)),
-            web.get(r"/brokers/{broker:\d{1,9}}", site.page(overview.broker)),
-            web.get("/topics", site.page(topics.topics)),
-            web.get("/topics/{topic}", site.page(topics.topic)),
-            web.get("/topics/{topic}/messages", site.page(reading.messages)),
-            web.get("/topics/{topic}/found", site.stream(reading.found)),
-            web.get("/topics/{topic}/{partition}/{offset}", site.page(reading.message)),
-            web.get("/topics/{topic}/{partition}/{offset}/value", site.page(messages.download)),
-            web.get("/groups", site.page(groups.groups)),
-            web.get("/group", site.page(groups.group)),
-            web.get("/group/history", site.page(kept.history)),
-            web.post("/group/reset", site.form(changes.reset)),
-            web.post("/group/delete", site.form(changes.delete)),
-            web.get("/transactions", site.page(transactions.transactions)),
-            web.post("/transactions/abort", site.form(endings.abort)),
-            web.get("/moves", site.page(transactions.moves)),
-            web.get("/access", site.page(access.access)),
-            web.post("/access/add", site.form(lists.add)),
-            web.post("/access/remove", site.form(lists.remove)),
-            web.get("/quotas", site.page(quotas.quotas)),
-            web.post("/quotas/set", site.form(limits.set)),
-            web.post("/quotas/remove", site.form(limits.remove)),
-            web.get("/landing", site.page(jobs.landing)),
-            web.get("/landing/dead-letters/{topic}", site.page(jobs.dead_letters)),
-            web.post("/confirm", site.form(site.confirm)),
             web.get("/login", login.form),
             web.post("/login", login.log_in),
             web.get("/login/provider", login.begin),
@@ -77,3 +46,41 @@ def build(settings: WebSettings) -> web.Application:
         ]
     )
     return app
+
+
+def _pages(site: Site, jobs: landing.Landing) -> list[web.RouteDef]:
+    """The pages for people who have logged in."""
+    reading = messages.Messages(site.schemas)
+    changes = groups.GroupChanges(site)
+    kept = group_history.GroupHistory(site.settings)
+    endings = transactions.TransactionChanges(site)
+    lists = access.AccessChanges(site)
+    limits = quotas.QuotaChanges(site)
+    return [
+        web.get("/", site.page(overview.overview)),
+        web.get("/brokers", site.page(overview.brokers)),
+        web.get(r"/brokers/{broker:\d{1,9}}", site.page(overview.broker)),
+        web.get("/topics", site.page(topics.topics)),
+        web.get("/topics/{topic}", site.page(topics.topic)),
+        web.get("/topics/{topic}/messages", site.page(reading.messages)),
+        web.get("/topics/{topic}/found", site.stream(reading.found)),
+        web.get("/topics/{topic}/{partition}/{offset}", site.page(reading.message)),
+        web.get("/topics/{topic}/{partition}/{offset}/value", site.page(messages.download)),
+        web.get("/groups", site.page(groups.groups)),
+        web.get("/group", site.page(groups.group)),
+        web.get("/group/history", site.page(kept.history)),
+        web.post("/group/reset", site.form(changes.reset)),
+        web.post("/group/delete", site.form(changes.delete)),
+        web.get("/transactions", site.page(transactions.transactions)),
+        web.post("/transactions/abort", site.form(endings.abort)),
+        web.get("/moves", site.page(transactions.moves)),
+        web.get("/access", site.page(access.access)),
+        web.post("/access/add", site.form(lists.add)),
+        web.post("/access/remove", site.form(lists.remove)),
+        web.get("/quotas", site.page(quotas.quotas)),
+        web.post("/quotas/set", site.form(limits.set)),
+        web.post("/quotas/remove", site.form(limits.remove)),
+        web.get("/landing", site.page(jobs.landing)),
+        web.get("/landing/dead-letters/{topic}", site.page(jobs.dead_letters)),
+        web.post("/confirm", site.form(site.confirm)),
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +11,9 @@ from ..commands import Console, options
 from ..commands.client_options import pair
 from ..commands.group_places import zookeeper_option
 from ..errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from .oidc import OidcSettings
 
 
 @click.command("console", short_help="Serve the console for the browser.")
@@ -140,23 +144,11 @@ async def console(
         raise click.ClickException(
             f"the console needs the package {missing.name}: pip install 'ottla[web]'"
         ) from None
-    from .oidc import OidcSettings
     from .settings import WebSettings
 
     host, port = _address(listen)
     client = console.settings.of(ConsumerSettings, (AdminSettings,))
     try:
-        oidc = None
-        if oidc_issuer is not None:
-            oidc = OidcSettings(
-                issuer=oidc_issuer,
-                client_id=oidc_client_id,
-                secret=None if oidc_client_secret_file is None else _secret(oidc_client_secret_file),
-                scope=oidc_scope,
-                authorities=client.get("https_ca_location"),
-            )
-        elif oidc_client_id or oidc_client_secret_file is not None:
-            raise ConfigurationError("--oidc-client-id and --oidc-client-secret-file need --oidc-issuer")
         settings = WebSettings(
             client=client,
             host=host,
@@ -174,13 +166,35 @@ async def console(
             schemas=dict(pair(text, "--schema") for text in schemas),
             landing=landing,
             zookeeper=zookeeper,
-            oidc=oidc,
+            oidc=_oidc(
+                oidc_issuer,
+                oidc_client_id,
+                oidc_client_secret_file,
+                oidc_scope,
+                client.get("https_ca_location"),
+            ),
         )
         async with serving(settings) as address:
             console.print(f"the console is at {address}")
             await serve_forever()
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
+
+
+def _oidc(
+    issuer: str | None, client_id: str, secret_file: str | None, scope: str, authorities: str | None
+) -> OidcSettings | None:
+    """Where people log in; None unless ``issuer`` is given. Raises ConfigurationError."""
+    from .oidc import OidcSettings
+
+    if issuer is None:
+        if client_id or secret_file is not None:
+            raise ConfigurationError("--oidc-client-id and --oidc-client-secret-file need --oidc-issuer")
+        return None
+    secret = None if secret_file is None else _secret(secret_file)
+    return OidcSettings(
+        issuer=issuer, client_id=client_id, secret=secret, scope=scope, authorities=authorities
+    )
 
 
 def _secret(path: str) -> str:

@@ -129,13 +129,7 @@ def audit(
         if at.topic in wanted
     }
     progress = _Progress(advance, sum(file.rows for file in table.data_files()) + log.offsets(landed, whole))
-    try:
-        counts = count_rows(table, names or Names(), frozenset(wanted), progress.add)
-    except KeyError as error:
-        raise AuditError(
-            f"{table.name} has no column {error.args[0]}, which says where a row comes from; did the job that landed "
-            "it use other names?"
-        ) from None
+    counts = _count(table, names or Names(), wanted, progress)
     partitions = sorted({*log.start, *landed, *counts})
     rows = {
         at: _partition(landed.get(at, ()), counts.get(at), *dead.of(at), ledger.landed.get(at, ()))
@@ -151,26 +145,21 @@ def audit(
         on_corrupt="deadletter",
     )
     scans = _scan_all(ranges, rows, settings, progress.add, workers or os.cpu_count() or 1)
-    return Audit(
-        table.name,
-        table.format,
-        [
-            compare(
-                at,
-                LogPartition(
-                    log.start.get(at, 0),
-                    log.end[at].offset if at in log.end else 0,
-                    scans[at].offsets,
-                    scans[at].sums,
-                    scans[at].corrupt,
-                    at[0] in log.compacted,
-                ),
-                rows[at],
-                whole=whole,
-            )
-            for at in partitions
-        ],
-    )
+    found = [compare(at, log.partition(at, scans[at]), rows[at], whole=whole) for at in partitions]
+    return Audit(table.name, table.format, found)
+
+
+def _count(
+    table: Table, names: Names, topics: Collection[str], progress: _Progress
+) -> dict[TopicPartition, OffsetCounts]:
+    """How many rows the table has of each offset. Raises AuditError."""
+    try:
+        return count_rows(table, names, frozenset(topics), progress.add)
+    except KeyError as error:
+        raise AuditError(
+            f"{table.name} has no column {error.args[0]}, which says where a row comes from; did the job that landed "
+            "it use other names?"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -187,6 +176,13 @@ class _Log:
         if whole:
             return sum(end.offset - self.start[at] for at, end in self.end.items())
         return sum(commit.end - commit.start for commits in landed.values() for commit in commits)
+
+    def partition(self, at: TopicPartition, found: Scan) -> LogPartition:
+        """A partition with what was read of it."""
+        end = self.end[at].offset if at in self.end else 0
+        return LogPartition(
+            self.start.get(at, 0), end, found.offsets, found.sums, found.corrupt, at.topic in self.compacted
+        )
 
     def range(self, at: TopicPartition, rows: TablePartition, whole: bool) -> OffsetRange:
         topic, partition = at
