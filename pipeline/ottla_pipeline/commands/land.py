@@ -106,6 +106,11 @@ from .types import AVAILABLE_NOW, Choice, Size, Trigger
     help="Serve metrics of the job for Prometheus at http://HOST:PORT/metrics while it runs. The default host is "
     "127.0.0.1.",
 )
+@click.option(
+    "--checkpoint",
+    metavar="FOLDER",
+    help="No effect: the table itself says where to go on.",
+)
 @isolation_option(
     help="Read all records, or skip those of open and aborted transactions (read_committed).",
 )

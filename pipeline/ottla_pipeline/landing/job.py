@@ -56,6 +56,11 @@ def land(
     it runs between batches. Raises LandingError: one line that says what went wrong. What was committed stays; the next
     run goes on from it.
     """
+    if landing.checkpoint is not None:
+        log.warning(
+            "checkpoint is %s, which has no effect: a job goes on from what its table says",
+            landing.checkpoint,
+        )
     try:
         with (
             ClusterQueries(landing.bootstrap_servers, landing.client) as cluster,

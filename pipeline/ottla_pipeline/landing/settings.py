@@ -36,6 +36,8 @@ class Landing:
     values: str = "raw"
     schema: str | None = None
     """DDL, a JSON Schema, an Avro schema, or the name of a file with one. None: the table's, or inferred."""
+    checkpoint: str | None = None
+    """No effect; earlier versions kept Spark's checkpoint there. The table says where to go on."""
     group: str | None = None
     partition_by: tuple[str, ...] = ()
     """Columns, or ``date(column)`` for the day of a timestamp."""
@@ -217,6 +219,8 @@ class BatchDone:
     seconds: float
     durations: Mapping[str, float]
     """Seconds: ``read`` for Spark's job with all tasks; ``dead_letters``, ``commit``, ``group`` on the driver."""
+    skipped: bool = False
+    """Always false, for readers of the JSON: a batch follows on what the table has."""
 
     def to_json(self) -> dict[str, Any]:
         return {one.name: getattr(self, one.name) for one in fields(self)}
@@ -234,3 +238,5 @@ class Landed:
     offsets: OffsetsByTopic = field(default_factory=dict)
     """Where the table ends now."""
     seconds: float = 0.0
+    skipped: int = 0
+    """Always 0, as in :class:`BatchDone`."""

@@ -135,6 +135,7 @@ def test_json_a_batch() -> None:
         "latest": {"flights": {"0": 2000, "1": 2000}},
         "seconds": 0.5,
         "durations": {"read": 0.4, "commit": 0.1},
+        "skipped": False,
         "lag": 0,
         "rows_per_second": 2000,
     }

@@ -82,6 +82,8 @@ def test_every_record_is_landed_once_whatever_is_killed(
             # Where the machine is busy, Spark's own workers may be too late for Spark.
             "restarts": 10,
         }
+        if chance.random() < 0.5:
+            settings["checkpoint"] = str(lake / "checkpoint")
         for number in range(times):
             more(broker, topic, number)
             die = (chance.choice(POINTS), chance.randrange(1, 4)) if number % 2 == 0 else None
