@@ -51,11 +51,7 @@ def build(settings: WebSettings) -> web.Application:
 def _pages(site: Site, jobs: landing.Landing) -> list[web.RouteDef]:
     """The pages for people who have logged in."""
     reading = messages.Messages(site.schemas)
-    changes = groups.GroupChanges(site)
     kept = group_history.GroupHistory(site.settings)
-    endings = transactions.TransactionChanges(site)
-    lists = access.AccessChanges(site)
-    limits = quotas.QuotaChanges(site)
     return [
         web.get("/", site.page(overview.overview)),
         web.get("/brokers", site.page(overview.brokers)),
@@ -69,17 +65,17 @@ def _pages(site: Site, jobs: landing.Landing) -> list[web.RouteDef]:
         web.get("/groups", site.page(groups.groups)),
         web.get("/group", site.page(groups.group)),
         web.get("/group/history", site.page(kept.history)),
-        web.post("/group/reset", site.form(changes.reset)),
-        web.post("/group/delete", site.form(changes.delete)),
+        web.post("/group/reset", site.change(groups.reset)),
+        web.post("/group/delete", site.change(groups.delete)),
         web.get("/transactions", site.page(transactions.transactions)),
-        web.post("/transactions/abort", site.form(endings.abort)),
+        web.post("/transactions/abort", site.change(transactions.abort)),
         web.get("/moves", site.page(transactions.moves)),
         web.get("/access", site.page(access.access)),
-        web.post("/access/add", site.form(lists.add)),
-        web.post("/access/remove", site.form(lists.remove)),
+        web.post("/access/add", site.change(access.add)),
+        web.post("/access/remove", site.change(access.remove)),
         web.get("/quotas", site.page(quotas.quotas)),
-        web.post("/quotas/set", site.form(limits.set)),
-        web.post("/quotas/remove", site.form(limits.remove)),
+        web.post("/quotas/set", site.change(quotas.set_quota)),
+        web.post("/quotas/remove", site.change(quotas.remove_quota)),
         web.get("/landing", site.page(jobs.landing)),
         web.get("/landing/dead-letters/{topic}", site.page(jobs.dead_letters)),
         web.post("/confirm", site.form(site.confirm)),

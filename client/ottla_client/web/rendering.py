@@ -57,12 +57,6 @@ class Slice:
     total: int
 
 
-def paged(rows: Sequence[Any], page: int, size: int = PAGE_ROWS) -> Slice:
-    pages = max(1, -(-len(rows) // size))
-    page = min(max(1, page), pages)
-    return Slice(rows[(page - 1) * size : page * size], page, pages, len(rows))
-
-
 def count(number: int | None) -> str:
     return _NONE if number is None else f"{number:,}"
 

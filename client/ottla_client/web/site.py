@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -17,13 +17,15 @@ from ottla_protocol.loopback import LOOPBACK_NAMES
 from ..errors import ClientError
 from .audit import AuditLog
 from .failures import Failure, failure_of
-from .rendering import View, assets, link, render, render_live
+from .rendering import PAGE_ROWS, Slice, View, assets, link, render, render_live
 from .schemas import Schemas
 from .sessions import Change, Session, Sessions
 from .settings import WebSettings, is_address
 
 Handler = Callable[[web.Request, Session], Awaitable[View | web.StreamResponse]]
 """A page. What it raises of ClientError, TimeoutError and click.ClickException becomes a page as well."""
+Proposal = Callable[[web.Request, Session], Awaitable[Change]]
+"""Reads a form, and works out the change that it asks for. Raises like a page."""
 Stream = Callable[[web.Request, Session, web.StreamResponse], Awaitable[None]]
 """Sends events to a response that has begun."""
 Raw = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -293,10 +295,14 @@ class Site:
 
         return answer
 
-    def propose(self, session: Session, change: Change) -> View:
-        """The page that shows exactly what would change, and asks."""
-        token = session.propose(change)
-        return View("confirm.html", {"change": change, "token": token})
+    def change(self, proposal: Proposal) -> Raw:
+        """A form that proposes a change. The page shows exactly what would change, and asks."""
+
+        async def ask(request: web.Request, session: Session) -> View:
+            change = await proposal(request, session)
+            return View("confirm.html", {"change": change, "token": session.propose(change)})
+
+        return self.form(ask)
 
     async def confirm(self, request: web.Request, session: Session) -> View:
         """Make a change that was shown and confirmed. It is finished even if the browser goes away meanwhile."""
@@ -427,3 +433,10 @@ def number_in(
     if not text.isascii() or not text.isdecimal() or len(text) > 19 or not least <= int(text) <= most:
         raise click.BadParameter(f"{name} is {text[:40]!r}; a number from {least:,} to {most:,} is needed")
     return int(text)
+
+
+def page_of(query: Mapping[str, str], rows: Sequence[Any], size: int = PAGE_ROWS) -> Slice:
+    """The rows on the page that a query asks for. Raises click.BadParameter."""
+    pages = max(1, -(-len(rows) // size))
+    page = min(number_in(query, "page", 1, 1, 10**6), pages)
+    return Slice(rows[(page - 1) * size : page * size], page, pages, len(rows))

@@ -10,9 +10,9 @@ from ottla_protocol.acls import SUPPORTED, AclFilter, AclOperation
 
 from ...commands import acl_rules
 from ...errors import BrokerError
-from ..rendering import View, paged
+from ..rendering import View
 from ..sessions import Change, Session
-from ..site import Site, number_in
+from ..site import page_of
 
 OPERATIONS = tuple(
     acl_rules.operation_name(each)
@@ -41,7 +41,7 @@ async def access(request: web.Request, session: Session) -> View:
         if error.code.name != "SECURITY_DISABLED":
             raise
         found, off = [], "This cluster has no access control: everyone may do everything."
-    part = paged(found, number_in(query, "page", 1, 1, 10**6), 100)
+    part = page_of(query, found, 100)
     return View(
         "access.html",
         {
@@ -69,40 +69,35 @@ def _row(acl: Any) -> dict[str, Any]:
     }
 
 
-class AccessChanges:
-    """Proposals to add and remove lists."""
+async def add(request: web.Request, session: Session) -> Change:
+    return await _change(request, session, adding=True)
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
-    async def add(self, request: web.Request, session: Session) -> View:
-        return await self._change(request, session, adding=True)
+async def remove(request: web.Request, session: Session) -> Change:
+    return await _change(request, session, adding=False)
 
-    async def remove(self, request: web.Request, session: Session) -> View:
-        return await self._change(request, session, adding=False)
 
-    async def _change(self, request: web.Request, session: Session, *, adding: bool) -> View:
-        form = await request.post()
-        who, what, where, host = (
-            str(form.get(name, "")).strip()[:_LONGEST] for name in ("who", "operation", "resource", "host")
-        )
-        acl = acl_rules.binding_of(
-            who, what, where, host or "*", deny=str(form.get("permission", "allow")) == "deny"
-        )
-        sentence = acl_rules.sentence(acl)
-        admin = session.admin
+async def _change(request: web.Request, session: Session, *, adding: bool) -> Change:
+    form = await request.post()
+    who, what, where, host = (
+        str(form.get(name, "")).strip()[:_LONGEST] for name in ("who", "operation", "resource", "host")
+    )
+    acl = acl_rules.binding_of(
+        who, what, where, host or "*", deny=str(form.get("permission", "allow")) == "deny"
+    )
+    sentence = acl_rules.sentence(acl)
+    admin = session.admin
 
-        async def run() -> None:
-            if adding:
-                await admin.create_acls([acl])
-            else:
-                await acl_rules.remove(admin, acl)
+    async def run() -> None:
+        if adding:
+            await admin.create_acls([acl])
+        else:
+            await acl_rules.remove(admin, acl)
 
-        change = Change(
-            f"{'Add' if adding else 'Remove'} this access control list",
-            [sentence],
-            run,
-            "/access",
-            {"action": "add-acl" if adding else "remove-acl", "acl": sentence},
-        )
-        return self._site.propose(session, change)
+    return Change(
+        f"{'Add' if adding else 'Remove'} this access control list",
+        [sentence],
+        run,
+        "/access",
+        {"action": "add-acl" if adding else "remove-acl", "acl": sentence},
+    )

@@ -16,10 +16,10 @@ from ...commands.timefmt import now_ms
 from ...errors import ClientError
 from ...types import IN_ZOOKEEPER, TopicPartition
 from ..failures import Failure
-from ..rendering import View, link, paged
+from ..rendering import View, link
 from ..search import local_time, zone
 from ..sessions import Change, Session
-from ..site import Site, number_in
+from ..site import number_in, page_of
 
 if TYPE_CHECKING:
     from ...admin import GroupDescription, PartitionLag
@@ -48,7 +48,7 @@ async def groups(request: web.Request, session: Session) -> View:
         ),
         key=lambda name: (listed[name].state in ("Empty", "Dead"), name),
     )
-    part = paged(names, number_in(request.query, "page", 1, 1, 10**6))
+    part = page_of(request.query, names)
     lags = await watch.lags_of({name: kept(listed[name]) for name in part.rows})
     rows = [
         {
@@ -95,7 +95,7 @@ async def group(request: web.Request, session: Session) -> View:
         raise found
     owners = {p: member for member in described.members for p in member.assignment}
     lags = sorted(found.items(), key=lambda item: (-(item[1].records or 0), item[0]))
-    part = paged(lags, number_in(request.query, "page", 1, 1, 10**6), 100)
+    part = page_of(request.query, lags, 100)
     return View(
         "group.html",
         {
@@ -163,82 +163,71 @@ def _plan(form: Any) -> tuple[reset_plans.Plan, str]:
     raise click.BadParameter(f"to is {kind[:40]!r}; it is one of {', '.join(RESETS)}")
 
 
-class GroupChanges:
-    def __init__(self, site: Site) -> None:
-        self._site = site
+async def reset(request: web.Request, session: Session) -> Change:
+    """Compute the new offsets, and ask whether to set them. Exactly those that were shown are set."""
+    form = await request.post()
+    name = str(form.get("id", ""))
+    plan, how = _plan(form)
+    admin = session.admin
+    described, where = await _described(session, name)
+    if described is None:
+        raise click.BadParameter(f"unknown group {name[:250]!r}")
+    committed = await places_of(admin, name, where)
+    chosen = str(form.get("topic", "")).strip()
+    there = await admin.list_topics(include_internal=True)
+    if chosen:
+        topic, numbers = partitions_in(chosen, "topic")
+        if topic not in there:
+            raise click.BadParameter(f"unknown topic {topic[:250]!r}")
+        partitions = known_partitions({topic: numbers}, there)
+    else:
+        partitions = reset_plans.still_there(committed, there)
+    if not partitions:
+        raise click.BadParameter(f"group {name} has not committed any offsets; name a topic")
+    reset_plans.check_stopped(name, len(described.members))
+    now = await reset_plans.gather_now(admin, committed, partitions)
+    new = reset_plans.within(now, await plan(now))
 
-    async def reset(self, request: web.Request, session: Session) -> View:
-        """Compute the new offsets, and ask whether to set them. Exactly those that were shown are set."""
-        form = await request.post()
-        name = str(form.get("id", ""))
-        plan, how = _plan(form)
-        admin = session.admin
-        described, where = await _described(session, name)
-        if described is None:
-            raise click.BadParameter(f"unknown group {name[:250]!r}")
-        committed = await places_of(admin, name, where)
-        chosen = str(form.get("topic", "")).strip()
-        there = await admin.list_topics(include_internal=True)
-        if chosen:
-            topic, numbers = partitions_in(chosen, "topic")
-            if topic not in there:
-                raise click.BadParameter(f"unknown topic {topic[:250]!r}")
-            partitions = known_partitions({topic: numbers}, there)
-        else:
-            partitions = sorted(
-                p for p in committed if p.topic in there and p.partition in there[p.topic].partitions
-            )
-        if not partitions:
-            raise click.BadParameter(f"group {name} has not committed any offsets; name a topic")
-        if described.members:
-            raise click.ClickException(
-                f"group {name} has {plural(len(described.members), 'member')}: stop its consumers, then reset its"
-                " offsets"
-            )
-        now = await reset_plans.gather_now(admin, committed, partitions)
-        new = reset_plans.within(now, await plan(now))
+    async def run() -> None:
+        await set_places(admin, name, where, new)
 
-        async def run() -> None:
-            await set_places(admin, name, where, new)
+    def line(p: TopicPartition, offset: int) -> str:
+        before = f"{committed[p].offset:,}" if p in committed else "none"
+        return f"{p}: {before} → {offset:,} (lag then {now.ends[p] - offset:,})"
 
-        def line(p: TopicPartition, offset: int) -> str:
-            before = f"{committed[p].offset:,}" if p in committed else "none"
-            return f"{p}: {before} → {offset:,} (lag then {now.ends[p] - offset:,})"
+    return Change(
+        f"Reset the offsets of group {name} {how}",
+        [line(p, offset) for p, offset in sorted(new.items())],
+        run,
+        link("/group", id=name),
+        {
+            "action": "reset-offsets",
+            "group": name,
+            "offsets": {str(p): offset for p, offset in sorted(new.items())},
+            "before": {str(p): committed[p].offset for p in sorted(new) if p in committed},
+        },
+        _WARNINGS[where],
+    )
 
-        change = Change(
-            f"Reset the offsets of group {name} {how}",
-            [line(p, offset) for p, offset in sorted(new.items())],
-            run,
-            link("/group", id=name),
-            {
-                "action": "reset-offsets",
-                "group": name,
-                "offsets": {str(p): offset for p, offset in sorted(new.items())},
-                "before": {str(p): committed[p].offset for p in sorted(new) if p in committed},
-            },
-            _WARNINGS[where],
+
+async def delete(request: web.Request, session: Session) -> Change:
+    name = str((await request.post()).get("id", ""))
+    described = (await session.admin.describe_groups([name]))[name]
+    if described.members:
+        raise click.ClickException(
+            f"group {name} has {plural(len(described.members), 'member')}: stop its consumers, then delete it"
         )
-        return self._site.propose(session, change)
+    committed = await session.admin.list_group_offsets(name)
 
-    async def delete(self, request: web.Request, session: Session) -> View:
-        name = str((await request.post()).get("id", ""))
-        described = (await session.admin.describe_groups([name]))[name]
-        if described.members:
-            raise click.ClickException(
-                f"group {name} has {plural(len(described.members), 'member')}: stop its consumers, then delete it"
-            )
-        committed = await session.admin.list_group_offsets(name)
+    async def run() -> None:
+        await session.admin.delete_groups([name])
 
-        async def run() -> None:
-            await session.admin.delete_groups([name])
-
-        change = Change(
-            f"Delete group {name}",
-            [f"{p}: committed offset {each.offset:,} is lost" for p, each in sorted(committed.items())]
-            or ["It has no committed offsets."],
-            run,
-            "/groups",
-            {"action": "delete-group", "group": name},
-            "Its committed offsets can't be brought back.",
-        )
-        return self._site.propose(session, change)
+    return Change(
+        f"Delete group {name}",
+        [f"{p}: committed offset {each.offset:,} is lost" for p, each in sorted(committed.items())]
+        or ["It has no committed offsets."],
+        run,
+        "/groups",
+        {"action": "delete-group", "group": name},
+        "Its committed offsets can't be brought back.",
+    )

@@ -16,11 +16,11 @@ from ...types import OffsetSpec, TopicMetadata, TopicPartition
 from ..cached import Cached
 from ..decoding import clean, preview
 from ..landing_tables import Found, LandingTable, look
-from ..rendering import View, link, paged, segment
+from ..rendering import View, link, segment
 from ..search import Found as Record
 from ..search import Query, newest
 from ..sessions import Session
-from ..site import Site, number_in
+from ..site import Site, page_of
 from ..watch import offsets_known
 
 _SECONDS: Final = 5.0
@@ -61,7 +61,7 @@ class Landing:
             if not self._hides or all(name in state.topics for name in each.topics)
         ]
         hidden = len(found.tables) - len(tables)
-        part = paged(tables, number_in(request.query, "page", 1, 1, 10**6))
+        part = page_of(request.query, tables)
         known = await self._behind(session, part.rows, state.topics)
         ages = await _ages(session, part.rows, known, time.time())
         return View(

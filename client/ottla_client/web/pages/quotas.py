@@ -8,9 +8,9 @@ import click
 from aiohttp import web
 
 from ...commands.quotas import DEFAULT, KEYS, amount_of, entity_text, needed_entity, number
-from ..rendering import View, link, paged
+from ..rendering import View, link
 from ..sessions import Change, Session
-from ..site import Site, number_in
+from ..site import page_of
 
 if TYPE_CHECKING:
     from ...admin import ClientQuota
@@ -30,7 +30,7 @@ async def quotas(request: web.Request, session: Session) -> View:
         raise click.BadParameter(f"type is {kind[:40]!r}; it is one of {', '.join(dict(TYPES))}")
     found = await session.admin.describe_client_quotas(types=[kind] if kind else ())
     rows = [row for quota in found if _matches(quota, text) for row in _rows(quota)]
-    part = paged(rows, number_in(query, "page", 1, 1, 10**6), 100)
+    part = page_of(query, rows, 100)
     return View(
         "quotas.html",
         {
@@ -66,56 +66,51 @@ def _rows(quota: ClientQuota) -> list[dict[str, Any]]:
     ]
 
 
-class QuotaChanges:
-    """Proposals to set and remove quotas."""
+async def set_quota(request: web.Request, session: Session) -> Change:
+    return await _change(request, session, removing=False)
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
-    async def set(self, request: web.Request, session: Session) -> View:
-        return await self._change(request, session, removing=False)
+async def remove_quota(request: web.Request, session: Session) -> Change:
+    return await _change(request, session, removing=True)
 
-    async def remove(self, request: web.Request, session: Session) -> View:
-        return await self._change(request, session, removing=True)
 
-    async def _change(self, request: web.Request, session: Session, *, removing: bool) -> View:
-        form = await request.post()
-        names = [str(form.get(name, "")).strip()[:_LONGEST] or None for name in ("user", "client_id", "ip")]
-        try:
-            entity = needed_entity(*names)
-        except click.UsageError:
-            raise click.BadParameter(
-                "name a user, a client id or both, or an address without the others"
-            ) from None
-        key = str(form.get("key", ""))
-        if key not in KEYS:
-            raise click.BadParameter(f"there is no quota {key[:40]!r}; there are {', '.join(KEYS)}")
-        if ("ip" in entity) is not (key == _BY_ADDRESS):
-            raise click.BadParameter(f"addresses have {_BY_ADDRESS}, and only they")
-        value = None if removing else amount_of(key, str(form.get("value", "")).strip()[:_LONGEST])
-        admin = session.admin
-        listed = await admin.describe_client_quotas(types=list(entity))
-        before = next((quota.values.get(key) for quota in listed if quota.entity == entity), None)
-        if removing and before is None:
-            raise click.ClickException(f"{entity_text(entity)} has no quota {key}: it may have been removed")
+async def _change(request: web.Request, session: Session, *, removing: bool) -> Change:
+    form = await request.post()
+    names = [str(form.get(name, "")).strip()[:_LONGEST] or None for name in ("user", "client_id", "ip")]
+    try:
+        entity = needed_entity(*names)
+    except click.UsageError:
+        raise click.BadParameter(
+            "name a user, a client id or both, or an address without the others"
+        ) from None
+    key = str(form.get("key", ""))
+    if key not in KEYS:
+        raise click.BadParameter(f"there is no quota {key[:40]!r}; there are {', '.join(KEYS)}")
+    if ("ip" in entity) is not (key == _BY_ADDRESS):
+        raise click.BadParameter(f"addresses have {_BY_ADDRESS}, and only they")
+    value = None if removing else amount_of(key, str(form.get("value", "")).strip()[:_LONGEST])
+    admin = session.admin
+    listed = await admin.describe_client_quotas(types=list(entity))
+    before = next((quota.values.get(key) for quota in listed if quota.entity == entity), None)
+    if removing and before is None:
+        raise click.ClickException(f"{entity_text(entity)} has no quota {key}: it may have been removed")
 
-        async def run() -> None:
-            await admin.alter_client_quotas(entity, {key: value})
+    async def run() -> None:
+        await admin.alter_client_quotas(entity, {key: value})
 
-        old, new = ("none" if each is None else f"{number(each):,} {KEYS[key]}" for each in (before, value))
-        whose = entity_text(entity)
-        change = Change(
-            f"{'Remove' if removing else 'Set'} {key} of {whose}",
-            [f"{key} of {whose}: {old} → {new}"],
-            run,
-            link("/quotas"),
-            {
-                "action": "remove-quota" if removing else "set-quota",
-                "of": whose,
-                "quota": key,
-                "before": before,
-                "value": value,
-            },
-            "Clients that it applies to are slowed down at once, or no longer.",
-        )
-        return self._site.propose(session, change)
+    old, new = ("none" if each is None else f"{number(each):,} {KEYS[key]}" for each in (before, value))
+    whose = entity_text(entity)
+    return Change(
+        f"{'Remove' if removing else 'Set'} {key} of {whose}",
+        [f"{key} of {whose}: {old} → {new}"],
+        run,
+        link("/quotas"),
+        {
+            "action": "remove-quota" if removing else "set-quota",
+            "of": whose,
+            "quota": key,
+            "before": before,
+            "value": value,
+        },
+        "Clients that it applies to are slowed down at once, or no longer.",
+    )

@@ -6,9 +6,9 @@ from aiohttp import web
 
 from ...commands.cluster_state import problem_of
 from ...types import OffsetSpec, TopicPartition
-from ..rendering import View, paged
+from ..rendering import View
 from ..sessions import Session
-from ..site import number_in
+from ..site import page_of
 from ..watch import offsets_known
 
 _MOST_PARTITIONS = 2_000
@@ -30,7 +30,7 @@ async def topics(request: web.Request, session: Session) -> View:
         ),
         key=lambda name: (name not in wrong, name),
     )
-    part = paged(names, number_in(request.query, "page", 1, 1, 10**6))
+    part = page_of(request.query, names)
     led = {
         name: [number for number, each in state.topics[name].partitions.items() if each.leader is not None]
         for name in part.rows
@@ -69,7 +69,7 @@ async def topic(request: web.Request, session: Session) -> View:
     if its is None:
         # It may have been created since.
         its = (await session.admin.describe_topics([name]))[name]
-    part = paged(sorted(its.partitions), number_in(request.query, "page", 1, 1, 10**6), 100)
+    part = page_of(request.query, sorted(its.partitions), 100)
     led = [number for number in part.rows if its.partitions[number].leader is not None]
     rates = (await watch.rates_of({name: led})).get(name) if led else None
     starts = await offsets_known(

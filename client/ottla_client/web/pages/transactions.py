@@ -11,9 +11,9 @@ from ...commands.timefmt import now_ms
 from ...errors import ClientError
 from ...types import TopicPartition
 from ..failures import failure_of
-from ..rendering import View, paged
+from ..rendering import View
 from ..sessions import Change, Session
-from ..site import Site, number_in
+from ..site import number_in, page_of
 
 _OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
@@ -35,7 +35,7 @@ async def transactions(request: web.Request, session: Session) -> View:
         ),
         key=lambda name: (listed[name].state not in _OPEN, name),
     )
-    part = paged(names, number_in(request.query, "page", 1, 1, 10**6))
+    part = page_of(request.query, names)
     try:
         details = await admin.describe_transactions(part.rows) if part.rows else {}
     except PartialError as error:  # some have expired, or moved
@@ -62,7 +62,7 @@ async def moves(request: web.Request, session: Session) -> View:
     """Reassignments under way: which replicas come and go, and how far the new ones are behind."""
     state = await session.watch.state.get()
     moving = sorted((state.moving or {}).items())
-    part = paged(moving, number_in(request.query, "page", 1, 1, 10**6), 100)
+    part = page_of(request.query, moving, 100)
     sizes: dict[tuple[TopicPartition, int], int] = {}
     for broker, folders in state.folders.items():
         for folder in folders:
@@ -79,51 +79,44 @@ async def moves(request: web.Request, session: Session) -> View:
     return View("moves.html", {"part": part, "rows": rows, "supported": state.moving is not None}, live=True)
 
 
-class TransactionChanges:
-    def __init__(self, site: Site) -> None:
-        self._site = site
-
-    async def abort(self, request: web.Request, session: Session) -> View:
-        """Ask whether to abort a transaction that hangs, and that still does."""
-        form = await request.post()
-        values = {name: str(form.get(name, "")) for name in ("partition", "producer")}
-        partition = TopicPartition(
-            str(form.get("topic", "")), number_in(values, "partition", 0, 0, 2**31 - 1)
+async def abort(request: web.Request, session: Session) -> Change:
+    """Ask whether to abort a transaction that hangs, and that still does."""
+    form = await request.post()
+    values = {name: str(form.get(name, "")) for name in ("partition", "producer")}
+    partition = TopicPartition(str(form.get("topic", "")), number_in(values, "partition", 0, 0, 2**31 - 1))
+    producer = number_in(values, "producer", 0)
+    admin = session.admin
+    try:
+        found = await admin.find_hanging_transactions([partition])
+    except ClientError as error:
+        raise click.ClickException(failure_of(error).what) from None
+    hanging = next((each.producer for each in found if each.producer.producer_id == producer), None)
+    if hanging is None:
+        raise click.ClickException(
+            f"no transaction of producer {producer} hangs in {partition}: it may have ended"
         )
-        producer = number_in(values, "producer", 0)
-        admin = session.admin
-        try:
-            found = await admin.find_hanging_transactions([partition])
-        except ClientError as error:
-            raise click.ClickException(failure_of(error).what) from None
-        hanging = next((each.producer for each in found if each.producer.producer_id == producer), None)
-        if hanging is None:
-            raise click.ClickException(
-                f"no transaction of producer {producer} hangs in {partition}: it may have ended"
-            )
 
-        async def run() -> None:
-            await admin.abort_transaction(
-                partition,
-                producer_id=hanging.producer_id,
-                producer_epoch=hanging.producer_epoch,
-                coordinator_epoch=hanging.coordinator_epoch,
-            )
-
-        change = Change(
-            f"Abort the transaction of producer {producer} in {partition}",
-            [
-                f"{partition}: the records of producer {producer} (epoch {hanging.producer_epoch}) from offset"
-                f" {hanging.transaction_start_offset:,} on are aborted"
-            ],
-            run,
-            "/transactions",
-            {
-                "action": "abort-transaction",
-                "partition": str(partition),
-                "producer_id": producer,
-                "start_offset": hanging.transaction_start_offset,
-            },
-            "Readers with read_committed go on, and never see these records.",
+    async def run() -> None:
+        await admin.abort_transaction(
+            partition,
+            producer_id=hanging.producer_id,
+            producer_epoch=hanging.producer_epoch,
+            coordinator_epoch=hanging.coordinator_epoch,
         )
-        return self._site.propose(session, change)
+
+    return Change(
+        f"Abort the transaction of producer {producer} in {partition}",
+        [
+            f"{partition}: the records of producer {producer} (epoch {hanging.producer_epoch}) from offset"
+            f" {hanging.transaction_start_offset:,} on are aborted"
+        ],
+        run,
+        "/transactions",
+        {
+            "action": "abort-transaction",
+            "partition": str(partition),
+            "producer_id": producer,
+            "start_offset": hanging.transaction_start_offset,
+        },
+        "Readers with read_committed go on, and never see these records.",
+    )
