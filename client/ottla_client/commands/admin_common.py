@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ..errors import ConfigurationError, UnknownTopicError
 from ..types import TopicPartition
+from .completion import complete_topics
 from .console import Console, unknown, unknown_topic
 from .timefmt import parse_duration, parse_time
 
@@ -63,6 +65,18 @@ async def unknown_group(admin: Admin, group_id: str) -> click.ClickException:
             f"{group_id} is a group of type {kind}, which ottla lists and deletes but can't show or change yet"
         )
     return unknown("group", group_id, groups)
+
+
+partitions_option = partial(
+    click.option,
+    "--topic",
+    "--topics",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:0,2,4-7]",
+    shell_complete=complete_topics,
+)
+"""Topics, or partitions of them, for :func:`wanted_partitions`. Each command gives its own help."""
 
 
 def partitions_in(text: str, option: str) -> tuple[str, list[int] | None]:

@@ -10,8 +10,15 @@ import click
 
 from ..errors import BrokerError, ClientError
 from ..types import TopicPartition
-from .admin_common import admin_of, known_partitions, plural, topics_of, wanted_partitions, without_repeats
-from .completion import complete_topics
+from .admin_common import (
+    admin_of,
+    known_partitions,
+    partitions_option,
+    plural,
+    topics_of,
+    wanted_partitions,
+    without_repeats,
+)
 from .console import Console, one_line, options
 from .tables import Column
 
@@ -25,13 +32,7 @@ _PAUSE: Final = 0.2
 
 
 @click.command(short_help="Elect preferred leaders, or any replica.")
-@click.option(
-    "--topic",
-    "--topics",
-    "topics",
-    multiple=True,
-    metavar="TOPIC[:0,2,4-7]",
-    shell_complete=complete_topics,
+@partitions_option(
     help="Elect leaders of these partitions, by default all. Repeat it for several topics.",
 )
 @click.option(

@@ -16,6 +16,7 @@ from .admin_common import (
     admin_of,
     known_partitions,
     numbers_in,
+    partitions_option,
     plural,
     show_partitions,
     topics_of,
@@ -24,7 +25,6 @@ from .admin_common import (
 )
 from .client_options import option_group
 from .cluster_state import log_dirs
-from .completion import complete_topics
 from .console import Console, options, unknown
 from .progress import amount_of_bytes
 from .reassignment_files import read_plan, write_plan
@@ -81,13 +81,7 @@ _plan_options = option_group(
 
 
 @click.command(short_help="Spread partitions evenly over brokers.")
-@click.option(
-    "--topic",
-    "--topics",
-    "topics",
-    multiple=True,
-    metavar="TOPIC[:0,2,4-7]",
-    shell_complete=complete_topics,
+@partitions_option(
     help="Spread this topic, by default all topics. Repeat it for several.",
 )
 @click.option("--brokers", metavar="1,2,4-7", help="Spread over these brokers, by default all.")

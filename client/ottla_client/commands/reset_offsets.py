@@ -18,6 +18,7 @@ from .admin_common import (
     duration_in,
     known_partitions,
     moment_in,
+    partitions_option,
     plural,
     topics_of,
     wanted_partitions,
@@ -35,11 +36,7 @@ if TYPE_CHECKING:
 
 @click.command("reset-offsets", short_help="Set where a group continues reading.")
 @click.argument("name", metavar="GROUP", shell_complete=complete_groups)
-@click.option(
-    "--topic",
-    "topics",
-    multiple=True,
-    metavar="TOPIC[:0,2,4-7]",
+@partitions_option(
     help="Reset these partitions. Repeat it for several topics.",
 )
 @click.option(
@@ -142,18 +139,14 @@ async def _reset(
 ) -> None:
     async with admin_of(console) as admin:
         members, where = await _members(console, admin, name, may_be_new=bool(wanted))
-        if members and execute:
-            raise click.ClickException(
-                f"group {name} has {plural(members, 'member')}: stop its consumers, then reset its offsets"
-            )
+        if execute:
+            reset_plans.check_stopped(name, members)
         committed = await places_of(admin, name, where)
         if wanted:
             partitions = known_partitions(wanted, await topics_of(admin, wanted))
         else:
             there = await admin.list_topics(include_internal=True)
-            partitions = sorted(
-                p for p in committed if p.topic in there and p.partition in there[p.topic].partitions
-            )
+            partitions = reset_plans.still_there(committed, there)
             if not partitions:
                 raise click.ClickException(
                     f"group {name} has not committed any offsets; name topics by --topic"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from ..types import OffsetAndMetadata, OffsetSpec, TopicPartition
+from .admin_common import plural
 
 if TYPE_CHECKING:
     from ..admin import Admin
+    from ..types import TopicMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,21 @@ class Now:
 
 Plan = Callable[[Now], Awaitable[dict[TopicPartition, int]]]
 """The new offset of each partition, before it is brought into the log's bounds."""
+
+
+def check_stopped(name: str, members: int) -> None:
+    """Raises click.ClickException for a group with members: they would commit over the new offsets."""
+    if members:
+        raise click.ClickException(
+            f"group {name} has {plural(members, 'member')}: stop its consumers, then reset its offsets"
+        )
+
+
+def still_there(
+    committed: Iterable[TopicPartition], topics: Mapping[str, TopicMetadata]
+) -> list[TopicPartition]:
+    """The partitions of these that exist."""
+    return sorted(p for p in committed if p.topic in topics and p.partition in topics[p.topic].partitions)
 
 
 async def gather_now(

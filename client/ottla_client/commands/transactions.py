@@ -14,6 +14,7 @@ from .admin_common import (
     admin_of,
     count_of,
     known_partitions,
+    partitions_option,
     plural,
     show_partitions,
     show_seconds,
@@ -29,13 +30,7 @@ from .timefmt import now_ms, parse_duration, show_time
 if TYPE_CHECKING:
     from ..admin import Admin, ProducerState
 
-_TOPIC = click.option(
-    "--topic",
-    "--topics",
-    "topics",
-    multiple=True,
-    metavar="TOPIC[:0,2,4-7]",
-    shell_complete=complete_topics,
+_TOPIC = partitions_option(
     help="Search these partitions, by default all. Repeat it for several topics.",
 )
 
