@@ -195,6 +195,18 @@ async def test_a_brokers_config_acts_on_topics_that_do_not_have_their_own(open_w
             "Invalid value 0 for configuration max.connections",
         ),
         (
+            "",
+            ("max.connections.per.ip", "0"),
+            "INVALID_REQUEST",
+            "Invalid value 0 for configuration max.connections.per.ip",
+        ),
+        (
+            "1001",
+            ("max.connections.per.ip", "0"),
+            "INVALID_REQUEST",
+            "Invalid value 0 for configuration max.connections.per.ip",
+        ),
+        (
             "1001",
             ("listener.name.plaintext.max.connection.creation.rate", "0"),
             "INVALID_REQUEST",

@@ -448,11 +448,6 @@ class BrokerConfig(
                 "queued.max.request.bytes",
                 f"must be at least socket.request.max.bytes ({self.socket_request_max_bytes}), or -1",
             )
-        if self.max_connections_per_ip == 0 and not self.connection_limits:
-            raise self._error(
-                "max.connections.per.ip",
-                "may be 0 only if max.connections.per.ip.overrides allows some address",
-            )
         delay = self.connection_failed_authentication_delay_ms
         if 0 <= self.connections_max_idle_ms <= delay:
             raise self._error(
@@ -473,6 +468,7 @@ class BrokerConfig(
             raise self._error(*wrong)
         try:
             self._check_retention(self.static)
+            self.check_addresses(self.static)
         except InvalidValue as error:
             raise self._error(error.name, error.reason) from error
         for name, factor, topic in (
@@ -492,6 +488,14 @@ class BrokerConfig(
                 f"default.replication.factor={self.default_replication_factor} is more than the number of brokers:"
                 " a topic can be created only with a replication factor of its own; set it to 1"
             )
+
+    @staticmethod
+    def check_addresses(given: Mapping[str, str]) -> None:
+        """Check that with all these settings some address may connect. Raises InvalidValue."""
+        most, overrides = NetworkKeys.max_connections_per_ip, NetworkKeys.max_connections_per_ip_overrides
+        allowed = overrides.parse(given.get(overrides.name, ""))
+        if most.name in given and most.parse(given[most.name]) == 0 and not allowed:
+            raise InvalidValue(most.name, 0, f"may be 0 only if {overrides.name} allows some address")
 
     @staticmethod
     def _check_retention(given: Mapping[str, str]) -> None:
