@@ -63,12 +63,14 @@ def report(
 ) -> None:
     """Print findings, what couldn't be checked, and how much was; exit with 1 if one is more than a note.
 
-    ``verdict`` is the name in JSON of being without these; ``nothing`` says in text that there are no findings at all.
+    ``verdict`` is the name in JSON of being without these, null if something that couldn't be checked may be one;
+    ``nothing`` says in text that there are no findings at all.
     """
     bad = any(each.severity != NOTE for each in found)
     if console.as_json:
         findings = [each._asdict() for each in found]
-        console.emit({verdict: not bad, "findings": findings, "unchecked": unchecked, **looked})
+        good = None if unchecked and not bad else not bad
+        console.emit({verdict: good, "findings": findings, "unchecked": unchecked, **looked})
     else:
         _show(console, found, unchecked)
         counts = ", ".join(plural(count, name.removesuffix("s")) for name, count in looked.items())

@@ -50,7 +50,8 @@ async def check(console: Console, passwords: bool) -> None:
 
     Reading settings needs the permission describe-configs on the cluster. Failed logins show in the brokers' logs.
 
-    The exit code is 1 if there is a critical finding or a warning, otherwise 0.
+    The exit code is 1 if there is a critical finding or a warning, otherwise 0. In JSON, `secure` is null if there is
+    neither and something couldn't be checked, such as settings that a broker hides.
 
     \b
     ottla security check
@@ -76,7 +77,7 @@ async def check(console: Console, passwords: bool) -> None:
         seen.unchecked,
         verdict="secure",
         looked={"brokers": len(seen.brokers), "listeners": len(seen.listeners)},
-        nothing="nothing is open",
+        nothing="nothing is open in what could be checked" if seen.unchecked else "nothing is open",
     )
 
 

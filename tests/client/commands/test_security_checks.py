@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -21,6 +23,7 @@ from ottla_client.admin import (
     ResourcePattern,
 )
 from ottla_client.commands.certificate_dates import Validity, read_validity
+from ottla_client.commands.findings import NOTE, WARNING, Finding, report
 from ottla_client.commands.security_checks import Seen, findings_of, listeners_of
 from ottla_client.commands.security_probe import Probe
 
@@ -130,6 +133,19 @@ _PLAIN = {
 )
 def test_settings(settings: dict[str, str], expected: set[tuple[str, str]]) -> None:
     assert checks(seen(settings)) - {_ALWAYS} == expected
+
+
+@pytest.mark.parametrize(
+    ("severities", "unchecked", "verdict"),
+    [([], [], True), ([NOTE], [], True), ([WARNING], ["x"], False), ([], ["x"], None), ([NOTE], ["x"], None)],
+)
+def test_the_verdict_in_json(severities: list[str], unchecked: list[str], verdict: bool | None) -> None:
+    said: list[dict[str, object]] = []
+    console = SimpleNamespace(as_json=True, emit=said.append)
+    found = [Finding(severity, "a", "b", "c", "d") for severity in severities]
+    with pytest.raises(SystemExit) if verdict is False else nullcontext():
+        report(console, found, unchecked, verdict="secure", looked={}, nothing="")  # type: ignore[arg-type]
+    assert [each["secure"] for each in said] == [verdict]
 
 
 def test_many_super_users_are_a_warning() -> None:
