@@ -498,11 +498,10 @@ class Producer:
             transactions.manager.check_sending()
 
     def _adds_partitions(self) -> bool:
-        """Ask for the partitions that an open transaction lacks; False: it lacks none, or there is none.
-
-        The event loop sends the request in its next turn.
-        """
-        return self._transactions is not None and self._sender is not None and self._sender.add_partitions()
+        """Whether the event loop needs a turn to add partitions to an open transaction."""
+        if self._transactions is None or self._sender is None:
+            return False
+        return self._sender.add_partitions() or self._transactions.gathers
 
     def _check_open(self) -> None:
         if self._fatal is not None:

@@ -168,7 +168,7 @@ class Sender:
 
     def _opened(self, queue: PartitionQueue) -> None:
         """A batch was opened: set the timers for its transaction, linger and expiry."""
-        if self.transactions is not None:
+        if self.transactions is not None and not self.transactions.manager.is_version_2:
             self._not_added.append(queue)
             if "partitions" not in self._timers:
                 self._timers["partitions"] = self.loop.call_later(_ADD_SOON, self._add_partitions)
@@ -286,7 +286,7 @@ class Sender:
     def _next(self, queue: PartitionQueue) -> None:
         """A batch of ``queue`` is no longer in flight: send the next one; it may need a new producer id."""
         if self.transactions is not None:
-            self.transactions.returned()
+            self.transactions.returned(queue)
         self._need_identity()
         if queue.batches:
             self.route(queue)

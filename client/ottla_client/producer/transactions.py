@@ -47,8 +47,10 @@ _log = logging.getLogger("ottla_client.producer")
 SOON = 0.002
 """Seconds before the first retry while the coordinator still ends the last transaction; markers take that long."""
 _GATHER_SECONDS = 0.001
-"""How long the first batches of a transaction of version 2 wait for each other: leaders add those that come together
-with one record of the coordinator. A commit ends the wait."""
+"""How long the first batches of a transaction of version 2 wait for each other, at most: leaders add those that come
+together with one record of the coordinator. A commit ends the wait."""
+_QUIET_TURNS = 2
+"""Full batches wait no longer after so many turns of the loop that brought none of a further partition."""
 SOON_AT_MOST = 0.02
 """As Java waits between these retries."""
 
@@ -80,9 +82,14 @@ class Transactions:
         self._last: Exception | None = None
         """Why the last attempt to ask a coordinator failed."""
         self._task: asyncio.Task[None] | None = None
-        self._draining: asyncio.Task[None] | None = None
+        self._undrained: set[PartitionQueue] = set()
+        """Queues that a transaction that is being ended waits for."""
         self._gathering: asyncio.TimerHandle | None = None
         """Lets the first batches of a transaction go."""
+        self._full: set[PartitionQueue] = set()
+        """Queues of full batches among those that wait for each other."""
+        self._quiet_turns = 0
+        """Turns of the loop since the last one of them has come."""
         self._state = TransactionState.UNINITIALIZED
         """The last state whose entry was handled."""
 
@@ -114,11 +121,9 @@ class Transactions:
         """End all tasks."""
         if self._gathering is not None:
             self._gathering.cancel()
-        tasks = [task for task in (self._task, self._draining) if task is not None]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
 
     # The application's calls.
 
@@ -217,16 +222,39 @@ class Transactions:
             if partition in manager.partitions:
                 return True
             if manager.is_version_2 and not manager.partitions and manager.is_open:
-                if self._gathering is None:
-                    self._gathering = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._gathered)
+                self._gather(queue)
                 return False
             manager.add_partition(partition)
             return partition in manager.partitions
         # Batches that brokers may have are sent until their outcome is known.
         return bool(queue.batches) and queue.batches[0].sequence is not None
 
+    def _gather(self, queue: PartitionQueue) -> None:
+        """Have the first batch of ``queue`` in a transaction of version 2 wait for those of other partitions."""
+        loop = asyncio.get_running_loop()
+        if self._gathering is None:
+            self._gathering = loop.call_later(_GATHER_SECONDS, self._gathered)
+        if queue.batches[0] is not queue.tail and queue not in self._full:
+            if not self._full:
+                loop.call_soon(self._end_turn)
+            self._full.add(queue)
+            self._quiet_turns = 0
+
+    @property
+    def gathers(self) -> bool:
+        """Whether full batches wait for others, until the loop has had a few turns."""
+        return bool(self._full)
+
+    def _end_turn(self) -> None:
+        self._quiet_turns += 1
+        if self._full and self._quiet_turns < _QUIET_TURNS:
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        elif self._full:
+            self._gathered()
+
     def _gathered(self) -> None:
         """Send the first batches of a transaction of version 2."""
+        self._full.clear()
         if self._gathering is not None:
             self._gathering.cancel()
             self._gathering = None
@@ -243,11 +271,16 @@ class Transactions:
     def batch_failed(self, error: Exception, numbered: bool) -> None:
         """A batch of the transaction won't be delivered."""
         self.manager.batch_failed(error, numbered=numbered)
+        if self._undrained:
+            # Later, because the queue is in the middle of failing it.
+            asyncio.get_running_loop().call_soon(self._look_at_undrained)
 
-    def returned(self) -> None:
-        """A batch is no longer in flight."""
-        if self._draining is not None:
-            self._notify()
+    def returned(self, queue: PartitionQueue) -> None:
+        """A batch of ``queue`` is no longer in flight."""
+        if queue in self._undrained and not (queue.batches or queue.in_flight):
+            self._undrained.remove(queue)
+            if not self._undrained:
+                self.manager.drained()
 
     # The task.
 
@@ -284,29 +317,26 @@ class Transactions:
             queue.drop_unsent(error)
 
     def _drain(self) -> None:
+        """Send what is buffered, and end the transaction when every batch has an outcome.
+
+        Batches whose time was up while they were in flight count as well. delivery_timeout_ms bounds it.
+        """
         self._accumulator.plain.clear()
-        if self._draining is not None:
-            self._draining.cancel()
         self._accumulator.hurry()
         if self._gathering is not None:
             self._gathered()
-        self._draining = asyncio.get_running_loop().create_task(self._drained())
+        self._undrained = {
+            queue for queue in self._accumulator.all_queues() if queue.batches or queue.in_flight
+        }
+        if not self._undrained:
+            self.manager.drained()
 
-    async def _drained(self) -> None:
-        """Wait until every batch has an outcome, which delivery_timeout_ms bounds."""
-        accumulator = self._accumulator
-        for batch in accumulator.unfinished():
-            await batch.wait()
-
-        def returned() -> bool:
-            return not any(queue.in_flight for queue in accumulator.all_queues())
-
-        # A batch whose time was up while it was in flight.
-        while not returned():
-            with self._news(returned) as news:
-                await news
-        self._draining = None
-        self.manager.drained()
+    def _look_at_undrained(self) -> None:
+        """Batches have failed, maybe the last ones that a transaction waits for."""
+        if self._undrained:
+            self._undrained = {queue for queue in self._undrained if queue.batches or queue.in_flight}
+            if not self._undrained:
+                self.manager.drained()
 
     async def _run(self) -> None:
         """Ask the coordinators for what is due."""
@@ -363,6 +393,9 @@ class Transactions:
         return max(throttle, cluster.backoff.after(attempt))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
+        for future, _ in self._waiters:
+            if not future.done():
+                future.set_result(None)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("the producer's transactions broke", exc_info=error)
             self.manager.stop(error if isinstance(error, Exception) else RuntimeError(str(error)))
@@ -391,18 +424,17 @@ class Transactions:
             if self._task is None or self._task.done():
                 self._check_not_fatal()
                 raise ClosedError(f"{self.manager}: {what}: the producer was closed")
-            left = deadline.left()
-            if left <= 0:
+            try:
+                with self._news(settled) as news:
+                    async with deadline.timeout():
+                        await news
+            except TimeoutError:
+                if settled():
+                    return
                 why = f": {self._last}" if self._last is not None else ""
                 raise RequestTimeoutError(
                     f"{self.manager}: {what} after {monotonic() - began:.1f} s{why}"
                 ) from self._last
-            with self._news(settled) as news:
-                await asyncio.wait(
-                    (news, self._task),
-                    timeout=None if left == float("inf") else left,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
 
     def _check_not_fatal(self) -> None:
         if self.manager.state is TransactionState.FATAL_ERROR:

@@ -42,12 +42,13 @@ class _Call(Generic[T]):
             self.result = await self._coroutine
         except BaseException as error:
             self.error = error
+        self.ended.set()
 
     def _finish(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
             self.error = asyncio.CancelledError()  # before it began
             self._coroutine.close()
-        self.ended.set()
+            self.ended.set()
 
     def interrupt(self) -> None:
         self.interrupted = True

@@ -28,8 +28,8 @@ QUEUE_BYTES = 1024 * 1024
 TURN = 1000
 """Records after which other tasks of the loop get a turn."""
 FEW = 50
-"""Records after which they do, if batches have been opened in partitions that a transaction lacks: its coordinator adds
-them while the batches fill."""
+"""Records after which they do, if batches are in partitions that a transaction lacks: its coordinator adds them while
+other batches fill."""
 
 _log = logging.getLogger("ottla_client.producer")
 
