@@ -411,6 +411,11 @@ class Cluster:
             what=f"the coordinator of {kind.named(key)} was not found",
         )
 
+    def open_coordinator(self, key: str, kind: CoordinatorType) -> Connection | None:
+        """The connection to the coordinator, if that is known and connected."""
+        node = self._coordinators.get((kind, key))
+        return None if node is None else self._pool.open_connection(node)
+
     def forget_coordinator(self, key: str, kind: CoordinatorType = CoordinatorType.GROUP) -> None:
         """Look the coordinator up again at the next call: it has moved or can't be reached."""
         self._coordinators.pop((kind, key), None)

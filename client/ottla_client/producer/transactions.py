@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.features import TRANSACTION_VERSION
@@ -82,12 +83,18 @@ class Transactions:
         self._last: Exception | None = None
         """Why the last attempt to ask a coordinator failed."""
         self._task: asyncio.Task[None] | None = None
+        self._idle = False
+        """Whether the task waits for something to ask."""
+        self._ending = False
+        """Whether an EndTxn is under way that the task has not sent."""
+        self._pause = 0.0
+        """Seconds that the task has to wait after it."""
         self._undrained: set[PartitionQueue] = set()
         """Queues that a transaction that is being ended waits for."""
         self._gathering: asyncio.TimerHandle | None = None
         """Lets the first batches of a transaction go."""
         self._full: set[PartitionQueue] = set()
-        """Queues of full batches among those that wait for each other."""
+        """Queues of full batches among those that wait for each other, until they are sent."""
         self._quiet_turns = 0
         """Turns of the loop since the last one of them has come."""
         self._state = TransactionState.UNINITIALIZED
@@ -242,19 +249,20 @@ class Transactions:
 
     @property
     def gathers(self) -> bool:
-        """Whether full batches wait for others, until the loop has had a few turns."""
+        """Whether full batches wait for others, or to be sent, until the loop has had a few turns."""
         return bool(self._full)
 
     def _end_turn(self) -> None:
+        if self._gathering is None:
+            self._full.clear()  # they were sent in this turn
+            return
         self._quiet_turns += 1
-        if self._full and self._quiet_turns < _QUIET_TURNS:
-            asyncio.get_running_loop().call_soon(self._end_turn)
-        elif self._full:
+        if self._quiet_turns == _QUIET_TURNS:
             self._gathered()
+        asyncio.get_running_loop().call_soon(self._end_turn)
 
     def _gathered(self) -> None:
         """Send the first batches of a transaction of version 2."""
-        self._full.clear()
         if self._gathering is not None:
             self._gathering.cancel()
             self._gathering = None
@@ -280,7 +288,7 @@ class Transactions:
         if queue in self._undrained and not (queue.batches or queue.in_flight):
             self._undrained.remove(queue)
             if not self._undrained:
-                self.manager.drained()
+                self._drained()
 
     # The task.
 
@@ -329,14 +337,14 @@ class Transactions:
             queue for queue in self._accumulator.all_queues() if queue.batches or queue.in_flight
         }
         if not self._undrained:
-            self.manager.drained()
+            self._drained()
 
     def _look_at_undrained(self) -> None:
         """Batches have failed, maybe the last ones that a transaction waits for."""
         if self._undrained:
             self._undrained = {queue for queue in self._undrained if queue.batches or queue.in_flight}
             if not self._undrained:
-                self.manager.drained()
+                self._drained()
 
     async def _run(self) -> None:
         """Ask the coordinators for what is due."""
@@ -345,22 +353,61 @@ class Transactions:
             if self.manager.adds_partitions:
                 self._collect()
             self._wake.clear()
-            ask = self.manager.next()
+            if self._pause:
+                pause, self._pause = self._pause, 0.0
+                await asyncio.sleep(pause)
+            ask = None if self._ending else self.manager.next()
             if ask is None:
                 failures = 0
+                self._idle = True
                 await self._wake.wait()
+                self._idle = False
                 continue
             delay = await self._attempt(ask, failures + 1)
             failures = 0 if delay is None else failures + 1
             if delay:
                 await asyncio.sleep(delay)
 
+    def _drained(self) -> None:
+        """Every batch has an outcome: end the transaction, in the turn of the loop that brought the last answer.
+
+        Where the coordinator isn't connected or the task is at work, the task does it.
+        """
+        manager = self.manager
+        manager.drained()
+        ask = manager.next()
+        connection = self._cluster.open_coordinator(manager.transactional_id, CoordinatorType.TRANSACTION)
+        if ask is None or ask.step is not Step.END or not self._idle or self._ending or connection is None:
+            return
+        try:
+            version = _version(ask, connection.version_of(ApiKey.END_TXN), version_2=manager.is_version_2)
+            manager.sent(ask)
+            self._ending = True
+            connection.call(
+                ask.request,
+                partial(self._ended_at_once, ask),
+                timeout=self._cluster.request_timeout,
+                version=version,
+            )
+        except ClientError as error:
+            self._ending = False
+            _log.debug("%s: EndTxn was not sent at once: %s", manager, error)
+
+    def _ended_at_once(self, ask: Ask, response: Any, error: Exception | None) -> None:
+        self._ending = False
+        try:
+            if error is None:
+                self._pause = self._answered(ask, response, 1) or 0.0
+            else:
+                self._pause = self._failed(ask, error, 1) or 0.0
+        except Exception as broken:
+            self._broke(broken)
+        self._wake.set()
+
     async def _attempt(self, ask: Ask, attempt: int) -> float | None:
         """Send one request and take its answer. Returns the seconds until a retry; None if none is needed."""
         cluster, manager = self._cluster, self.manager
-        kind, key = CoordinatorType.TRANSACTION, manager.transactional_id
-        if ask.group_id is not None:
-            kind, key = CoordinatorType.GROUP, ask.group_id
+        kind, key = self._coordinator(ask)
         deadline = Deadline(cluster.request_timeout)
         try:
             node = await cluster.coordinator(key, deadline, kind)
@@ -370,15 +417,31 @@ class Transactions:
             manager.sent(ask)
             response = await connection.submit(ask.request, timeout=cluster.request_timeout, version=version)
         except (ClientError, TimeoutError) as error:
-            cluster.forget_coordinator(key, kind)
             if isinstance(error, ClosedError):
                 raise asyncio.CancelledError from error
-            if isinstance(error, ClientError) and not is_retriable(error):
-                manager.refused(ask, error)
-                return None
-            self._last = error
-            _log.debug("%s: %s failed: %s", manager, ask.step.name, error)
-            return cluster.backoff.after(attempt)
+            return self._failed(ask, error, attempt)
+        return self._answered(ask, response, attempt)
+
+    def _coordinator(self, ask: Ask) -> tuple[CoordinatorType, str]:
+        if ask.group_id is not None:
+            return CoordinatorType.GROUP, ask.group_id
+        return CoordinatorType.TRANSACTION, self.manager.transactional_id
+
+    def _failed(self, ask: Ask, error: Exception, attempt: int) -> float | None:
+        """A request has no answer. Returns the seconds until a retry; None if there is none."""
+        cluster, manager = self._cluster, self.manager
+        kind, key = self._coordinator(ask)
+        cluster.forget_coordinator(key, kind)
+        if isinstance(error, ClientError) and not is_retriable(error):
+            manager.refused(ask, error)
+            return None
+        self._last = error
+        _log.debug("%s: %s failed: %s", manager, ask.step.name, error)
+        return cluster.backoff.after(attempt)
+
+    def _answered(self, ask: Ask, response: Any, attempt: int) -> float | None:
+        """A request's answer has come. Returns the seconds until the next request, if it has to wait."""
+        cluster, manager = self._cluster, self.manager
         reaction = manager.answered(ask, response)
         if ask.step is Step.ADD_PARTITIONS and reaction is Reaction.DONE:
             self._route_all()
@@ -387,6 +450,7 @@ class Transactions:
             return throttle or None
         self._last = manager.refusal(ask, response)
         if reaction is Reaction.FIND_COORDINATOR:
+            kind, key = self._coordinator(ask)
             cluster.forget_coordinator(key, kind)
         if is_concurrent(ask, response):
             return max(throttle, min(SOON_AT_MOST, SOON * 2.0 ** min(attempt - 1, 10)))
@@ -397,8 +461,12 @@ class Transactions:
             if not future.done():
                 future.set_result(None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("the producer's transactions broke", exc_info=error)
-            self.manager.stop(error if isinstance(error, Exception) else RuntimeError(str(error)))
+            self._broke(error)
+
+    def _broke(self, error: BaseException) -> None:
+        """A defect: stop the producer."""
+        _log.error("the producer's transactions broke", exc_info=error)
+        self.manager.stop(error if isinstance(error, Exception) else RuntimeError(str(error)))
 
     # Waiting.
 
