@@ -102,3 +102,14 @@ async def client(acceptor: Acceptor, tls: ssl.SSLContext | None = None) -> Async
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
+
+
+async def exchange_at_once(clients: list[Client]) -> None:
+    """All clients send frames of very different sizes at once, and get them back."""
+    bodies = [b"first", bytes(70_000), *(b"%d" % i * (i % 40) for i in range(300)), bytes(300_000), b"last"]
+
+    async def exchange(one: Client) -> None:
+        one.send(*bodies)
+        assert [await one.receive() for _ in bodies] == bodies
+
+    await asyncio.gather(*map(exchange, clients))

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.network.serving import client, echo, serving
+from tests.network.serving import client, echo, exchange_at_once, serving
 from tests.support.clock import FakeClock
 
 from ottla_broker.network import backlog as backlog_module
@@ -133,3 +133,12 @@ async def test_a_flood_of_many_connections_leaves_others_their_turn(monkeypatch:
         for one in flooding:
             for _ in range(each):
                 await one.receive()
+
+
+async def test_connections_that_wait_because_the_loop_is_late_are_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backlog_module, "LATE_SECONDS", -1.0)
+    async with AsyncExitStack() as stack:
+        acceptor = await stack.enter_async_context(serving(echo))
+        await exchange_at_once([await stack.enter_async_context(client(acceptor)) for _ in range(8)])

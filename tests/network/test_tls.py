@@ -10,12 +10,12 @@ import ssl
 import struct
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from tests.network.serving import Client, Handle, client, echo, framed, serving
+from tests.network.serving import Client, Handle, client, echo, exchange_at_once, framed, serving
 from tests.support.certificates import Certificates
 from tests.support.key_updates import KeyUpdatingClient
 from tests.support.waiting import until
@@ -24,7 +24,7 @@ from ottla_broker import events
 from ottla_broker.background import Background
 from ottla_broker.config import BrokerConfig
 from ottla_broker.log.files import Files, FileSlice
-from ottla_broker.network import tls_handshake, tls_socket
+from ottla_broker.network import backlog, tls_handshake, tls_socket
 from ottla_broker.network.acceptor import Acceptor
 from ottla_broker.network.connection import Connection
 from ottla_broker.network.service import Reply
@@ -93,6 +93,17 @@ async def test_requests_pipelined_by_the_thousand_are_answered_in_order(certific
     async with tls_serving(certificates) as acceptor, client(acceptor, certificates.shown(None)) as c:
         c.send(*bodies)
         assert [await c.receive() for _ in bodies] == bodies
+
+
+async def test_connections_that_wait_because_the_loop_is_late_are_served(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backlog, "LATE_SECONDS", -1.0)
+    async with AsyncExitStack() as stack:
+        acceptor = await stack.enter_async_context(tls_serving(certificates))
+        shown = certificates.shown(None)
+        clients = [await stack.enter_async_context(client(acceptor, shown)) for _ in range(8)]
+        await exchange_at_once(clients)
 
 
 async def test_files_are_sent_to_slow_readers(certificates: Certificates, tmp_path: Path) -> None:

@@ -6,12 +6,13 @@ more of them. They take as much time as everything else has taken meanwhile: a c
 waits for a turn or two, however many connections flood.
 
 Connections whose bytes have arrived are served at once, until a turn of the event loop has taken some milliseconds.
-From then on one connection of each client is; the others are when the loop comes round.
+From then on one connection of each client is; the others wait for their turn.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla_broker.network.service import ANONYMOUS, Principal
@@ -67,7 +68,7 @@ class Backlog:
         self._served_late: set[Principal | str] = set()
 
     def add(self, connection: Waiting) -> None:
-        """Have ``connection.serve_held()`` called once, in a later turn of the event loop."""
+        """Have ``connection.serve_held()`` called once, in a later turn of the event loop; it isn't late then."""
         self._waiting.setdefault(_client_of(connection), deque()).append(connection)
         self._count += 1
         self.is_long = self._count > MANY
@@ -75,7 +76,7 @@ class Backlog:
             self._schedule(self._clock.monotonic())
 
     def must_wait(self, connection: Waiting, now: float) -> bool:
-        """Whether others come first, though bytes have arrived. Asked when it is ``late``."""
+        """Whether bytes that have arrived wait, by :meth:`add`, as others come first. Asked when it is ``late``."""
         if not self._scheduled:
             # Turns of the loop aren't looked at while they are short.
             self._schedule(now)
@@ -95,6 +96,7 @@ class Backlog:
     def _turn(self) -> None:
         monotonic = self._clock.monotonic
         now = monotonic()
+        self.late = inf
         until = now + min(max(now - self._since, TURN_SECONDS), MOST_SECONDS)
         waiting = self._waiting
         # None gets a second turn now.

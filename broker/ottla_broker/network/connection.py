@@ -162,6 +162,7 @@ class Connection:
         "_stopping",
         "_throttled",
         "_throttled_until",
+        "_unread",
         "_waiting_for_memory",
         "_waiting_for_piece",
         "_writing",
@@ -219,6 +220,8 @@ class Connection:
         self._writing = False
         # Whether the next turn serves what is held: once, however many responses were ready meanwhile.
         self._serves_soon = False
+        # Whether bytes have arrived that are read in the connection's next turn.
+        self._unread = False
         self._stopping = False
         # How many wait for the end of a long request, and whether its frame is still counted in the memory.
         self._long = 0
@@ -233,6 +236,7 @@ class Connection:
         """Start reading. Raises OSError if the system can watch no more sockets."""
         self.processor.loop.add_reader(self.fd, self._on_readable)
         self._reading = True
+        self._unread = False
         if self._deadline:
             # The client isn't to blame for the time in which this broker didn't read.
             self._deadline = self.processor.clock.monotonic() + FRAME_SECONDS
@@ -303,6 +307,9 @@ class Connection:
         now = processor.clock.monotonic()
         backlog = processor.backlog
         if now > backlog.late and backlog.must_wait(self, now):
+            self._unread = True
+            self._hold_reading()
+            self._wait_for_turn()
             return
         self.last_active = self._received_at = now
         self.waiting_since = 0.0
@@ -509,20 +516,28 @@ class Connection:
             return
         if len(self._held) < 4:
             self.start()
-        elif not self._serves_soon:
+        else:
+            self._wait_for_turn()
+
+    def _wait_for_turn(self) -> None:
+        if not self._serves_soon:
             self._serves_soon = True
             self.processor.backlog.add(self)
 
     def serve_held(self) -> None:
-        """Go on with what has been received. Called by :class:`.Backlog`."""
+        """Go on with what has been received, or can be. Called by :class:`.Backlog`."""
         self._serves_soon = False
         if self._reading or self._must_hold:
             return
-        held = self._held
-        self._held = b""
-        self.waiting_since = self._received_at
+        unread = self._unread
         try:
             self.start()
+            if unread:
+                self._on_readable()
+                return
+            held = self._held
+            self._held = b""
+            self.waiting_since = self._received_at
             # From a copy: handlers may write into the frame.
             self._serve(memoryview(bytearray(held)), len(held))
         except Exception as error:
