@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from .completion import complete_groups as complete_groups
     from .completion import complete_topics as complete_topics
     from .console import Console as Console
-    from .console import OutputClosedError as OutputClosedError
-    from .console import forget_output as forget_output
     from .console import one_line as one_line
+    from .console import one_line_errors as one_line_errors
     from .console import options as options
     from .console import run as run
     from .console import unknown as unknown
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 _HOMES = {
     ".client_options": ("ClientOptions", "option_group"),
     ".completion": ("complete_groups", "complete_topics"),
-    ".console": ("Console", "OutputClosedError", "forget_output", "one_line", "options", "run", "unknown"),
+    ".console": ("Console", "one_line", "one_line_errors", "options", "run", "unknown"),
     ".progress": ("Progress", "amount_of_bytes"),
     ".tables": ("Column",),
     ".timefmt": ("parse_duration",),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ottla_protocol.acls import (
@@ -15,9 +13,6 @@ from ottla_protocol.acls import (
 from . import acl_rules
 from .admin_common import admin_of, plural
 from .console import Console, options
-
-if TYPE_CHECKING:
-    pass
 
 _HOST = click.option(
     "--host", default=WILDCARD, metavar="ADDRESS", help="Only from this address; by default from any."
@@ -148,8 +143,8 @@ async def explain(console: Console, principal: str, operation: str, resource: st
     pattern, entry = acl_rules.binding_of(principal, operation, resource, host, False)
     async with admin_of(console) as admin:
         answer = await acl_rules.explain(admin, pattern, entry)
-    if console.as_json:
-        rule = None if answer.rule is None else acl_rules.sentence(answer.rule)
-        console.emit({"allowed": answer.allowed, "reason": answer.why + answer.unknown, "acl": rule})
-        return
-    console.print(f"{'allowed' if answer.allowed else 'denied'}: {answer.reason}")
+    rule = None if answer.rule is None else acl_rules.sentence(answer.rule)
+    console.report(
+        {"allowed": answer.allowed, "reason": answer.why + answer.unknown, "acl": rule},
+        f"{'allowed' if answer.allowed else 'denied'}: {answer.reason}",
+    )

@@ -278,9 +278,15 @@ def run(main: Coroutine[Any, Any, T], shown: Callable[[str], str] = str) -> T:
     """
     # Commands create millions of records, which are never part of cycles: searching them would take a third of the run.
     gc.set_threshold(_COLLECT_AFTER, 20, 50)
+    with one_line_errors(shown), asyncio.Runner() as runner:
+        return runner.run(_terminable(main))
+
+
+@contextmanager
+def one_line_errors(shown: Callable[[str], str] = str) -> Iterator[None]:
+    """End the command with one line, which ``shown`` may change, and an exit code if it fails."""
     try:
-        with asyncio.Runner() as runner:
-            return runner.run(_terminable(main))
+        yield
     except KeyboardInterrupt:
         sys.exit(130)
     except asyncio.CancelledError:

@@ -310,10 +310,8 @@ async def abort(
     ottla transactions abort --topic orders --partition 0 --start-offset 1042
     """
     where = TopicPartition(topic, partition)
-    numbers = (producer_id, producer_epoch, coordinator_epoch)
-    if (start_offset is None) is (None in numbers) or (
-        start_offset is not None and any(n is not None for n in numbers)
-    ):
+    given = [each for each in (producer_id, producer_epoch, coordinator_epoch) if each is not None]
+    if len(given) != (3 if start_offset is None else 0):
         raise click.UsageError(
             "give --start-offset, or --producer-id, --producer-epoch and --coordinator-epoch"
         )
@@ -321,11 +319,8 @@ async def abort(
         known_partitions({topic: [partition]}, await topics_of(admin, [topic]))
         if start_offset is not None:
             producer = await _producer_at(admin, where, start_offset)
-            numbers = (producer.producer_id, producer.producer_epoch, max(0, producer.coordinator_epoch))
-        its_id, its_epoch, its_coordinator = numbers
-        assert its_id is not None
-        assert its_epoch is not None
-        assert its_coordinator is not None
+            given = [producer.producer_id, producer.producer_epoch, max(0, producer.coordinator_epoch)]
+        its_id, its_epoch, its_coordinator = given
         console.confirm(
             f"Abort the transaction of producer {its_id} (epoch {its_epoch}) in {where} and drop its records?",
             yes=yes,
@@ -333,18 +328,16 @@ async def abort(
         await admin.abort_transaction(
             where, producer_id=its_id, producer_epoch=its_epoch, coordinator_epoch=its_coordinator
         )
-    if console.as_json:
-        console.emit(
-            {
-                "topic": topic,
-                "partition": partition,
-                "producer_id": its_id,
-                "producer_epoch": its_epoch,
-                "coordinator_epoch": its_coordinator,
-            }
-        )
-    else:
-        console.print(f"aborted the transaction of producer {its_id} (epoch {its_epoch}) in {where}")
+    console.report(
+        {
+            "topic": topic,
+            "partition": partition,
+            "producer_id": its_id,
+            "producer_epoch": its_epoch,
+            "coordinator_epoch": its_coordinator,
+        },
+        f"aborted the transaction of producer {its_id} (epoch {its_epoch}) in {where}",
+    )
 
 
 async def _producer_at(admin: Admin, partition: TopicPartition, offset: int) -> ProducerState:
@@ -381,13 +374,10 @@ async def fence(console: Console, names: tuple[str, ...], yes: bool) -> None:
                 raise unknown("transactional id", name, known)
         console.confirm(f"Fence {plural(len(wanted), 'producer')}: {', '.join(wanted)}?", yes=yes)
         fenced = await admin.fence_producers(wanted)
-    if console.as_json:
-        console.emit(
-            [
-                {"transactional_id": name, "producer_id": each.producer_id, "producer_epoch": each.epoch}
-                for name, each in fenced.items()
-            ]
-        )
-        return
-    for name in fenced:
-        console.print(f"fenced the producers of {name}")
+    console.report(
+        [
+            {"transactional_id": name, "producer_id": each.producer_id, "producer_epoch": each.epoch}
+            for name, each in fenced.items()
+        ],
+        *(f"fenced the producers of {name}" for name in fenced),
+    )

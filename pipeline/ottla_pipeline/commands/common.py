@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,14 +13,12 @@ import click
 from ottla_client.commands import (
     ClientOptions,
     Console,
-    OutputClosedError,
-    forget_output,
     one_line,
+    one_line_errors,
     option_group,
     options,
     unknown,
 )
-from ottla_client.errors import ClientError
 from ottla_client.lowlevel import DEFAULT_BOOTSTRAP
 
 from .types import COMPRESSIONS, Choice, Size, columns, dead_letters, pairs
@@ -240,23 +237,16 @@ def failing(failed: type[click.ClickException] = click.ClickException) -> Iterat
     level = client.level
     client.setLevel(logging.ERROR)
     try:
-        yield
+        with one_line_errors():
+            yield
     except click.UsageError:
         raise
     except click.ClickException as error:
         raise failed(error.message) from None
     except (OptionError, BadSetting) as error:
         raise click.UsageError(one_line(error)) from None
-    except (SourceError, LandingError, ReadError, AuditError, ClientError) as error:
+    except (SourceError, LandingError, ReadError, AuditError) as error:
         raise failed(one_line(error)) from None
-    except OutputClosedError:
-        forget_output()
-        sys.exit(0)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        raise failed(f"{where}{error.strerror or one_line(error)}") from None
     finally:
         client.setLevel(level)
 

@@ -51,8 +51,8 @@ PUBLIC = {
         read_options to_arrow
     """,
     "ottla_client.commands": """
-        ClientOptions Column Console OutputClosedError Progress amount_of_bytes complete_groups complete_topics
-        forget_output one_line option_group options parse_duration run unknown
+        ClientOptions Column Console Progress amount_of_bytes complete_groups complete_topics
+        one_line one_line_errors option_group options parse_duration run unknown
     """,
     "ottla_broker.testing": "EmbeddedBroker EmbeddedBrokerError",
     "ottla_pipeline.landing": """
