@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Collection, Mapping
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
@@ -19,7 +18,7 @@ from .descriptors import DESCRIPTORS, Descriptors
 from .doctor_checks import DEAD_LETTERS, findings_of
 from .findings import report
 from .gathered import BROKER_KEYS, TOPIC_KEYS, Gathered
-from .group_places import Kept, as_description, kept, lag_in_zookeeper, lag_of, zookeeper_option
+from .group_places import Kept, as_description, kept, lag_in_zookeeper, lag_of, registry_of, zookeeper_option
 from .share_deliveries import DELIVERIES, Deliveries
 from .timefmt import now_ms
 
@@ -76,13 +75,7 @@ async def doctor(
     ottla cluster doctor --interval 30 --group billing
     ottla cluster doctor --zookeeper 127.0.0.1:2181
     """
-    async with AsyncExitStack() as stack:
-        admin = await stack.enter_async_context(admin_of(console))
-        registry = None
-        if zookeeper is not None:
-            from ..zookeeper_consumer.groups import connected
-
-            registry = await stack.enter_async_context(connected(zookeeper, console.timeout))
+    async with admin_of(console) as admin, registry_of(console, zookeeper) as registry:
         seen = await gather(admin, interval, only_groups, registry)
     report(
         console,

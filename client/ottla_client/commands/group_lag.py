@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AsyncExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -17,7 +17,7 @@ from ..errors import ClientError
 from .admin_common import admin_of, count_of, live_view, show_seconds, unknown_group
 from .completion import complete_groups
 from .console import Console, one_line, options, to_json
-from .group_places import in_zookeeper, kept, lag_of, zookeeper_option
+from .group_places import in_zookeeper, kept, lag_of, registry_of, zookeeper_option
 from .sparklines import sparkline
 from .tables import Column
 
@@ -130,13 +130,7 @@ async def lag(
         await show_history(console, patterns[0], hours)
         return
     histories: dict[str, History] = {}
-    async with AsyncExitStack() as stack:
-        admin = await stack.enter_async_context(admin_of(console))
-        registry = None
-        if zookeeper is not None:
-            from ..zookeeper_consumer.groups import connected
-
-            registry = await stack.enter_async_context(connected(zookeeper, console.timeout))
+    async with admin_of(console) as admin, registry_of(console, zookeeper) as registry:
 
         async def look() -> dict[str, Mapping[TopicPartition, PartitionLag]]:
             return await _look(admin, registry, patterns, histories)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from enum import Enum
 from itertools import islice
@@ -18,6 +19,7 @@ from ..types import COORDINATED, IN_ZOOKEEPER, OffsetAndMetadata, TopicPartition
 if TYPE_CHECKING:
     from ..admin import Admin, GroupDescription, GroupListing, PartitionLag
     from ..zookeeper_consumer.groups import GroupInZooKeeper
+    from ..zookeeper_consumer.registry import Registry
     from .console import Console
 
 _SHARE: Final = "share"
@@ -45,6 +47,18 @@ zookeeper_option = click.option(
     metavar="HOST:PORT/CHROOT",
     help="Also look for groups that coordinate in this ZooKeeper, which brokers can't list.",
 )
+
+
+@asynccontextmanager
+async def registry_of(console: Console, address: str | None) -> AsyncIterator[Registry | None]:
+    """The ZooKeeper of ``--zookeeper``; None without the option. Raises ClientError."""
+    if address is None:
+        yield None
+        return
+    from ..zookeeper_consumer.groups import connected
+
+    async with connected(address, console.timeout) as registry:
+        yield registry
 
 
 async def groups_in_zookeeper(
