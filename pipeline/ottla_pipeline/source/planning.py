@@ -43,62 +43,69 @@ def plan(cluster: ClusterQueries, options: SourceOptions, start: Offsets, end: O
     replaced = loss.other_topics(start.ids, end.ids)
     if not gone and not replaced and all(at == start.of.get(each, 0) for each, at in end.of.items()):
         return Plan(())
-    topics = cluster.topics(replace(options.topics, names=tuple(end.topics), pattern=None, assigned=()))
-    there = set(select(options.topics, topics)) & end.of.keys()
-    ids = ids_of(topics)
+    logs = _look(cluster, options, end)
     lost = [loss.deletion(each, start.of[each], None) for each in sorted(gone)]
-    ranges = []
-    other = loss.other_topics(end.ids, ids)
-    earliest = cluster.earliest(there)
-    ends = cluster.ends(there)
-    for partition in sorted(end.of):
-        first, last = start.of.get(partition, 0), end.of[partition]
+    ranges: list[OffsetRange] = []
+    for partition, last in sorted(end.of.items()):
+        first = start.of.get(partition, 0)
         if partition.topic in replaced and partition in start.of:
             lost.append(loss.recreated(partition, first, None))
             first = 0
-        if last <= first:
-            if last < first:
-                lost.append(loss.truncation(partition, first, last))
-            continue
-        if partition.topic in other:
-            lost.append(loss.recreated(partition, first, last))
-        elif partition not in there:
-            lost.append(loss.deletion(partition, first, last))
-        else:
-            wanted = OffsetRange(
-                partition.topic,
-                ids.get(partition.topic, ""),
-                partition.partition,
-                first,
-                last,
-                ends[partition].leader_epoch,
-            )
-            found, losses = _within(wanted, earliest[partition], ends[partition].offset)
-            if found.count:
-                ranges.append(found)
+        if last > first:
+            found, losses = logs.between(partition, first, last)
+            ranges += found
             lost += losses
+        elif last < first:
+            lost.append(loss.truncation(partition, first, last))
     loss.report(lost, options.fail_on_data_loss)
     partitions = {each.topic_partition for each in ranges}
     bytes_per_offset = end.bytes
     if bytes_per_offset is None:
-        bytes_per_offset = estimate_bytes_per_offset(cluster, options, partitions, earliest, ends)
+        bytes_per_offset = estimate_bytes_per_offset(cluster, options, partitions, logs.earliest, logs.ends)
     places = _places(cluster, options, partitions)
     ranges = [replace(each, segments=places.get(each.topic_partition)) for each in ranges]
     pieces = tuple(split(ranges, options.splits, bytes_per_offset))
     return Plan(pieces, tuple(lost), pack(pieces, options.splits, bytes_per_offset))
 
 
-def _within(wanted: OffsetRange, earliest: int, latest: int) -> tuple[OffsetRange, list[Loss]]:
-    """The part of a range that the log still has, and what is lost."""
-    losses = []
-    partition, start, end = wanted.topic_partition, wanted.start, wanted.end
-    if start < earliest:
-        losses.append(loss.retention(partition, start, earliest, end))
-        start = min(earliest, end)
-    if latest < end:
-        losses.append(loss.truncation(partition, end, max(latest, start)))
-        end = max(latest, start)
-    return replace(wanted, start=start, end=end), losses
+@dataclass(frozen=True)
+class _Logs:
+    """What brokers say now of a batch's partitions, except those that are gone."""
+
+    ids: Mapping[str, str]
+    made_again: Collection[str]
+    """Topics that have the name, and not the id, of the batch's."""
+    earliest: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, LogEnd]
+
+    def between(
+        self, partition: TopicPartition, first: int, last: int
+    ) -> tuple[list[OffsetRange], list[Loss]]:
+        """The range that the log still has between two offsets, if any, and what is lost of it."""
+        topic = partition.topic
+        if topic in self.made_again:
+            return [], [loss.recreated(partition, first, last)]
+        if partition not in self.ends:
+            return [], [loss.deletion(partition, first, last)]
+        losses = []
+        earliest, end = self.earliest[partition], self.ends[partition]
+        if first < earliest:
+            losses.append(loss.retention(partition, first, earliest, last))
+            first = min(earliest, last)
+        if end.offset < last:
+            losses.append(loss.truncation(partition, last, max(end.offset, first)))
+            last = max(end.offset, first)
+        found = OffsetRange(
+            topic, self.ids.get(topic, ""), partition.partition, first, last, end.leader_epoch
+        )
+        return [found] if found.count else [], losses
+
+
+def _look(cluster: ClusterQueries, options: SourceOptions, end: Offsets) -> _Logs:
+    topics = cluster.topics(replace(options.topics, names=tuple(end.topics), pattern=None, assigned=()))
+    there = set(select(options.topics, topics)) & end.of.keys()
+    ids = ids_of(topics)
+    return _Logs(ids, loss.other_topics(end.ids, ids), cluster.earliest(there), cluster.ends(there))
 
 
 def estimate_bytes_per_offset(
