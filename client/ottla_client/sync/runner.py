@@ -6,6 +6,9 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
+from math import inf
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from ..errors import ClientError, ClosedError
@@ -16,16 +19,26 @@ _log = logging.getLogger("ottla_client")
 
 CANCEL_SECONDS = 5.0
 """How long an interrupted call (Ctrl-C) may take to end."""
+_LOOK_SECONDS = 1.0
+"""Seconds after which a thread that waits looks whether the loop still runs."""
+
+
+def _held_lock() -> threading.Lock:
+    """For a thread to wait until another one releases it, once: a threading.Event costs several times as much."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
 
 
 class _Call(Generic[T]):
-    """A coroutine that runs in the loop while a thread waits."""
+    """A coroutine that runs in the loop while a thread waits to acquire ``ended``."""
 
-    __slots__ = ("_coroutine", "ended", "error", "interrupted", "result", "task")
+    __slots__ = ("_coroutine", "ended", "error", "has_ended", "interrupted", "result", "task")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine
-        self.ended = threading.Event()
+        self.ended = _held_lock()
+        self.has_ended = False
         self.task: asyncio.Task[None] | None = None
         self.interrupted = False
         self.result: T | None = None
@@ -42,13 +55,17 @@ class _Call(Generic[T]):
             self.result = await self._coroutine
         except BaseException as error:
             self.error = error
-        self.ended.set()
+        self._end()
 
     def _finish(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
             self.error = asyncio.CancelledError()  # before it began
             self._coroutine.close()
-            self.ended.set()
+            self._end()
+
+    def _end(self) -> None:
+        self.has_ended = True
+        self.ended.release()
 
     def interrupt(self) -> None:
         self.interrupted = True
@@ -74,22 +91,19 @@ class Runner:
         result nevertheless, ``rescue`` gets that, so that nothing is lost.
         """
         call = _Call(coroutine)
-        if threading.current_thread() is self._thread:
-            coroutine.close()
-            raise ClientError(
-                "the client was called from its own background thread, which can't wait for itself; don't call the"
-                " client in callbacks, serializers or deserializers"
-            )
         try:
+            self._check_thread()
             self.post(call.begin)
-        except ClosedError:
+        except ClientError:
             coroutine.close()
             raise
         try:
-            call.ended.wait()
+            call.ended.acquire()
         except BaseException:
             self.post(call.interrupt)
-            if call.ended.wait(CANCEL_SECONDS) and call.error is None and rescue is not None:
+            # The interruption may have come right after the lock was acquired.
+            ended = call.has_ended or call.ended.acquire(timeout=CANCEL_SECONDS)
+            if ended and call.error is None and rescue is not None:
                 rescue(call.result)  # type: ignore[arg-type]
             raise
         if isinstance(call.error, asyncio.CancelledError):
@@ -100,6 +114,27 @@ class Runner:
             finally:
                 del call  # the traceback would hold it, and it the error
         return call.result  # type: ignore[return-value]
+
+    def wait_until(self, begin: Callable[[Callable[[], None]], object], timeout: float | None) -> bool:
+        """Have the loop call ``begin(done)``, and wait until ``done`` is called, once.
+
+        False after ``timeout`` seconds, and if the loop has stopped. Raises ClosedError after ``stop``.
+        """
+        self._check_thread()
+        ended = _held_lock()
+        self.post(partial(begin, ended.release))
+        until = inf if timeout is None else monotonic() + timeout
+        while not ended.acquire(timeout=min(max(until - monotonic(), 0.0), _LOOK_SECONDS)):
+            if monotonic() >= until or not self._thread.is_alive():
+                return ended.acquire(blocking=False)
+        return True
+
+    def _check_thread(self) -> None:
+        if threading.get_ident() == self._thread.ident:
+            raise ClientError(
+                "the client was called from its own background thread, which can't wait for itself; don't call the"
+                " client in callbacks, serializers or deserializers"
+            )
 
     def post(self, function: Callable[[], object]) -> None:
         """Have the loop call a function. Raises ClosedError after ``stop``."""

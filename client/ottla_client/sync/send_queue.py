@@ -11,9 +11,9 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..deadline import Deadline
 from ..errors import BufferFullError, ClosedError, RequestTimeoutError
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class SendQueue:
         """Wait until the record is delivered or has failed; False after ``timeout`` seconds."""
         assert self._runner is not None
         try:
-            return self._runner.call(self._done(delivery, Deadline(timeout)))
+            return self._runner.wait_until(partial(self._on_outcome, delivery), timeout) or delivery.done()
         except ClosedError:
             return delivery.done()  # close() may have finished it meanwhile
 
@@ -172,7 +172,8 @@ class SendQueue:
         if delivery.done():
             callback(delivery)
         else:
-            self._runner.post(lambda: self._on_done(delivery, lambda: callback(delivery)))
+            loop = self._runner.loop
+            self._runner.post(lambda: self._on_outcome(delivery, lambda: loop.call_soon(callback, delivery)))
 
     def refuse(self) -> None:
         """Accept no more records."""
@@ -180,25 +181,16 @@ class SendQueue:
             self._closed = True
             self._room.notify_all()
 
-    def _on_done(self, delivery: Delivery, function: Callable[[], object]) -> None:
+    def _on_outcome(self, delivery: Delivery, function: Callable[[], object]) -> None:
+        """Call ``function``, which must not raise, as soon as the record has its outcome."""
         inner = delivery._inner
         if inner is None:
             waiters = self._waiters.setdefault(id(delivery), [])
-            waiters.append(lambda: self._on_done(delivery, function))
+            waiters.append(partial(self._on_outcome, delivery, function))
         elif isinstance(inner, Refusal) or inner.done():
             function()
         else:
-            inner.add_done_callback(lambda _: function())
-
-    async def _done(self, delivery: Delivery, deadline: Deadline) -> bool:
-        done = asyncio.Event()
-        self._on_done(delivery, done.set)
-        try:
-            async with deadline.timeout():
-                await done.wait()
-        except TimeoutError:
-            return False
-        return True
+            inner[0].callbacks.append(function)
 
     async def emptied(self) -> None:
         """Wait until all records in the list are buffered or have failed."""
