@@ -13,7 +13,8 @@ from kazoo.client import KazooClient
 from tests.interop.conftest import java_tools
 from tests.interop.mixed import MixedCluster
 from tests.support import acl_matrix
-from tests.support.acl_matrix import ADMIN, CLIENT, ROWS, SETTINGS, TOPIC, VARIANTS, Row, binding, forbidden
+from tests.support.acl_matrix import ADMIN, CLIENT, SETTINGS, VARIANTS, binding, forbidden
+from tests.support.acl_rows import ROWS, TOPIC, Row
 from tests.support.waiting import wait_for
 from tests.support.wire import Wire
 from tests.support.zookeeper import ZooKeeperProcess

@@ -27,7 +27,8 @@ from tests.badinput.requests import (
 )
 from tests.badinput.test_groups import join_request
 from tests.support import acl_matrix
-from tests.support.acl_matrix import G, T, X, binding, forbidden
+from tests.support.acl_matrix import binding, forbidden
+from tests.support.acl_rows import G, T, X
 from tests.support.cluster import QUICK
 from tests.support.topics import create_topic
 from tests.support.waiting import wait_for

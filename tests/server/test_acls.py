@@ -9,7 +9,8 @@ import pytest
 from harness.ports import free_port
 from tests.badinput.requests import produce_request, records
 from tests.support import acl_matrix
-from tests.support.acl_matrix import ADMIN, CLIENT, ROWS, SETTINGS, TOPIC, VARIANTS, Row, binding, forbidden
+from tests.support.acl_matrix import ADMIN, CLIENT, SETTINGS, VARIANTS, binding, forbidden
+from tests.support.acl_rows import ROWS, TOPIC, Row
 from tests.support.processes import BrokerProcess
 from tests.support.wire import Wire, request_bytes
 
