@@ -1,4 +1,4 @@
-"""The rows of :mod:`tests.support.acl_rows` under all kinds of rules, for Ottla (tests/server) and Kafka (tests/interop).
+"""The rows of :mod:`tests.support.acl_rows` under rules of all kinds, for Ottla (tests/server) and Kafka.
 
 Without a login, everyone is User:ANONYMOUS, and the address says who asks: 127.0.0.1 may do all to the cluster, and so
 makes the rules; 127.0.0.2 is the client under test. On a second listener the users of :data:`USERS` log in, whose rules
