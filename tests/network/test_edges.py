@@ -23,6 +23,7 @@ from ottla_broker.network.connection import (
 )
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.network.processor import CLOSING_SECONDS, Processor, SocketSettings
 from ottla_broker.network.request_memory import (
     SHORTAGE_SECONDS,
     SMALL_FRAME,
@@ -517,3 +518,36 @@ def test_a_client_that_is_still_there_has_not_left() -> None:
     connection.begin_long()
     assert not connection.has_left()
     assert not connection.closed
+
+
+def test_a_flood_of_stalled_connections_is_closed_in_several_turns() -> None:
+    clock = FakeClock()
+    later: list[Any] = []
+    closed: list[int] = []
+
+    class Stalled:
+        closed = False
+        last_active = 0.0
+
+        def is_stalled(self, _now: float) -> bool:
+            return True
+
+        def close(self, _reason: str | None) -> None:
+            self.closed = True
+            closed.append(1)
+            clock.time += CLOSING_SECONDS / 5
+
+    unused: Any = None
+    loop: Any = SimpleNamespace(call_soon=lambda call, *args: later.append((call, args)))
+    settings = SocketSettings(1000, -1, 10, -1, -1)
+    processor = Processor(0, "L", loop, clock, unused, unused, unused, unused, settings)
+    connections: set[Any] = {Stalled() for _ in range(20)}
+    processor.connections = connections
+    processor._look(-1.0, 10.0)
+    turns = 1
+    while later:
+        call, args = later.pop()
+        call(*args)
+        turns += 1
+    assert len(closed) == 20
+    assert turns >= 3

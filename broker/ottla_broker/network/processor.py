@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ _log = get_logger()
 
 LOOK_SECONDS = 10.0
 """The longest time between two looks for connections to close, in seconds."""
+CLOSING_SECONDS = 0.005
+"""The longest time, in seconds, for which connections are closed one after another."""
 SCRATCH_BYTES = 256 * 1024
 """The buffer that all connections of a processor receive into."""
 
@@ -139,22 +142,26 @@ class Processor:
 
     def _look(self, idle: float, period: float) -> None:
         self._timer = self.clock.call_later(period, self._look, idle, period)
-        if idle > 0:
-            self._close_idle(idle)
-        self._close_stalled()
+        self._look_at(iter(list(self.connections)), idle)
 
-    def _close_idle(self, idle: float) -> None:
-        oldest = self.clock.monotonic() - idle
-        for connection in [c for c in self.connections if c.last_active < oldest and not c.waits]:
-            connection.close(None)
-            _log.debug("idle connection closed", connection=connection.id, client_id=connection.client_id)
-
-    def _close_stalled(self) -> None:
+    def _look_at(self, connections: Iterator[Connection], idle: float) -> None:
+        """Close those that are to be closed: very many, if clients flood, so in several turns of the event loop."""
         now = self.clock.monotonic()
-        for connection in [c for c in self.connections if c.is_stalled(now)]:
-            connection.close("a request has begun and doesn't go on")
-        for connection in [c for c in self.connections if c.is_late(now)]:
-            connection.close("the client has not authenticated in time")
+        for connection in connections:
+            if connection.closed:
+                continue
+            if 0 < idle < now - connection.last_active and not connection.waits:
+                connection.close(None)
+                _log.debug("idle connection closed", connection=connection.id, client_id=connection.client_id)
+            elif connection.is_stalled(now):
+                connection.close("a request has begun and doesn't go on")
+            elif connection.is_late(now):
+                connection.close("the client has not authenticated in time")
+            else:
+                continue
+            if self.clock.monotonic() - now >= CLOSING_SECONDS:
+                self.loop.call_soon(self._look_at, connections, idle)
+                return
 
     def forget(self, connection: Connection) -> None:
         """Called by a connection that has closed."""
