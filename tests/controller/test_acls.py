@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from tests.support.clock import FakeClock
 from tests.support.handlers import Client
 
-from ottla_broker.background import Background
 from ottla_broker.controller.acls import Acls
 from ottla_broker.handlers.acl_authorizer import AclAuthorizer, java_host
 from ottla_broker.handlers.audit import ALL, DENIED, OFF, AuditLog
@@ -41,15 +39,6 @@ def allow(
     pattern: ResourcePattern, operation: AclOperation = AclOperation.READ, who: str = "User:a"
 ) -> AclBinding:
     return AclBinding(pattern, AclEntry(who, "*", operation, AclPermission.ALLOW))
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[EmbeddedStore]:
-    background = Background(1)
-    opened = EmbeddedStore.open([tmp_path], background)
-    yield opened
-    await opened.close()
-    background.close()
 
 
 async def loaded(store: EmbeddedStore) -> Acls:

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from ottla_broker.background import Background
 from ottla_broker.controller.client_quotas import Change, Component, LocalConfigs, QuotaAdmin
 from ottla_broker.metadata.client_quotas import ClientQuotas, QuotaKind
 from ottla_broker.store.embedded import EmbeddedStore
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 PRODUCE, FETCH, PERCENT = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[EmbeddedStore]:
-    background = Background(1)
-    opened = EmbeddedStore.open([tmp_path], background)
-    yield opened
-    await opened.close()
-    background.close()
 
 
 async def admin_of(store: EmbeddedStore) -> tuple[QuotaAdmin, ClientQuotas]:

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from random import Random
 
 import pytest
 from tests.support.clock import FakeClock
 
-from ottla_broker.background import Background
 from ottla_broker.controller.delegation_tokens import MOST_HASHED, DelegationTokens, Lifetimes
 from ottla_broker.store.embedded import EmbeddedStore
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.sasl.mechanism import SCRAM_SHA_512, Deferred
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[EmbeddedStore]:
-    background = Background(1)
-    opened = EmbeddedStore.open([tmp_path], background)
-    yield opened
-    await opened.close()
-    background.close()
 
 
 async def test_tokens_are_limited(store: EmbeddedStore) -> None:

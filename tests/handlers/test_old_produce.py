@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.badinput.requests import produce_request
 from tests.support.handlers import Client, request_context, services
-from tests.support.log_dirs import KEEP, World
+from tests.support.log_dirs import World
 
-from ottla_broker.background import Background
 from ottla_broker.clock import SystemClock
 from ottla_broker.handlers import produce
 from ottla_broker.handlers.conversions import Conversions, ConversionsStopped
-from ottla_broker.log.files import Files
 from ottla_broker.network.pending_response import CloseConnection
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
@@ -32,23 +28,6 @@ T = 1_700_000_000_000
 
 def messages(name: bytes, count: int, size: int = 100, codec: int = 0) -> bytes:
     return encode_messages([Record(n, T, name, bytes(size)) for n in range(count)], 1, codec=codec)
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    background = Background(4)
-    made = await World(tmp_path, background, KEEP, Files(64)).load()
-    made.lead()
-    yield made
-    made.kill()
-    background.close()
-
-
-@pytest.fixture
-async def conversions() -> AsyncIterator[Conversions]:
-    made = Conversions()
-    yield made
-    made.close()
 
 
 class Connection(Client):

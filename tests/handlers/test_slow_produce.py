@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.handlers.test_old_produce import Broker, outcome
 from tests.support.log_dirs import KEEP, World
 
-from ottla_broker.background import Background
 from ottla_broker.handlers import produce, slow_produce
 from ottla_broker.handlers.conversions import Conversions
 from ottla_broker.log import record_validation
-from ottla_broker.log.files import Files
 from ottla_broker.network.pending_response import CloseConnection
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.records.batch import write_crc
@@ -28,23 +24,6 @@ VERSION = 9
 
 def batch(name: bytes, count: int = 1, size: int = 10, codec: int = 0, **options: Any) -> bytes:
     return bytes(encode_batch([(T, name, bytes(size), ())] * count, codec=codec, **options))
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    background = Background(4)
-    made = await World(tmp_path, background, KEEP, Files(64)).load()
-    made.lead()
-    yield made
-    made.kill()
-    background.close()
-
-
-@pytest.fixture
-async def conversions() -> AsyncIterator[Conversions]:
-    made = Conversions()
-    yield made
-    made.close()
 
 
 @pytest.fixture

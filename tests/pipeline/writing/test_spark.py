@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.pipeline.faults.jobs import committing, kill, under
+from tests.pipeline.writing.written import records
 from tests.support.processes import BrokerProcess
 from tests.support.sink import values, wait_for_records
 from tests.support.transactions import wait_until_settled
@@ -18,8 +19,7 @@ from tests.support.waiting import wait_for
 from ottla_client.admin import NewTopic
 from ottla_client.errors import ProducerFencedError
 from ottla_client.producer.partitioner import partition_for_key
-from ottla_client.sync import Admin, Consumer, Producer
-from ottla_client.types import ConsumerRecord, TopicPartition
+from ottla_client.sync import Admin, Producer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,21 +34,6 @@ def topic(broker: BrokerProcess) -> str:
     with Admin(broker.bootstrap) as admin:
         admin.create_topics([NewTopic(name, partitions=3)])
     return name
-
-
-def records(
-    broker: BrokerProcess, topic: str, isolation: Any = "read_uncommitted"
-) -> list[ConsumerRecord[bytes, bytes]]:
-    with Consumer(
-        bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest", isolation_level=isolation
-    ) as consumer:
-        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for(topic)]
-        consumer.assign(partitions)
-        ends = consumer.end_offsets(partitions)
-        found: list[ConsumerRecord[bytes, bytes]] = []
-        while any(consumer.position(partition) < end for partition, end in ends.items()):
-            found += consumer.poll(200)
-    return found
 
 
 def groups(broker: BrokerProcess) -> set[str]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from tests.pipeline.writing.written import records
 from tests.support.processes import BrokerProcess
 from tests.support.transactions import wait_until_settled
 
 from ottla_client.errors import ProducerFencedError, RequestTimeoutError
-from ottla_client.sync import Admin, Consumer, Producer
-from ottla_client.types import ConsumerRecord, TopicPartition
+from ottla_client.sync import Admin, Producer
+from ottla_client.types import TopicPartition
 from ottla_pipeline.source.errors import SourceError
 from ottla_pipeline.writing import BatchWriter, RecordTooLarge, StreamWriter, WriteError, Written
 
@@ -80,21 +80,6 @@ def rows(values: list[str]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict({"value": pa.array(values, pa.string())})
 
 
-def records(
-    broker: BrokerProcess, topic: str, isolation: Any = "read_committed"
-) -> list[ConsumerRecord[bytes, bytes]]:
-    with Consumer(
-        bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest", isolation_level=isolation
-    ) as consumer:
-        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for(topic)]
-        consumer.assign(partitions)
-        ends = consumer.end_offsets(partitions)
-        found: list[ConsumerRecord[bytes, bytes]] = []
-        while any(consumer.position(partition) < end for partition, end in ends.items()):
-            found += consumer.poll(200)
-    return found
-
-
 def read(query: Query, isolation: str = "read_committed") -> str:
     """The values, sorted, in one word."""
     found = records(query.broker, query.topic, isolation)
@@ -109,7 +94,7 @@ def test_a_batch_comes_as_a_whole_with_its_mark(query: Query) -> None:
     wait_until_settled(query.broker, query.topic)
     assert read(query) == "abc"
     assert query.marks() == dict.fromkeys((0, 1), f"done 0 {RUNS[0]}")
-    assert {record.headers for record in records(query.broker, query.topic)} == {()}
+    assert {record.headers for record in records(query.broker, query.topic, "read_committed")} == {()}
     query.write(1, ["d"])
     query.write(2, [])
     assert read(query) == "abcd"
@@ -212,7 +197,7 @@ def test_dead_letters_are_part_of_the_transaction(
         query.write(0, ["a", *large], ["b", large[0]], **more)
     assert read(query) == "ab"
     wait_until_settled(query.broker, dead)
-    found = records(query.broker, dead)
+    found = records(query.broker, dead, "read_committed")
     assert sum(len(record.value or b"") for record in found) == 9000
     assert dict(found[0].headers)["ottla.dead.topic"] == query.topic.encode()
 
