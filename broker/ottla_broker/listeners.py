@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from ottla_broker.background import Background
 from ottla_broker.clock import Clock
 from ottla_broker.config.quota_keys import QuotaKeys
 from ottla_broker.config.security_keys import SaslKeys
@@ -21,6 +20,7 @@ from ottla_broker.metadata.client_quotas import Windows
 from ottla_broker.network.acceptor import Acceptor, ListenError, open_listener
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.connection_rates import ConnectionRates
+from ottla_broker.network.login_threads import LoginThreads
 from ottla_broker.network.processor import SocketSettings
 from ottla_broker.network.request_memory import RequestMemory, request_memory_bound
 from ottla_protocol.sasl.mechanism import OAUTHBEARER
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS = 1.0
 """Time to finish pending responses when the broker stops."""
-_LOGIN_THREADS: Final = 2
 
 
 class Listeners:
@@ -179,7 +178,7 @@ class Listeners:
         if self._tls is not None:
             threads = self._tls.threads
         else:
-            threads = Background(_LOGIN_THREADS)
+            threads = LoginThreads()
             self._stopping.append(threads.close)
 
         def service(endpoint: Endpoint) -> Service:

@@ -36,8 +36,8 @@ from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHan
 from ottla_protocol.sasl.mechanism import Deferred, SaslError, SaslServer
 
 if TYPE_CHECKING:
-    from ottla_broker.background import Background
     from ottla_broker.clock import Clock
+    from ottla_broker.network.login_threads import LoginThreads
 
 _log = get_logger()
 
@@ -120,7 +120,7 @@ class AuthenticatingService:
         mechanisms: Mapping[str, Mechanism],
         clock: Clock,
         delay: Callable[[], float],
-        threads: Background,
+        threads: LoginThreads,
     ) -> None:
         """``inner`` serves the requests of clients that have authenticated. ``delay`` is in seconds.
 
@@ -255,6 +255,7 @@ class AuthenticatingService:
             nonlocal left
             left = True
             connection.end_long()
+            self._threads.withdraw(work)
 
         def done(work: asyncio.Future[Any]) -> None:
             stops, defect = work.cancelled(), None if work.cancelled() else work.exception()
@@ -277,7 +278,8 @@ class AuthenticatingService:
 
         pending.abandon = abandon
         connection.begin_long()
-        self._threads.run(later.work).add_done_callback(done)
+        work = self._threads.run(connection.client_host, later.work)
+        work.add_done_callback(done)
         return pending
 
     def _complete(self, connection: ClientConnection, session: Session) -> float:

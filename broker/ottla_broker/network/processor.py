@@ -126,7 +126,7 @@ class Processor:
             self._serve(TlsConnection(self, channel, host, name, self.listener, principal))
 
         handshake = Handshake(
-            sock, name, tls, self.loop, self.clock, done, lambda: self.quotas.leave(self.listener, host)
+            sock, host, name, tls, self.loop, self.clock, done, lambda: self.quotas.leave(self.listener, host)
         )
         try:
             handshake.start()

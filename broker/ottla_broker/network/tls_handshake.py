@@ -19,10 +19,10 @@ from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from ottla_broker.background import Background
 from ottla_broker.config.principal_mapping import user_name
 from ottla_broker.events import LimitedLogger
 from ottla_broker.network.distinguished_name import subject_of
+from ottla_broker.network.login_threads import LoginThreads
 from ottla_broker.network.service import ANONYMOUS, Principal
 from ottla_broker.network.tls_settings import TlsContexts
 from ottla_broker.network.tls_socket import TlsSocket, as_server
@@ -34,7 +34,6 @@ _log = LimitedLogger()
 
 HANDSHAKE_SECONDS: Final = 10.0
 HANDSHAKE_BYTES: Final = 64 * 1024
-HANDSHAKE_THREADS: Final = 2
 
 _HELLO: Final = struct.Struct(">BHHB3s")
 """A TLS record's type, version and length, then a handshake message's type and length."""
@@ -61,7 +60,7 @@ class TlsListener:
         handshakes: those under way; ``succeeded`` and ``failed`` are counted.
     """
 
-    def __init__(self, contexts: TlsContexts, threads: Background) -> None:
+    def __init__(self, contexts: TlsContexts, threads: LoginThreads) -> None:
         self.contexts = contexts
         self.threads = threads
         self.handshakes: set[Handshake] = set()
@@ -82,6 +81,7 @@ class Handshake:
     def __init__(
         self,
         sock: socket.socket,
+        host: str,
         name: str,
         listener: TlsListener,
         loop: asyncio.AbstractEventLoop,
@@ -90,6 +90,7 @@ class Handshake:
         failed: Callable[[], None],
     ) -> None:
         self.name = name
+        self._host = host
         self._sock = sock
         self._tls: ssl.SSLSocket | None = None
         self._listener = listener
@@ -97,7 +98,8 @@ class Handshake:
         self._clock = clock
         self._done = done
         self._failed = failed
-        self._stepping = False
+        # The step that a thread does, or is to do.
+        self._step: asyncio.Future[Step] | None = None
         self._closed = False
         self._watched = Step.DONE
         self._timer: TimerHandle | None = None
@@ -142,11 +144,11 @@ class Handshake:
                 self.close(wrong or None)
                 return
         assert self._tls is not None
-        self._stepping = True
-        self._listener.threads.run(_step, self._tls).add_done_callback(self._stepped)
+        self._step = self._listener.threads.run(self._host, _step, self._tls)
+        self._step.add_done_callback(self._stepped)
 
     def _stepped(self, future: asyncio.Future[Step]) -> None:
-        self._stepping = False
+        self._step = None
         if self._closed or future.cancelled():
             self._closed = True
             self._shut()
@@ -193,9 +195,11 @@ class Handshake:
             return
         self._end()
         self._watch(Step.DONE)
-        if not self._stepping:
-            # Otherwise the thread still uses the socket; it is closed when the step ends.
+        if self._step is None:
             self._shut()
+        else:
+            # A thread may still use the socket, which is closed when the step has ended.
+            self._listener.threads.withdraw(self._step)
         if reason is not None:
             self._listener.failed += 1
             _log.warning("TLS handshake failed", reason=reason, connection=self.name)

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla_broker.background import Background
 from ottla_broker.config.broker import key_of
 from ottla_broker.config.model import HIDDEN, InvalidValue
 from ottla_broker.events import get_logger
-from ottla_broker.network.tls_handshake import HANDSHAKE_THREADS, TlsListener
+from ottla_broker.network.login_threads import LoginThreads
+from ottla_broker.network.tls_handshake import TlsListener
 from ottla_broker.network.tls_settings import TlsContexts, TlsError, TlsSettings
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class TlsListeners:
     def __init__(self, config: BrokerConfig) -> None:
         """Raises TlsError: a setting or a file can't be used."""
         self._config = config
-        self.threads = Background(HANDSHAKE_THREADS)
+        self.threads = LoginThreads()
         self._contexts: list[TlsContexts] = []
         self._stamps: dict[str, Stamp] = {}
         self.by_listener = {
