@@ -210,6 +210,11 @@ class TransactionManager:
             self._changed()
 
     @property
+    def is_ready(self) -> bool:
+        """Whether a transaction may begin."""
+        return self.state is TransactionState.READY
+
+    @property
     def adds_partitions(self) -> bool:
         """Whether the next request adds partitions."""
         return bool(self._to_add)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from ..deadline import Deadline
-from ..errors import ClosedError, RequestTimeoutError
+from ..errors import ClientError, ClosedError, RequestTimeoutError
 from ..meters import Metrics
 from ..producer import Producer as AsyncProducer
 from ..producer.batch import RECORD_OVERHEAD
@@ -82,7 +83,8 @@ class Transaction:
         self._inner = producer._client.transaction()
 
     def __enter__(self) -> Self:
-        self._producer._call(self._inner.__aenter__())
+        self._producer.begin_transaction()
+        self._inner._open = True
         return self
 
     def __exit__(
@@ -136,6 +138,8 @@ class Producer(SyncClient[AsyncProducer]):
         self._plain = settings.value_serializer is None
         transactions = client._transactions
         self._transactions = None if transactions is None else transactions.manager
+        self._beginning = False
+        """Whether a transaction begins in the background, and records are sent for it already."""
         # Most records are far below the limit; check_size knows it exactly.
         self._surely_fits = self._settings.max_request_size - 1024
 
@@ -202,7 +206,7 @@ class Producer(SyncClient[AsyncProducer]):
         Raises with nothing sent: SerializationError, RecordTooLargeError, BufferFullError, UnknownTopicError,
         RequestTimeoutError (no metadata), ClosedError.
         """
-        if self._transactions is not None and not self._transactions.is_open:
+        if self._transactions is not None and not self._beginning and not self._transactions.is_open:
             self._client._check_send()
         if topic not in self._topics:
             self._call(self._client.partitions_for(topic))
@@ -281,7 +285,30 @@ class Producer(SyncClient[AsyncProducer]):
         """
         return Transaction(self)
 
-    begin_transaction = blocking(AsyncProducer.begin_transaction)
+    def begin_transaction(self) -> None:
+        """Begin a transaction; ``transaction()`` does it. Raises TransactionStateError if one is open."""
+        with self._lock:
+            transactions = self._transactions
+            at_once = (
+                self._usable and transactions is not None and transactions.is_ready and not self._beginning
+            )
+            if at_once:
+                self._beginning = True
+        if at_once:
+            # It begins before anything that this thread does next. Only the producer's end can prevent that, and then
+            # every send and the commit raise the reason.
+            self._post(self._begin)
+        else:
+            self._call(self._client.begin_transaction())
+
+    def _begin(self) -> None:
+        assert self._client._transactions is not None
+        try:
+            with suppress(ClientError):
+                self._client._check_open()
+                self._client._transactions.begin()
+        finally:
+            self._beginning = False
 
     def send_offsets_to_transaction(
         self, offsets: OffsetsLike | None, group: GroupConsumer | ConsumerGroupMetadata | str

@@ -579,3 +579,28 @@ def test_a_record_that_could_not_be_buffered_fails_the_transaction(
         producer.abort_transaction()
         with producer.transaction():
             producer.send(topic, b"next")
+
+
+@pytest.mark.usefixtures("transactions")
+def test_one_of_many_threads_begins_a_transaction(broker: Any, new_name: Callable[..., str]) -> None:
+    with sync.Producer(broker.bootstrap, transactional_id=new_name("txn")) as producer:
+        for _ in range(20):
+            refused: list[TransactionStateError] = []
+
+            def begin(refused: list[TransactionStateError] = refused) -> None:
+                try:
+                    producer.begin_transaction()
+                except TransactionStateError as error:
+                    refused.append(error)
+
+            beginning = [threading.Thread(target=begin) for _ in range(4)]
+            for thread in beginning:
+                thread.start()
+            for thread in beginning:
+                thread.join()
+            assert len(refused) == 3
+            producer.abort_transaction()
+        producer.begin_transaction()
+        producer.commit_transaction()
+    with pytest.raises(ClosedError):
+        producer.begin_transaction()
