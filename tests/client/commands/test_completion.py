@@ -30,7 +30,7 @@ def test_the_scripts_are_valid_in_the_shell(shell: str) -> None:
         subprocess.run([path, "-n"], input=done.out, check=True, timeout=60)
 
 
-def test_names_of_topics_groups_and_features(
+def test_names_of_topics_and_groups(
     broker: BrokerProcess, new_topic: Callable[..., str], new_name: Callable[..., str]
 ) -> None:
     topic, group = new_topic(prefix="complete-me"), new_name("complete-group")
@@ -45,9 +45,6 @@ def test_names_of_topics_groups_and_features(
         topic
     ]
     assert complete(broker.bootstrap, "consume", "-X", "security.protocol=SSL", "complete-m") == []
-    assert complete(broker.bootstrap, "features", "upgrade", "--feature", "transaction") == [
-        "transaction.version="
-    ]
     assert "produce" in complete("127.0.0.1:1", "prod")
 
 

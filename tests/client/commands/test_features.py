@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.client.base.fake import FakeBroker
 from tests.client.commands.ottla_command import Ottla
+from tests.client.commands.test_completion import complete
 
 from ottla_broker.testing import EmbeddedBroker
 from ottla_client import Admin as AsyncAdmin
@@ -54,6 +55,10 @@ def test_describe_upgrade_and_downgrade(ottla: Ottla) -> None:
     assert "INVALID_REQUEST" in ottla.fails("features", "upgrade", "--feature", f"{NAME}=3")
     assert ottla.json("features", "upgrade", "--feature", f"{NAME}=2") == {"finalized": {NAME: 2}}
     assert shown(ottla)[3] == "2"
+
+
+def test_completion(bootstrap: str) -> None:
+    assert complete(bootstrap, "features", "upgrade", "--feature", "transaction") == [f"{NAME}="]
 
 
 @pytest.mark.parametrize(
