@@ -29,7 +29,7 @@ from ottla_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 
-KINDS: Mapping[str, type[BrokerProcess | KafkaMember]] = {"ottla": BrokerProcess, "kafka": KafkaMember}
+KINDS: Mapping[str, type[BrokerProcess]] = {"ottla": BrokerProcess, "kafka": KafkaMember}
 STATE = "/brokers/topics/{}/partitions/{}/state"
 
 
@@ -66,9 +66,7 @@ class MixedCluster(Cluster):
             **self._settings,
         }
         self.kinds[number] = kind
-        self.brokers[number] = KINDS[kind](  # type: ignore[assignment]
-            folder or self._folder / f"{kind}-{number}", settings, port
-        )
+        self.brokers[number] = KINDS[kind](folder or self._folder / f"{kind}-{number}", settings, port)
 
     def start(self) -> MixedCluster:
         """Start all; Kafka's, which take their time, at once."""

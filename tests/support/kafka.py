@@ -19,6 +19,7 @@ from harness.brokers import HOST, Kafka, KafkaOnZooKeeper, new_id
 from harness.java import QUICK, find_java
 from harness.ports import free_port
 from tests.support.class_archive import archive_options
+from tests.support.processes import BrokerProcess
 
 # Defaults that don't suit a single broker.
 _ONE_BROKER = {
@@ -186,8 +187,8 @@ _STARTED = "started (kafka.server.KafkaServer)"
 _AGAIN = ("SessionExpiredException", "NodeExistsException")
 
 
-class KafkaMember:
-    """A broker of Kafka 3.9.1 in ZooKeeper mode, with methods of :class:`tests.support.processes.BrokerProcess`.
+class KafkaMember(BrokerProcess):
+    """A broker of Kafka 3.9.1 in ZooKeeper mode.
 
     Its logs are ``NAME.logs/server.log`` and ``state-change.log`` beside its folder.
     """
@@ -195,27 +196,11 @@ class KafkaMember:
     def __init__(
         self, folder: Path, settings: Mapping[str, object] | None = None, port: int | None = None
     ) -> None:
-        self.folder = folder
-        self.port = port if port is not None else free_port()
-        self.settings = dict(settings or {})
+        super().__init__(folder, settings, port)
         self._java = find_java()
         self._libs = maven.kafka_jars()
         self._logs = folder.parent / f"{folder.name}.logs"
-        self._process: subprocess.Popen[bytes] | None = None
         self._began = 0
-
-    @property
-    def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
 
     def start(self, timeout: float = 180.0) -> KafkaMember:
         """Start the broker, and wait until it reports that it has started."""
@@ -260,25 +245,13 @@ class KafkaMember:
                 stderr=output,
             )
 
-    def stop(self, timeout: float = 60.0, sign: signal.Signals = signal.SIGTERM) -> int:
-        """Send SIGTERM, and return the exit code."""
-        self.send_signal(sign)
+    def wait(self, timeout: float = 60.0) -> int:
+        """Wait for the broker's end, and return the exit code."""
         assert self._process is not None
         try:
             return self._process.wait(timeout)
         finally:
-            self.kill()
-
-    def send_signal(self, sign: signal.Signals) -> None:
-        assert self._process is not None
-        self._process.send_signal(sign)
-
-    def kill(self) -> None:
-        """Send SIGKILL, if the broker still runs."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
+            self._release()
 
     def log(self) -> str:
         """Return its log, without state changes."""
