@@ -53,13 +53,14 @@ class ClientOptions:
     """An invalid option is a usage error, raised before anything is sent."""
 
     def __init__(self, bootstrap_servers: str, timeout: float, given: Sequence[str] = ()) -> None:
-        """``timeout`` in seconds; ``given`` are the KEY=VALUE texts of ``-X``.
-
-        Their names may begin with ``kafka.``, as Spark's options do.
-        """
+        """``timeout`` in seconds; ``given`` are the KEY=VALUE texts of ``-X``."""
         self.bootstrap_servers = bootstrap_servers
         self.timeout = timeout
         self._given: dict[str, str] = {}
+        self.add(given)
+
+    def add(self, given: Sequence[str]) -> None:
+        """More of ``-X``. Names may begin with ``kafka.``, as Spark's options do."""
         for text in given:
             name, value = pair(text, "-X")
             name = name.removeprefix("kafka.")

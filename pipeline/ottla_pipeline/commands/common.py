@@ -63,8 +63,11 @@ class NotDone(click.ClickException):
 def connecting(command: Command) -> Command:
     """Give a command the options of brokers: a `Console`, and the client's options by Kafka's names, come first."""
 
+    # The preview's name of -X.
+    @click.option("--kafka", "kafka", multiple=True, hidden=True, help="Same as -X.")
     @functools.wraps(command)
-    def with_client(console: Console, *args: Any, **rest: Any) -> Any:
+    def with_client(console: Console, *args: Any, kafka: tuple[str, ...], **rest: Any) -> Any:
+        console.settings.add(kafka)
         client = {
             "request.timeout.ms": str(max(1, int(console.timeout * 1000))),
             **console.settings.in_kafka_names(),
