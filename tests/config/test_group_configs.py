@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla_broker.config.group_configs import duration_ms
+from ottla_broker.config.group_configs import check_group_config, duration_ms
 
 
 @pytest.mark.parametrize(
@@ -12,6 +12,8 @@ from ottla_broker.config.group_configs import duration_ms
     [
         ("by_duration:PT1H", 3_600_000),
         ("by_duration:P1DT2M0.5S", 86_520_500),
+        ("by_duration:pt1h", 3_600_000),
+        ("BY_DURATION:PT1H", None),
         ("by_duration:P", None),
         ("by_duration:PT", None),
         ("by_duration:-PT1H", None),
@@ -22,3 +24,11 @@ from ottla_broker.config.group_configs import duration_ms
 )
 def test_durations(text: str, expected: int | None) -> None:
     assert duration_ms(text) == expected
+
+
+def test_where_share_groups_start() -> None:
+    for text in ("latest", "earliest", "by_duration:PT1H"):
+        check_group_config("share.auto.offset.reset", text)
+    for text in ("LATEST", "Earliest", "none", "by_duration", ""):
+        with pytest.raises(ValueError, match="must be latest, earliest, or by_duration"):
+            check_group_config("share.auto.offset.reset", text)

@@ -37,7 +37,7 @@ SHARE_KEY_ORDERED: Final = "share.key.ordered"
 LATEST, EARLIEST = "latest", "earliest"
 
 _DURATION: Final = re.compile(
-    r"by_duration:P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
+    r"by_duration:(?i:P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?)"
 )
 
 
@@ -52,7 +52,7 @@ def duration_ms(text: str) -> int | None:
 
 
 def _check_reset(text: str) -> str | None:
-    if text.lower() in (LATEST, EARLIEST) or duration_ms(text) is not None:
+    if text in (LATEST, EARLIEST) or duration_ms(text) is not None:
         return None
     return "must be latest, earliest, or by_duration: with an ISO 8601 duration such as PT1H"
 
@@ -142,7 +142,7 @@ def share_settings(config: BrokerConfig, settings: Mapping[str, str]) -> ShareSe
         number(SHARE_LOCK_DURATION, config.group_share_record_lock_duration_ms),
         number(SHARE_DELIVERY_LIMIT, config.group_share_delivery_count_limit),
         number(SHARE_RECORD_LOCKS, config.group_share_partition_max_record_locks),
-        reset.lower() if ago is None else ago,
+        reset if ago is None else ago,
         settings.get(SHARE_ISOLATION, "read_uncommitted") == "read_committed",
         settings.get(SHARE_KEY_ORDERED, "false").strip().lower() == "true",
         number(SHARE_SESSION_TIMEOUT, config.group_share_session_timeout_ms),
