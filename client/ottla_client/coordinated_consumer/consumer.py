@@ -17,7 +17,7 @@ from ..deadline import Deadline
 from ..errors import BootstrapError, ClientError, ConfigurationError, RebalanceFailedError
 from ..settings import accepts
 from ..types import TopicPartition
-from ..zookeeper_consumer.reading import StreamOf
+from ..zookeeper_consumer.stream_engines import StreamOf
 from ..zookeeper_consumer.streams_consumer import StreamsConsumer
 from ..zookeeper_consumer.subscription import Subscription
 from .fetchers import Fetchers

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 
 from ottla_protocol.push import Ownership, PartitionOffset
 
-from ..consumer.engine import Engine
-from ..errors import ClientError
 from ..types import TopicPartition
-from ..zookeeper_consumer.reading import StreamOf
-
-_log = logging.getLogger("ottla_client")
+from ..zookeeper_consumer.stream_engines import StreamEngines
 
 
-class Fetchers:
-    """The engines of all streams. Belongs to the event loop's thread.
-
-    ``patience``: how many seconds a stop waits for the application to process the records it has.
-    """
-
-    def __init__(self, engines: Sequence[Engine], stream_of: StreamOf, patience: float) -> None:
-        self._engines = engines
-        self._stream_of = stream_of
-        self._patience = patience
-        self.all_processed = False
-        """Whether records that were handed out count as processed, because the application closes the consumer."""
+class Fetchers(StreamEngines):
+    """Reads what the coordinator says."""
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
@@ -47,39 +32,14 @@ class Fetchers:
     async def stop(self) -> tuple[PartitionOffset, ...]:
         """Stop reading when the application has processed its records; returns the offsets then."""
         async with AsyncExitStack() as stack:
-            for engine in self._engines:
-                if not engine.positions.partitions:
-                    continue
-                if not await stack.enter_async_context(engine.gate.held(self._patience)):
-                    _log.warning(
-                        "the application has not processed its records within %g s; others may get them again",
-                        self._patience,
-                    )
-                if self.all_processed:
-                    engine.buffer.mark_processed()
+            await self._hold(stack, (engine for engine in self._engines if engine.positions.partitions))
             offsets = self.processed()
             self.lose()
         return offsets
 
-    def lose(self) -> None:
-        """Stop reading at once."""
-        for engine in self._engines:
-            engine.assign(())
-
-    def report(self, error: ClientError) -> None:
-        for engine in self._engines:
-            engine.report(error)
-
     def processed(self) -> tuple[PartitionOffset, ...]:
         """The offsets up to which the application has processed records."""
-        found = []
-        for engine in self._engines:
-            engine.buffer.sync()
-            for state in engine.positions:
-                offset = engine.buffer.processed_offset(state)
-                if offset is not None:
-                    found.append(PartitionOffset(*state.partition, offset))
-        return tuple(found)
+        return tuple(PartitionOffset(*partition, offset) for partition, offset in self._processed())
 
     def final(self) -> tuple[PartitionOffset, ...]:
         """The offsets to commit before the consumer closes."""

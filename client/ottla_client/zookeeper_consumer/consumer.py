@@ -21,9 +21,10 @@ from ..types import TopicPartition
 from . import paths
 from .assignors import STRATEGIES
 from .offsets import GroupOffsets
-from .reading import StreamOf, StreamReading
+from .reading import StreamReading
 from .rebalancer import Rebalancer
 from .settings import ZookeeperConsumerOptions, ZookeeperConsumerSettings
+from .stream_engines import StreamOf
 from .streams_consumer import StreamsConsumer
 from .subscription import Subscription
 from .zookeeper import ZooKeeper

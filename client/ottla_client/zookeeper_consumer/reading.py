@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import TypeAlias
 
 from ..consumer.engine import Engine
 from ..errors import ClientError
 from ..types import TopicPartition
 from .offsets import GroupOffsets
+from .stream_engines import StreamEngines, StreamOf
 from .subscription import ThreadId
 
 _log = logging.getLogger("ottla_client")
 
-StreamOf: TypeAlias = Callable[[str, int], int]
-"""From a topic and the number of one of its streams to the index of the engine that reads it."""
 
+class StreamReading(StreamEngines):
+    """Reads what rebalances say.
 
-class StreamReading:
-    """The engines of all streams. Belongs to the event loop's thread.
-
-    ``patience``: how many seconds a rebalance waits for the application to process the records it has. Java's consumers
-    give up a rebalance after ``rebalance.max.retries`` times ``rebalance.backoff.ms``, so it must be well below that.
+    Java's consumers give up a rebalance after ``rebalance.max.retries`` times ``rebalance.backoff.ms``, so ``patience``
+    must be well below that.
     """
 
     def __init__(
@@ -35,27 +32,15 @@ class StreamReading:
         *,
         auto_commit: bool,
     ) -> None:
-        self._engines = engines
-        self._stream_of = stream_of
+        super().__init__(engines, stream_of, patience)
         self._offsets = offsets
-        self._patience = patience
         self._auto_commit = auto_commit
-        self.all_processed = False
-        """Whether records that were handed out count as processed, because the application closes the consumer."""
 
     async def stop(self, partitions: Collection[TopicPartition]) -> None:
         """Stop reading these partitions when the application has processed their records, and commit."""
         async with AsyncExitStack() as stack:
-            for engine in self._engines:
-                if engine.positions.partitions.isdisjoint(partitions):
-                    continue
-                if not await stack.enter_async_context(engine.gate.held(self._patience)):
-                    _log.warning(
-                        "the application has not processed its records within %g s; others may get them again",
-                        self._patience,
-                    )
-                if self.all_processed:
-                    engine.buffer.mark_processed()
+            reading = (e for e in self._engines if not e.positions.partitions.isdisjoint(partitions))
+            await self._hold(stack, reading)
             if self._auto_commit:
                 await self.commit_processed(partitions)
             for engine in self._engines:
@@ -74,30 +59,16 @@ class StreamReading:
                 at = {partition: offsets[partition] for partition in its if partition in offsets}
                 engine.assign(engine.positions.partitions.union(its), at)
 
-    def lose(self) -> None:
-        for engine in self._engines:
-            engine.assign(())
-
-    def report(self, error: ClientError) -> None:
-        for engine in self._engines:
-            engine.report(error)
-
     async def commit_processed(self, partitions: Collection[TopicPartition] | None = None) -> None:
         """Commit what the application has processed, of these partitions or of all; a failure is only logged."""
         try:
-            await self._offsets.commit(lambda: dict(self._processed(partitions)))
+            await self._offsets.commit(
+                lambda: {
+                    p: offset for p, offset in self._processed() if partitions is None or p in partitions
+                }
+            )
         except ClientError as error:
             _log.warning("the automatic commit of offsets failed: %s", error)
-
-    def _processed(
-        self, partitions: Collection[TopicPartition] | None
-    ) -> Iterator[tuple[TopicPartition, int]]:
-        for engine in self._engines:
-            engine.buffer.sync()
-            for state in engine.positions:
-                offset = engine.buffer.processed_offset(state)
-                if offset is not None and (partitions is None or state.partition in partitions):
-                    yield state.partition, offset
 
     def handed_out(self) -> dict[TopicPartition, int]:
         """The positions of all streams."""

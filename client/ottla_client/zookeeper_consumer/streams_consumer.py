@@ -18,8 +18,8 @@ from ..consumer.settings import ConsumerSettings
 from ..deadline import Deadline
 from ..errors import ClosedError, ConfigurationError
 from ..types import ConsumerRecord, TopicPartition
-from .reading import StreamOf
 from .stream import Stream
+from .stream_engines import StreamOf
 from .subscription import Subscription, TopicFilter
 
 
