@@ -48,6 +48,7 @@ _HEADERS: Final = {
 _KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 FORM_SECONDS: Final = 10.0
 """How long a form may take to arrive."""
+_FORM: Final = "application/x-www-form-urlencoded"
 _STRANGERS_BYTES: Final = 8 << 10
 """The largest form of someone without a session: a login."""
 _MOST_STREAMS: Final = 200
@@ -138,7 +139,12 @@ class Site:
         except web.HTTPException as error:
             if error.status < 400:
                 raise
-            what = {404: "There is no such page.", 405: "This page doesn't take that method."}
+            what = {
+                400: "The form can't be read.",
+                404: "There is no such page.",
+                405: "This page doesn't take that method.",
+                415: "The form has another type than the console's.",
+            }
             return self.failed(
                 request,
                 None,
@@ -152,9 +158,11 @@ class Site:
             return self.failed(request, self.session_of(request), self._failure(error))
 
     async def _has_form(self, request: web.Request) -> bool:
-        """Read the form, which the request keeps; False if it doesn't arrive. Raises HTTPRequestEntityTooLarge."""
+        """Read the form, which the request keeps; False if it doesn't arrive. Raises HTTPException for a wrong one."""
         if request.match_info.http_exception is not None:
             return True  # There is no such form.
+        if request.can_read_body and request.content_type != _FORM:
+            raise web.HTTPUnsupportedMediaType
         size = request.content_length
         if (size is None or size > _STRANGERS_BYTES) and self.session_of(request, touch=False) is None:
             raise web.HTTPRequestEntityTooLarge(max_size=_STRANGERS_BYTES, actual_size=size or 0)
@@ -163,6 +171,9 @@ class Site:
                 await request.post()
         except TimeoutError:
             return False
+        except (ValueError, LookupError):
+            # Not in the encoding that it names, or one that doesn't exist.
+            raise web.HTTPBadRequest from None
         return True
 
     # Sessions

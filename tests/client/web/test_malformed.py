@@ -84,6 +84,27 @@ async def test_a_malformed_body_is_one_line_in_the_log(
     assert "\n" not in record.getMessage()
 
 
+async def test_forms_that_cannot_be_read_are_refused(
+    broker: BrokerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    part = b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\n1"
+    answers = (
+        (b"application/x-www-form-urlencoded; charset=none", b"user=a", b" 400 "),
+        (b"application/x-www-form-urlencoded", b"user=\xff", b" 400 "),
+        (b"multipart/form-data; boundary=x", part, b" 415 "),
+        (b"multipart/form-data", part, b" 415 "),
+    )
+    async with serving(settings_of(broker)) as address:
+        for kind, form, answer in answers:
+            reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(address).port)
+            head = b"POST /login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n"
+            writer.write(head % len(form) + b"Content-Type: " + kind + b"\r\n\r\n" + form)
+            assert answer in await asyncio.wait_for(reader.readline(), 60)
+            writer.close()
+            await writer.wait_closed()
+    assert not caplog.records
+
+
 async def test_addresses_that_cannot_be_parsed_are_refused(
     broker: BrokerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
