@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 import jinja2
 from markupsafe import Markup
 
-from ..commands.admin_common import plural, ranges_of, show_seconds
+from ..commands.admin_common import plural, show_seconds
 from ..commands.group_lag import History
 from ..commands.progress import amount_of_bytes
 from ..commands.timefmt import show_time
@@ -148,7 +148,6 @@ def environment() -> jinja2.Environment:
         trend=trend,
         size=size,
         time=show_time,
-        ranges=ranges_of,
         segment=segment,
         plural=plural,
     )

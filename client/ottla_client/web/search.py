@@ -251,17 +251,16 @@ def _headers(found: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | Non
     return tuple((each["key"], each["value"]) for each in found or ())
 
 
-async def newest(session: Session, query: Query) -> tuple[list[Found], Progress]:
+async def newest(session: Session, query: Query) -> list[Found]:
     """The records of a query without a filter: the last ones, or the first ones from its start on, in order of time."""
     kept: list[Found] = []
-    progress = Progress()
-    async for hits, progress in search(session, query):  # noqa: B007
+    async for hits, _ in search(session, query):
         kept += hits
         if query.start == "latest":
             kept = heapq.nlargest(query.limit, kept, key=_when)
         else:
             kept = heapq.nsmallest(query.limit, kept, key=_when)
-    return kept, progress
+    return kept
 
 
 def _when(found: Found) -> tuple[int, int, int]:

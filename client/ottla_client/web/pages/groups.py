@@ -68,7 +68,6 @@ async def groups(request: web.Request, session: Session) -> View:
             "q": text,
             "state": state,
             "states": sorted(Counter(group.state for group in listed.values()).items()),
-            "total": len(listed),
         },
         live=True,
     )

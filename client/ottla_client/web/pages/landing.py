@@ -97,7 +97,7 @@ class Landing:
         """The newest dead letters of a topic: which record, and why."""
         name = request.match_info["topic"]
         query = Query(name, limit=_LETTERS, headers=True)
-        records, _ = await newest(session, query)
+        records = await newest(session, query)
         return View("dead_letters.html", {"name": name, "rows": [_letter(each) for each in records]})
 
 

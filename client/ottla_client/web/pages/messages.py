@@ -106,10 +106,8 @@ class Messages:
         check(query)
         topic = (await session.admin.describe_topics([query.topic]))[query.topic]
         rows: list[dict[str, Any]] = []
-        progress = Progress()
         if not query.filters:
-            found, progress = await newest(session, query)
-            rows = await self._rows(found, how)
+            rows = await self._rows(await newest(session, query), how)
         last = {row["partition"]: row["offset"] for row in rows}
         following = None
         if rows and query.start != "latest" and len(last) == 1:
@@ -132,7 +130,6 @@ class Messages:
                 "how": how,
                 "formats": FORMATS,
                 "rows": rows,
-                "progress": progress,
                 "following": following,
                 "stream": link(f"/topics/{segment(query.topic)}/found", **dict(request.query)),
             },

@@ -53,7 +53,6 @@ async def topics(request: web.Request, session: Session) -> View:
             "wrong": wrong,
             "q": text,
             "internal": internal,
-            "total": len(state.topics),
         },
         live=True,
     )
