@@ -311,6 +311,9 @@ class VersionRange(NamedTuple):
     first: int
     last: int
 
+    def covers(self, number: int) -> bool:
+        return self.first <= number <= self.last
+
 
 @dataclass(frozen=True, slots=True)
 class FeatureMetadata:

@@ -11,6 +11,7 @@ from .admin_common import admin_of, ranges_of
 from .client_options import option_group, pair
 from .completion import complete_features
 from .console import Console, options, unknown
+from .findings import brokers_named
 from .tables import Column
 
 if TYPE_CHECKING:
@@ -120,16 +121,32 @@ async def _update(console: Console, texts: tuple[str, ...], kind: UpgradeType, d
 
     levels = dict(map(_level, texts))
     async with admin_of(console) as admin:
-        known = {name for each in (await admin.describe_features()).values() for name in each.supported}
-        for name in levels:
+        found = await admin.describe_features()
+        known = {name for each in found.values() for name in each.supported}
+        for name, level in levels.items():
             if name not in known:
                 raise unknown("feature", name, known)
+            _check_supported(found, name, level)
         updates = {name: FeatureUpdate(level, kind) for name, level in levels.items()}
         await admin.update_features(updates, validate_only=dry_run)
     if dry_run:
         console.note("the cluster accepts this; nothing was changed")
         return
     console.report({"finalized": levels}, *(f"finalized {name} at {levels[name]}" for name in levels))
+
+
+def _check_supported(found: Mapping[int, FeatureMetadata], name: str, level: int) -> None:
+    """Raises click.ClickException that names the brokers; their controller's refusal doesn't."""
+    lacking = [
+        node
+        for node, each in found.items()
+        if level and not (name in each.supported and each.supported[name].covers(level))
+    ]
+    if lacking:
+        brokers = brokers_named(len(lacking), ranges_of(lacking))
+        raise click.ClickException(
+            f"{name} can't be finalized at {level}: {brokers} can't work at this level"
+        )
 
 
 def _level(text: str) -> tuple[str, int]:
