@@ -48,6 +48,9 @@ _log = logging.getLogger("ottla_client")
 
 LEAST_VERSION = 4
 """Older brokers (before 0.11) send formats without batches."""
+FEW_BYTES = 4096
+"""An answer with fewer bytes is handed on before the next fetch is sent, since that takes as long as the rest of its
+way to the application. With more, the broker should be at work meanwhile."""
 PAUSE = 0.02
 """Seconds between two fetches that leave out a full partition: it should be fetched soon after it has room."""
 
@@ -275,9 +278,24 @@ class NodeFetcher:
                 meters.time("throttle", response.throttle_time_ms / 1000, now)
             brought = self._handle(response, version)
             self._failures = 0
-            waits = self._session_errors > 1 or (crowded and not brought)
-            if waits or not self._send(connection):
-                self._ended.set_result(PAUSE if waits else 0.0)
+            if self._session_errors > 1 or (crowded and not brought):
+                self._ended.set_result(PAUSE)
+            elif 0 < brought < FEW_BYTES:
+                # In the next turn the application gets them, and in the one after it, what it sends goes out.
+                loop = asyncio.get_running_loop()
+                loop.call_soon(loop.call_soon, self._go_on, connection, number)
+            else:
+                self._go_on(connection, number)
+        except Exception as failed:
+            self._ended.set_exception(failed)
+
+    def _go_on(self, connection: Connection, number: int) -> None:
+        """Send the fetch that follows this one."""
+        if number != self._number or self._ended.done():
+            return
+        try:
+            if not self._send(connection):
+                self._ended.set_result(0.0)
         except Exception as failed:
             self._ended.set_exception(failed)
 
@@ -306,8 +324,8 @@ class NodeFetcher:
         session = self._session.request(wants, by_id=by_id)
         return version if by_id else min(version, LAST_BY_NAME), session
 
-    def _handle(self, response: FetchResponse, version: int) -> bool:
-        """Add the response's records to the buffer. Returns whether to go on at once: it had some, or no session."""
+    def _handle(self, response: FetchResponse, version: int) -> int:
+        """Add the response's records to the buffer. Returns their bytes."""
         fetcher = self._fetcher
         answers: list[tuple[TopicPartition, PartitionData]] = []
         names: dict[bytes, str] = {}
@@ -329,9 +347,9 @@ class NodeFetcher:
             if error == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
                 fetcher.cluster.stale()
             self._session_errors += 1
-            return True
+            return 0
         self._session_errors = 0
-        brought = False
+        brought = 0
         for partition, data in answers:
             asked = self._asked.get(partition)
             if asked is None:
@@ -341,14 +359,14 @@ class NodeFetcher:
                 continue
             if data.error_code:
                 self._refused(state, error_code(data.error_code))
-            elif self._accept(state, data, offset):
-                brought = True
+            else:
+                brought += self._accept(state, data, offset)
         if brought:
             fetcher.arrived()
         return brought
 
-    def _accept(self, state: PartitionState, data: PartitionData, offset: int) -> bool:
-        """A partition's response without an error. Returns whether it had records."""
+    def _accept(self, state: PartitionState, data: PartitionData, offset: int) -> int:
+        """A partition's response without an error. Returns the bytes of its records."""
         fetcher = self._fetcher
         state.high_watermark = data.high_watermark
         if data.last_stable_offset >= 0:
@@ -359,21 +377,22 @@ class NodeFetcher:
             fetcher.wake()
         if not data.records:
             state.calm()
-            return False
-        fetcher.buffer.meters.add("bytes-consumed-total", len(data.records))
+            return 0
+        size = len(data.records)
+        fetcher.buffer.meters.add("bytes-consumed-total", size)
         chunk = Chunk(state, data.records, offset, data.aborted_transactions)
         if not chunk.size:
-            what = f"{len(data.records)} bytes at offset {offset}, which are not a whole record batch"
+            what = f"{size} bytes at offset {offset}, which are not a whole record batch"
             fetcher.fail(
                 state,
                 CorruptBatchError(f"{state.partition}: the broker sent {what}", state.partition, offset),
             )
-            return True
+            return size
         state.calm()
         state.fetch_offset = max(offset, chunk.end_offset)
         fetcher.buffer.add(chunk)
         fetcher.positions.to_the_back(state)
-        return True
+        return size
 
     def _refused(self, state: PartitionState, code: ErrorCode) -> None:
         """A partition's response with an error. Source: Java's ``FetchCollector``."""
