@@ -1,7 +1,8 @@
 """The batches of one partition: which to send next, and what a response does to them. No I/O, no clock.
 
-A batch in flight ends in one of three ways: ``answered`` with a code, ``lost`` without a response, ``expire`` when its
-time is up. Together with ``sequences`` this decides whether a batch is sent again. Tests compare it with a model.
+A batch in flight ends when it is ``answered`` with a code, ``lost`` without a response, or ``refused`` because it can't
+be sent. ``expire`` and ``abandon`` fail its records before that; the batch stays in flight. Together with ``sequences``
+this decides whether a batch is sent again. Tests compare it with a model.
 """
 
 from __future__ import annotations
@@ -120,10 +121,10 @@ class PartitionQueue:
             if self.sequences is not None:
                 self.sequences.split(batch, parts)
             for part in reversed(parts):
-                self._put_back(part, self.not_before)
+                self._put_back(part)
         elif outcome is Outcome.RESEQUENCE and self._may_resequence(batch):
             assert self.sequences is not None
-            self._put_back(batch, self.not_before)
+            self._put_back(batch)
             self.sequences.out_of_order(batch)
         elif outcome in (Outcome.RETRY, Outcome.MOVED):
             self._repeat(batch, now)
@@ -202,8 +203,11 @@ class PartitionQueue:
         if self.sequences is not None:
             self.sequences.restart_if_due()
 
-    def _put_back(self, batch: Batch, not_before: float) -> None:
-        """Put a batch back into the queue, before batches that were sent later or never."""
+    def _put_back(self, batch: Batch, not_before: float = 0.0) -> None:
+        """Put a batch back into the queue, before batches that were sent later or never.
+
+        ``not_before``: the end of its back-off.
+        """
         batches = self.batches
         if batch.sequence is None:
             batches.appendleft(batch)
