@@ -88,7 +88,7 @@ def test_a_late_turn_serves_one_connection_of_each_client() -> None:
     def waits(connection: Any) -> bool:
         """A readable connection, which takes a millisecond if it is served."""
         now = world.clock.time
-        waiting = now > world.backlog.late and world.backlog.must_wait(connection, now)
+        waiting = now > world.backlog.late_after and not world.backlog.admit(connection, now)
         world.clock.time += 0 if waiting else 0.001
         return waiting
 
@@ -102,7 +102,7 @@ def test_a_late_turn_serves_one_connection_of_each_client() -> None:
         assert waits(other)
         world.turn()
     world.turn()
-    assert not world.calls, "turns aren't looked at while they are short"
+    assert not world.calls, "no turn is scheduled while turns are short"
 
 
 async def test_a_flood_of_many_connections_leaves_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:

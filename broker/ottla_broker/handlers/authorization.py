@@ -72,7 +72,6 @@ RULES: Final[Mapping[int, Rules]] = {
     # The cluster for idempotent producers, the transactional id for the others.
     ApiKey.INIT_PRODUCER_ID: {_CLUSTER: AclOperation.IDEMPOTENT_WRITE, _TRANSACTIONAL_ID: _WRITE},
     ApiKey.OFFSET_FOR_LEADER_EPOCH: {_TOPIC: _DESCRIBE, _CLUSTER: _CLUSTER_ACTION},
-    # ALTER is enough, for tools that abort a hanging transaction.
     ApiKey.WRITE_TXN_MARKERS: {_CLUSTER: _CLUSTER_ACTION},
     # Clients need the transactional id and the topics, brokers the cluster.
     ApiKey.ADD_PARTITIONS_TO_TXN: {_TRANSACTIONAL_ID: _WRITE, _TOPIC: _WRITE, _CLUSTER: _CLUSTER_ACTION},
@@ -155,6 +154,7 @@ ALSO: Final[Mapping[int, Collection[tuple[AclResource, AclOperation]]]] = {
     ApiKey.DELETE_TOPICS: {(_TOPIC, _DESCRIBE)},
     # WRITE on any topic is enough for an idempotent producer (KIP-679).
     ApiKey.INIT_PRODUCER_ID: {(_TOPIC, _WRITE)},
+    # ALTER is enough, for tools that abort a hanging transaction.
     ApiKey.WRITE_TXN_MARKERS: {(_CLUSTER, _ALTER)},
     # DESCRIBE_TOKENS on the owner is enough.
     ApiKey.DESCRIBE_DELEGATION_TOKEN: {(AclResource.USER, AclOperation.DESCRIBE_TOKENS)},

@@ -61,9 +61,9 @@ class Responder:
             task.cancel()
 
     def throttle(self, route: Route, context: RequestContext, size: int, response: Any) -> None:
-        """Count what the request has cost, and have a client that exceeds a quota wait (KIP-124, KIP-219).
+        """Count what the request has cost, and mute the connection of a client that exceeds a quota (KIP-124, KIP-219).
 
-        Its response goes out at once and says for how long; meanwhile nothing is read from its connection.
+        The response goes out at once and says for how long.
         """
         if context.exempt or route.api_key in BETWEEN_BROKERS:
             return

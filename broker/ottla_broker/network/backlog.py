@@ -50,7 +50,7 @@ class Backlog:
 
     Attributes:
         is_long: whether more than ``MANY`` wait.
-        late: when this turn of the event loop is late, or has to be looked at.
+        late_after: when this turn of the event loop begins to be late; infinite during the backlog's own turn.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
@@ -63,8 +63,8 @@ class Backlog:
         # When the last turn ended.
         self._since = 0.0
         self.is_long = False
-        self.late = 0.0
-        # Clients of which a connection was served since this turn is late.
+        self.late_after = 0.0
+        # Clients of which a connection was served since this turn became late.
         self._served_late: set[Principal | str] = set()
 
     def add(self, connection: Waiting) -> None:
@@ -75,28 +75,31 @@ class Backlog:
         if not self._scheduled:
             self._schedule(self._clock.monotonic())
 
-    def must_wait(self, connection: Waiting, now: float) -> bool:
-        """Whether bytes that have arrived wait, by :meth:`add`, as others come first. Asked when it is ``late``."""
+    def admit(self, connection: Waiting, now: float) -> bool:
+        """Whether to serve a connection whose bytes have arrived after ``late_after``; otherwise it calls :meth:`add`.
+
+        Of each client, the first that asks in a late turn is admitted.
+        """
         if not self._scheduled:
-            # Turns of the loop aren't looked at while they are short.
+            # While turns are short none is scheduled, so ``late_after`` may be of an earlier one.
             self._schedule(now)
-            return False
+            return True
         client = _client_of(connection)
         if client in self._served_late:
-            return True
+            return False
         self._served_late.add(client)
-        return False
+        return True
 
     def _schedule(self, now: float) -> None:
         self._scheduled = True
         self._since = now
-        self.late = now + LATE_SECONDS
+        self.late_after = now + LATE_SECONDS
         self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         monotonic = self._clock.monotonic
         now = monotonic()
-        self.late = inf
+        self.late_after = inf
         until = now + min(max(now - self._since, TURN_SECONDS), MOST_SECONDS)
         waiting = self._waiting
         # None gets a second turn now.
@@ -112,7 +115,7 @@ class Backlog:
                 break
         self.is_long = self._count > MANY
         self._scheduled = False
-        self.late = now + LATE_SECONDS
+        self.late_after = now + LATE_SECONDS
         if self._count or self._served_late:
             self._served_late.clear()
             self._schedule(now)

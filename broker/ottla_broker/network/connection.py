@@ -247,7 +247,7 @@ class Connection:
         self._hold_reading()
 
     def throttle(self, seconds: float) -> None:
-        """Read nothing for a time, because the client has exceeded a quota; responses are still sent."""
+        """Mute the connection of a client that exceeds a quota: read nothing for a time. Responses are still sent."""
         until = self.processor.clock.monotonic() + seconds
         if self.closed or until <= self._throttled_until:
             return
@@ -306,7 +306,7 @@ class Connection:
         processor = self.processor
         now = processor.clock.monotonic()
         backlog = processor.backlog
-        if now > backlog.late and backlog.must_wait(self, now):
+        if now > backlog.late_after and not backlog.admit(self, now):
             self._unread = True
             self._hold_reading()
             self._wait_for_turn()
