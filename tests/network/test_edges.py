@@ -75,7 +75,7 @@ def connection_on(sock: Pieces, handle: Any, scratch: int = 64) -> Connection:
         sendfile_bytes=0,
         service=SimpleNamespace(handle=handle),
         memory=RequestMemory(1 << 30, FakeClock()),
-        backlog=SimpleNamespace(is_long=False, late=float("inf"), add=Connection.serve_held),
+        backlog=SimpleNamespace(is_long=False, late_after=float("inf"), add=Connection.serve_held),
         pool=BufferPool(),
         forget=lambda _: None,
     )
