@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-WINDOW_BYTES: Final = 32 * 1024
+WINDOW_BYTES: Final = 8 * 1024
 """Of a body that are scanned between two steps; more only if one record is longer."""
 
 Place = tuple[int, int]
