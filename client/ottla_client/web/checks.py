@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -44,12 +44,12 @@ _PARTITIONS: Final = 20
 _ROUND_SECONDS: Final = 60.0
 """The least time between the beginnings of two rounds."""
 _BETWEEN_SECONDS: Final = 5.0
-"""Between the two looks at groups that have members."""
+"""Between the two checks of groups that have members."""
 _NO_MEMBERS: Final = ("Empty", "Dead")
 
 
-class Pace:
-    """How much may be spent: a bucket that fills by ``share`` of each second, up to ``burst`` seconds."""
+class TokenBucket:
+    """How much may be spent: it fills by ``share`` of each second, up to ``burst`` seconds."""
 
     def __init__(self, share: float = SHARE, burst: float = BURST) -> None:
         self._share, self._burst = share, burst
@@ -64,21 +64,27 @@ class Pace:
         return self._left > 0
 
     def spend(self, seconds: float) -> None:
-        """What is spent beyond what is left is waited for."""
+        """May go below zero; ``allows`` then waits until it is refilled."""
         self._left -= seconds
 
 
 class _Piece(NamedTuple):
+    """A few topics, groups or partitions, which are checked by one call.
+
+    Attributes:
+        costs: seconds of a broker's core.
+    """
+
     costs: float
-    look: Callable[[], Awaitable[None]]
+    run: Callable[[], Awaitable[None]]
 
 
 class Checks:
-    """What has been found out so far. It goes on while somebody calls :meth:`advance`, as open pages do.
+    """The findings so far. Checking continues while :meth:`advance` is called, as open pages do.
 
     Attributes:
-        seen: what is known of topics, groups and partitions that are there; None before the first look.
-        complete: whether everything has been looked at once.
+        seen: what is known of the topics, groups and partitions that exist; None before the first round.
+        complete: whether everything has been checked once.
     """
 
     def __init__(
@@ -88,7 +94,7 @@ class Checks:
         groups: Callable[[], Awaitable[Mapping[str, GroupListing]]],
         most_groups: int,
         trace: Callable[[str, Mapping[TopicPartition, PartitionLag]], None],
-        pace: Pace | None = None,
+        budget: TokenBucket | None = None,
         unlisted: Callable[[], Mapping[str, GroupInZooKeeper]] = dict,
     ) -> None:
         """``unlisted``: the groups that only ZooKeeper has."""
@@ -100,7 +106,7 @@ class Checks:
         self._state, self._groups = state, groups
         self._most_groups = most_groups
         self._trace = trace
-        self._pace = pace or Pace()
+        self._budget = budget or TokenBucket()
         self._pieces: deque[_Piece] = deque()
         self._total = 0
         self._next_round = 0.0
@@ -125,13 +131,13 @@ class Checks:
         return self._task is not None and not self._task.done()
 
     def advance(self) -> None:
-        """Look at as much as the pace allows, in the background."""
+        """Check as much as the budget allows, in the background."""
         if not self.running:
             self._task = asyncio.get_running_loop().create_task(self._advance())
             self._task.add_done_callback(_log_failure)
 
     def forget(self) -> None:
-        """Something was changed: begin a round at once, at the same pace."""
+        """Something was changed: begin a round at once, within the same budget."""
         self._pieces.clear()
         self._next_round = 0.0
 
@@ -144,21 +150,28 @@ class Checks:
 
     async def _advance(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._pace.allows(loop.time()):
+        while self._budget.allows(loop.time()):
             if not self._pieces:
                 if loop.time() < self._next_round:
                     return
-                await self._begin()
+                await self._begin_round()
             piece = self._pieces.popleft()
-            self._pace.spend(piece.costs)
-            await piece.look()
+            self._budget.spend(piece.costs)
+            await piece.run()
 
-    async def _begin(self) -> None:
-        """A round: what is asked of brokers at once, and pieces of what is asked of topics, groups and partitions."""
+    async def _begin_round(self) -> None:
+        """Check the brokers at once, and plan the checks of topics, groups and partitions."""
         self._next_round = asyncio.get_running_loop().time() + _ROUND_SECONDS
         state, listed = await self._state(), await self._groups()
+        self._forget_missing(state, listed)
+        seen = await self._check_brokers(state)
+        self._pieces = deque(self._plan(seen, listed))
+        self._total = len(self._pieces)
+        self._carry_over(seen)
+        self.seen = seen
+
+    async def _check_brokers(self, state: ClusterState) -> Gathered:
         seen = Gathered(state, now_ms())
-        self._keep(state, listed)
         running = [node.id for node in state.description.nodes]
         seen.broker_configs = await doctor.attempt(
             seen, "settings of brokers", doctor.broker_configs(self._admin, running), {}
@@ -168,23 +181,29 @@ class Checks:
             seen, "open transactions", doctor.long_open(self._admin), {}
         )
         seen.certificates = await doctor.certificates_of(seen)
+        return seen
+
+    def _plan(self, seen: Gathered, listed: Mapping[str, GroupListing]) -> Iterator[_Piece]:
+        """The round's pieces, taking turns between groups, topics and partitions."""
         with_members = [name for name, each in listed.items() if each.state not in _NO_MEMBERS]
         names = (with_members + sorted(set(listed) - set(with_members)))[: self._most_groups]
         if len(listed) > len(names):
             seen.unchecked.append(
                 f"{len(names):,} of {len(listed):,} groups were checked; ottla cluster doctor checks them all"
             )
-        topics = list(state.topics)
-        asked = [each for each in doctor.led(state.topics) if _may_have_records(state, each)]
-        rows = zip_longest(
-            [self._of_groups(seen, part) for part in _parts(names, _GROUPS)],
-            [self._of_topics(seen, part) for part in _parts(topics, _TOPICS)],
-            [self._of_partitions(seen, part) for part in _parts(asked, _PARTITIONS)],
+        topics = seen.state.topics
+        asked = [each for each in doctor.led(topics) if _may_have_records(seen.state, each)]
+        turns = zip_longest(
+            [self._group_piece(seen, part) for part in _parts(names, _GROUPS)],
+            [self._topic_piece(seen, part) for part in _parts(list(topics), _TOPICS)],
+            [self._partition_piece(seen, part) for part in _parts(asked, _PARTITIONS)],
         )
-        self._pieces = deque(piece for row in rows for piece in row if piece is not None)
-        self._pieces.append(_Piece(0.0, self._of_deliveries(seen)))
-        self._total = len(self._pieces)
-        # Two looks, a round apart.
+        yield from (piece for turn in turns for piece in turn if piece is not None)
+        yield self._delivery_piece(seen)
+
+    def _carry_over(self, seen: Gathered) -> None:
+        """Begin with what earlier rounds have found; the pieces of this one replace it."""
+        # Groups in ZooKeeper are compared with those of the round before.
         seen.later_in_zookeeper = self._unlisted()
         seen.in_zookeeper = {
             name: group for name, group in self._in_zookeeper.items() if name in seen.later_in_zookeeper
@@ -197,19 +216,9 @@ class Checks:
         seen.latest, seen.dead_letters = self._latest, self._dead_letters
         if old is not None:
             seen.hanging, seen.deliveries = old.hanging, old.deliveries
-        self.seen = seen
 
-    def _of_deliveries(self, seen: Gathered) -> Callable[[], Awaitable[None]]:
-        """The last piece of a round: it is known by then which groups are share groups."""
-
-        async def look() -> None:
-            seen.deliveries = await doctor.deliveries(seen, self._described, stays=True)
-            self.complete = True
-
-        return look
-
-    def _keep(self, state: ClusterState, listed: Collection[str]) -> None:
-        """Forget what isn't there any more."""
+    def _forget_missing(self, state: ClusterState, listed: Collection[str]) -> None:
+        """Forget the groups, topics and partitions that no longer exist."""
         for of_group in (self._described, self._later_described, self._lags, self._later):
             _drop(of_group, set(of_group).difference(listed))
         for of_topic in (self._topic_configs, self._dead_letters):
@@ -218,17 +227,26 @@ class Checks:
         for of_partition in (self._latest, self._hanging):
             _drop(of_partition, {each for each in of_partition if each.topic not in state.topics})
 
-    def _of_topics(self, seen: Gathered, names: list[str]) -> _Piece:
-        async def look() -> None:
+    def _delivery_piece(self, seen: Gathered) -> _Piece:
+        """The last piece of a round: by then it is known which groups are share groups."""
+
+        async def run() -> None:
+            seen.deliveries = await doctor.deliveries(seen, self._described, stays=True)
+            self.complete = True
+
+        return _Piece(0.0, run)
+
+    def _topic_piece(self, seen: Gathered, names: list[str]) -> _Piece:
+        async def run() -> None:
             found = doctor.topic_configs(self._admin, names)
             self._topic_configs |= await doctor.attempt(seen, "settings of topics", found, {})
 
-        return _Piece(len(names) * _TOPIC_COSTS, look)
+        return _Piece(len(names) * _TOPIC_COSTS, run)
 
-    def _of_partitions(self, seen: Gathered, partitions: list[TopicPartition]) -> _Piece:
-        """Clocks, transactions that hang, and dead letters, which are found by opening logs."""
+    def _partition_piece(self, seen: Gathered, partitions: list[TopicPartition]) -> _Piece:
+        """Clocks, hanging transactions and dead letters: brokers open the partitions' logs for these."""
 
-        async def look() -> None:
+        async def run() -> None:
             seen.now_ms = now_ms()
             latest = doctor.latest(self._admin, partitions)
             self._latest |= await doctor.attempt(seen, "timestamps", latest, {})
@@ -248,10 +266,10 @@ class Checks:
 
         opened = self._opened.intersection(partitions)
         costs = len(opened) * _OPEN_COSTS + (len(partitions) - len(opened)) * _PARTITION_COSTS
-        return _Piece(costs, look)
+        return _Piece(costs, run)
 
-    def _of_groups(self, seen: Gathered, names: list[str]) -> _Piece:
-        async def look() -> None:
+    def _group_piece(self, seen: Gathered, names: list[str]) -> _Piece:
+        async def run() -> None:
             unlisted = {name: group for name, group in self._unlisted().items() if name in names}
             described = await doctor.described(
                 self._admin, seen, [name for name in names if name not in unlisted]
@@ -273,7 +291,7 @@ class Checks:
             for name, its in lags.items():
                 self._trace(name, its)
 
-        return _Piece(len(names) * _GROUP_COSTS, look)
+        return _Piece(len(names) * _GROUP_COSTS, run)
 
 
 def _parts(whole: list, size: int) -> list[list]:  # type: ignore[type-arg]
@@ -281,7 +299,7 @@ def _parts(whole: list, size: int) -> list[list]:  # type: ignore[type-arg]
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:
-    """A cluster that doesn't answer is no failure: the page says so of the state, which it needs first."""
+    """ClientErrors are not logged: the page already shows that the cluster doesn't answer."""
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, ClientError):
         _LOG.error("checking the cluster failed", exc_info=error)
@@ -293,7 +311,7 @@ def _drop(kept: dict, names: Collection[object]) -> None:  # type: ignore[type-a
 
 
 def _may_have_records(state: ClusterState, partition: TopicPartition) -> bool:
-    """Whether any replica has some, or its size isn't known: an empty log needn't be opened."""
+    """Whether any replica has records, or no size is known: an empty log needn't be opened."""
     sizes = [
         folder.replicas[partition].size
         for folders in state.folders.values()

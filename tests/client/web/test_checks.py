@@ -1,4 +1,4 @@
-"""How fast the checks of an open page go on: at the pace that brokers can spare, piece by piece."""
+"""How fast the checks of an open page go on: piece by piece, within what brokers can spare."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from ottla_client.admin import ClusterDescription, GroupDescription, GroupListing
 from ottla_client.commands.cluster_state import ClusterState
 from ottla_client.errors import BrokerError
-from ottla_client.web.checks import Checks, Pace
+from ottla_client.web.checks import Checks, TokenBucket
 from ottla_protocol.errors import ErrorCode
 
 TOPICS = 200
@@ -44,7 +44,7 @@ class FakeAdmin:
         return []
 
 
-def checks_of(admin: FakeAdmin, pace: Pace) -> Checks:
+def checks_of(admin: FakeAdmin, budget: TokenBucket) -> Checks:
     partition = SimpleNamespace(leader=1, replicas=(1,), isr=(1,))
     topics: dict[str, Any] = {
         f"t{number}": SimpleNamespace(partitions={0: partition}) for number in range(TOPICS)
@@ -61,7 +61,7 @@ def checks_of(admin: FakeAdmin, pace: Pace) -> Checks:
     async def groups_now() -> dict[str, GroupListing]:
         return groups
 
-    return Checks(admin, state_now, groups_now, GROUPS, lambda name, lags: None, pace)  # type: ignore[arg-type]
+    return Checks(admin, state_now, groups_now, GROUPS, lambda name, lags: None, budget)  # type: ignore[arg-type]
 
 
 async def advanced(checks: Checks) -> None:
@@ -70,9 +70,9 @@ async def advanced(checks: Checks) -> None:
     await checks._task
 
 
-async def test_a_large_cluster_is_checked_at_a_pace() -> None:
+async def test_a_large_cluster_is_checked_within_a_budget() -> None:
     admin = FakeAdmin()
-    checks = checks_of(admin, Pace(share=0.0, burst=0.03))
+    checks = checks_of(admin, TokenBucket(share=0.0, burst=0.03))
     await advanced(checks)
     assert 0 < admin.asked["topics"] < TOPICS
     assert 0 < admin.asked["groups"] < GROUPS
@@ -87,7 +87,7 @@ async def test_a_large_cluster_is_checked_at_a_pace() -> None:
 
 async def test_everything_is_checked_once_and_a_failure_is_noted_once() -> None:
     admin = FakeAdmin()
-    checks = checks_of(admin, Pace(share=0.0, burst=100.0))
+    checks = checks_of(admin, TokenBucket(share=0.0, burst=100.0))
     await advanced(checks)
     await advanced(checks)  # The next round is not yet due.
     assert (checks.complete, checks.share) == (True, 1.0)
@@ -102,13 +102,13 @@ async def test_everything_is_checked_once_and_a_failure_is_noted_once() -> None:
     await checks.close()
 
 
-def test_a_pace_fills_up_to_its_bound_and_waits_for_what_was_overspent() -> None:
-    pace = Pace(share=0.01, burst=0.05)
-    assert pace.allows(100.0)
-    pace.spend(0.25)
-    assert not pace.allows(110.0)
-    assert not pace.allows(119.0)
-    assert pace.allows(121.0)
-    assert pace.allows(10_000.0)
-    pace.spend(0.06)
-    assert not pace.allows(10_000.5)
+def test_a_bucket_fills_up_to_its_bound_and_waits_for_what_was_overspent() -> None:
+    budget = TokenBucket(share=0.01, burst=0.05)
+    assert budget.allows(100.0)
+    budget.spend(0.25)
+    assert not budget.allows(110.0)
+    assert not budget.allows(119.0)
+    assert budget.allows(121.0)
+    assert budget.allows(10_000.0)
+    budget.spend(0.06)
+    assert not budget.allows(10_000.5)
