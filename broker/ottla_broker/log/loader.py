@@ -2,7 +2,7 @@
 
 Files that may be found there, and what is done about them::
 
-    *.deleted                         waited for its removal       removed
+    *.deleted                         scheduled for deletion       removed
     *.cleaned                         unfinished compaction        removed
     *.swap, at or above a .cleaned    unfinished split             removed
     *.swap, otherwise                 finished compaction          renamed; the segments it replaces are removed
@@ -15,9 +15,9 @@ checksums and offsets are checked, its indexes and the producer state rebuilt. A
 batch, or doesn't match its checksum, the log is truncated and every later segment removed: nothing above it was ever
 acknowledged as flushed.
 
-A power failure may leave a later segment and lose the end of an earlier one, at a batch's end. So recovery also removes
-a segment that doesn't begin where the one before it ends, with every later one. Kafka keeps it, and has a gap that no
-follower notices. Compaction leaves gaps that aren't damage: a gap is accepted in a topic that is compacted, in a
+A power failure may keep a later segment but lose the last batches of an earlier one. So recovery also removes a segment
+that doesn't begin where the one before it ends, and every later one. Kafka keeps it, with a gap that no follower
+notices. Compaction leaves gaps that aren't damage: a gap is accepted in a topic that is compacted, in a
 partition that the cleaner's checkpoint names, in a topic without a known config, after a gap inside a segment, and if
 offsets are too far apart for one segment. A segment that begins before the end of the one before it is always damage.
 """
@@ -249,7 +249,10 @@ class _Recovery:
         return self.segments[-1].next_offset()
 
     def recover_from(self, recovery_point: int) -> bool:
-        """Scan segments that reach above the recovery point, and truncate at the first damage; True if any does."""
+        """Scan segments that reach above the recovery point, and truncate at the first damage.
+
+        Returns whether anything was scanned.
+        """
         segments = self.segments
         first = 0
         while first + 1 < len(segments) and segments[first + 1].base_offset <= recovery_point:
@@ -281,7 +284,7 @@ class _Recovery:
         return True
 
     def _is_elsewhere(self, segment: LogSegment, end: int) -> bool:
-        """Whether records before a segment are missing, or it has others in their place; see the module."""
+        """Whether a segment begins before or after ``end``, and the gap is damage: see the module docstring."""
         distance = segment.base_offset - end
         return distance < 0 or (0 < distance <= MAX_RELATIVE and not self.may_have_gaps)
 
