@@ -41,8 +41,8 @@ async def unhurried(items: Iterable[T], portion: int = 100) -> AsyncIterator[T]:
             await asyncio.sleep(0)
 
 
-class Pace:
-    """Lets the event loop have a turn after so much work, which a coroutine counts in loops of different lengths."""
+class YieldEvery:
+    """Gives the event loop a turn after every ``portion`` of work, which a coroutine counts over several loops."""
 
     __slots__ = ("_left", "_portion")
 

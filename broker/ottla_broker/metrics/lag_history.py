@@ -1,11 +1,11 @@
-"""Samples how far groups are behind, and keeps a week of it in ``__ottla_group_lag``.
+"""Samples how far groups are behind, and keeps a week of samples in ``__ottla_group_lag``.
 
-Each broker samples the groups that it coordinates; of those whose offsets are in ZooKeeper, the controller does. A
-sample's place in the compacted topic depends on its time and on the group's partition of ``__consumer_offsets`` alone,
-so when a coordinator moves, the next one goes on in the same ring, and nothing has to be handed over or loaded.
+Each broker samples the groups it coordinates; the controller samples those with offsets in ZooKeeper. A sample's place
+in the compacted topic depends only on its time and on the group's partition of ``__consumer_offsets``, so when a
+coordinator moves, the next one continues in the same ring, and nothing has to be handed over or loaded.
 
 The work is done between requests, a few milliseconds at a time. The ends of partitions without a replica here are asked
-of their leaders; when such a record was written is known to the interval between two samples.
+of their leaders; when such a record was written is known only to within one sampling interval.
 """
 
 from __future__ import annotations
@@ -58,14 +58,19 @@ Row = tuple[bytes, bytes]
 
 _CLASSIC, _CONSUMER, _SHARE = range(3)
 _SLICE_SECONDS: Final = 0.002
-_A_STEP: Final = 25
+"""Work for so long, then let other work of the event loop come first."""
+_OFFSETS_PER_LOOK: Final = 25
+"""Offsets that are handled between two looks at the clock."""
 _MOST_REMOTE: Final = 20_000
 """Partitions without a replica here whose ends are asked for."""
 _ENDS_KEPT: Final = 32
+"""How many samples back the ends of those partitions are remembered."""
 _MOST_NODES: Final = 5_000
 """Offsets in ZooKeeper that are read for one sample."""
 _SHARE_SECONDS: Final = 15.0
+"""The timeout for the state of a share partition."""
 _BATCH_BYTES: Final = 64_000
+"""The size of the batches in which samples are kept, before compression."""
 _GZIP: Final = 1
 _EARLY_SECONDS: Final = 0.01
 """Timers may fire a little early; a sample must not get the number of the one before it."""
@@ -125,14 +130,28 @@ class _Offset(NamedTuple):
 
 @dataclass(slots=True)
 class _Group:
-    """A group that is sampled, between two samples."""
+    """What is remembered of a group from one sample to the next.
+
+    Attributes:
+        most: the largest lag since the last sample of the coarse level.
+        round: the last sample that found the group.
+        seen: the offsets of a group in ZooKeeper, and since when they are the same (-1: unknown), because ZooKeeper has
+            no commit times.
+    """
 
     kind: int
     trend: Trend = field(default_factory=Trend)
     most: int = -1
     round: int = 0
-    # Of groups in ZooKeeper, which has no time of a commit: their offsets, and since when they are seen.
     seen: tuple[object, int] | None = None
+
+
+class _Sampled(NamedTuple):
+    """A group's sample. ``source``: the group's partition of ``__consumer_offsets``, or IN_ZOOKEEPER."""
+
+    source: int
+    group: _Group
+    state: GroupLagState
 
 
 class LagHistory:
@@ -140,8 +159,8 @@ class LagHistory:
 
     Attributes:
         latest: the last sample of each group, by kind and id; ``sampled_ms`` is its time.
-        left_out: groups that the last sample has not, because of ``most_groups``.
-        failures: samples, or parts of them, that could not be taken or kept.
+        left_out: how many groups the last sample left out, because of ``most_groups``.
+        failures: how many samples, or parts of them, could not be taken or kept.
     """
 
     def __init__(self, settings: Settings, environment: LagEnvironment) -> None:
@@ -173,19 +192,20 @@ class LagHistory:
         now_ms = self.sampled_ms = self._clock.now_ms()
         self._round += 1
         self.left_out = 0
-        found: dict[int, list[tuple[_Group, GroupLagState]]] = {}
+        found: dict[int, list[_Sampled]] = {}
         await self._ask_ends(now_ms)
-        async for source, group, state in self._states(now_ms):
-            found.setdefault(source, []).append((group, state))
+        for sample in (self._coordinated, self._shared, self._in_zookeeper):
+            async for each in sample(now_ms):
+                found.setdefault(each.source, []).append(each)
         self._forget()
         if found:
             await self._keep(now_ms, found)
 
     # Sampling
 
-    async def _states(self, now_ms: int) -> AsyncIterator[tuple[int, _Group, GroupLagState]]:
-        """Each group's source and state."""
-        pace = _Pace(self._clock)
+    async def _coordinated(self, now_ms: int) -> AsyncIterator[_Sampled]:
+        """Sample the groups with offsets that this broker coordinates."""
+        time_slice = _TimeSlice(self._clock)
         for group in self._environment.groups.groups:
             if not len(group.offsets):
                 continue
@@ -198,25 +218,32 @@ class LagHistory:
             for each, committed_ms in _committed(group):
                 measure.add(each)
                 commit_ms = max(commit_ms, committed_ms)
-                if pace.is_due():
+                if time_slice.is_over():
                     await asyncio.sleep(0)
-                    pace.begin()
-            yield group.shard.index, entry, self._state(entry, measure, max(0, now_ms - commit_ms))
+                    time_slice.begin()
+            yield _Sampled(group.shard.index, entry, self._record(entry, measure, max(0, now_ms - commit_ms)))
+
+    async def _shared(self, now_ms: int) -> AsyncIterator[_Sampled]:
+        """Sample the share groups that this broker coordinates."""
         async for source, group_id, offsets in self._share_groups():
             entry = self._entry(_SHARE, group_id) if offsets else None
             if entry is not None:
-                yield source, entry, self._state(entry, self._measured(group_id, offsets, now_ms), -1)
+                measure = self._measured(group_id, offsets, now_ms)
+                yield _Sampled(source, entry, self._record(entry, measure, -1))
+
+    async def _in_zookeeper(self, now_ms: int) -> AsyncIterator[_Sampled]:
+        """Sample the groups with offsets in ZooKeeper, if this broker is the controller."""
         async for group_id, offsets in self._groups_in_zookeeper():
             entry = self._entry(KIND_IN_ZOOKEEPER, group_id) if offsets else None
             if entry is not None:
                 measure = self._measured(group_id, offsets, now_ms)
                 age_ms = -1
                 if entry.seen is None or entry.seen[0] != offsets:
-                    # Of the first look the time isn't known.
+                    # At the first look the commit time is unknown.
                     entry.seen = offsets, -1 if entry.seen is None else now_ms
                 if entry.seen[1] >= 0:
                     age_ms = max(0, now_ms - entry.seen[1])
-                yield IN_ZOOKEEPER, entry, self._state(entry, measure, age_ms)
+                yield _Sampled(IN_ZOOKEEPER, entry, self._record(entry, measure, age_ms))
 
     def _entry(self, kind: int, group_id: str) -> _Group | None:
         """What is known of a group; None: there are too many."""
@@ -235,7 +262,8 @@ class LagHistory:
             measure.add(each)
         return measure
 
-    def _state(self, entry: _Group, measure: _Measure, commit_age_ms: int) -> GroupLagState:
+    def _record(self, entry: _Group, measure: _Measure, commit_age_ms: int) -> GroupLagState:
+        """Make the group's sample, and add it to the group's trend and to ``latest``."""
         records = measure.records if measure.known else -1
         slope = math.nan
         if measure.known:
@@ -341,7 +369,7 @@ class LagHistory:
             return
         wanted: dict[int, list[TopicPartition]] = {}
         asked: set[TopicPartition] = set()
-        pace = _Pace(self._clock)
+        time_slice = _TimeSlice(self._clock)
         for group in self._environment.groups.groups:
             for each, _ in _committed(group):
                 key = (each.topic, each.partition)
@@ -350,9 +378,9 @@ class LagHistory:
                     if leader is not None and leader >= 0 and leader != self._environment.broker_id:
                         asked.add(key)
                         wanted.setdefault(leader, []).append(key)
-                if pace.is_due():
+                if time_slice.is_over():
                     await asyncio.sleep(0)
-                    pace.begin()
+                    time_slice.begin()
         for leader, partitions in wanted.items():
             try:
                 ends = await leaders.ends(leader, partitions)
@@ -366,7 +394,7 @@ class LagHistory:
 
     # Keeping
 
-    async def _keep(self, now_ms: int, found: Mapping[int, Sequence[tuple[_Group, GroupLagState]]]) -> None:
+    async def _keep(self, now_ms: int, found: Mapping[int, Sequence[_Sampled]]) -> None:
         number = number_of(now_ms, self._settings.interval_ms)
         try:
             await self._environment.ensure_topic(LAG_TOPIC)
@@ -377,9 +405,9 @@ class LagHistory:
         rows: dict[int, list[Row]] = {}
         for level in levels_of(number):
             for source, groups in found.items():
-                states = [state for _, state in groups]
+                states = [each.state for each in groups]
                 if level is COARSE:
-                    states = [_with_most(entry, state) for entry, state in groups]
+                    states = [_with_most(each.group, each.state) for each in groups]
                 made = rows.setdefault(partition_of(source, count), [])
                 made.extend(records_of(level, number, source, now_ms, states))
                 await asyncio.sleep(0)
@@ -457,8 +485,8 @@ class LagHistory:
             self._failed(f"{LAG_TOPIC} has other records", error)
 
 
-class _Pace:
-    """Says when the event loop is to have its turn."""
+class _TimeSlice:
+    """Says when other work of the event loop comes first."""
 
     __slots__ = ("_clock", "_count", "_end")
 
@@ -470,9 +498,10 @@ class _Pace:
     def begin(self) -> None:
         self._end = self._clock.monotonic() + _SLICE_SECONDS
 
-    def is_due(self) -> bool:
+    def is_over(self) -> bool:
+        """Called after each offset."""
         self._count += 1
-        return self._count % _A_STEP == 0 and self._clock.monotonic() >= self._end
+        return self._count % _OFFSETS_PER_LOOK == 0 and self._clock.monotonic() >= self._end
 
 
 class _Measure:
@@ -515,7 +544,7 @@ class _Measure:
 
 
 def _reached(ends: Sequence[tuple[int, int]], offset: int) -> int:
-    """About when a partition became longer than ``offset``: the time of the first sample that saw it."""
+    """About when a partition became longer than ``offset``: the time of the first sample that found it so."""
     return next(at for at, end in ends if end > offset)
 
 

@@ -4,7 +4,7 @@ The listener opens before the logs are loaded, so that a long recovery can be wa
 goes on without it and tries again: metrics must never keep a broker from starting.
 
 One scrape's text is made in slices of a few milliseconds; scrapers that come meanwhile share it. A flood of requests
-for a page doesn't make it all the time (:class:`Pace`).
+for a page doesn't make it all the time (:class:`.RenderThrottle`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ottla_broker.metrics.health import STARTING, STOPPING, Problem, problems
 from ottla_broker.metrics.lag import LagCollector
 from ottla_broker.metrics.lag_page import lag_page
 from ottla_broker.metrics.loop_monitor import LoopMonitor
-from ottla_broker.metrics.pace import Pace
 from ottla_broker.metrics.process_page import process_page
+from ottla_broker.metrics.render_throttle import RenderThrottle
 from ottla_broker.metrics.shares import ShareCollector, shares_page
 from ottla_broker.metrics.state import StateCollector
 from ottla_broker.metrics.traffic import TrafficCollector
@@ -79,7 +79,7 @@ class MetricsService:
             },
             {"/lag": self._lag},
         )
-        self._scrapes, self._lags, self._processes, self._shares = (Pace(clock) for _ in range(4))
+        self._scrapes, self._lags, self._processes, self._shares = (RenderThrottle(clock) for _ in range(4))
         if quotas is not None:
             self._http.limit = quotas.limit_of
             self._http.is_too_early = quotas.is_too_early

@@ -20,7 +20,7 @@ from ottla_broker.coordinator.push.topic_listeners import TopicListeners
 from ottla_broker.coordinator.zookeeper_offsets import may_name_group
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import StoreError
-from ottla_broker.tasks import Pace, Tasks, unhurried
+from ottla_broker.tasks import Tasks, YieldEvery, unhurried
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.push import (
     CONFIRMATION,
@@ -520,7 +520,7 @@ class PushCoordinator:
 
     async def _topics_changed(self, topics: Mapping[str, bool]) -> None:
         """Topics have come (True), or have other partitions or gone (False)."""
-        pace = Pace(_TOPICS_IN_A_ROW)
+        yields = YieldEvery(_TOPICS_IN_A_ROW)
         new = [topic for topic, is_new in topics.items() if is_new]
         concerned = set()
         for subscription in self._subscriptions:
@@ -530,14 +530,14 @@ class PushCoordinator:
                     break
                 piece = new[start : start + _TOPICS_IN_A_ROW]
                 found = any(map(subscription.count, piece))
-                await pace.worked(len(piece))
+                await yields.worked(len(piece))
             if found:
                 concerned.add(subscription)
-            await pace.worked()
+            await yields.worked()
         for group in tuple(self.groups.values()):
             if any(each.subscription in concerned for each in group.members.values()):
                 self.rebalancer.add(group)
-            await pace.worked(1 + len(group.members) // 10)
+            await yields.worked(1 + len(group.members) // 10)
 
     async def _commit_regularly(self) -> None:
         while True:

@@ -31,7 +31,7 @@ from ottla_broker.coordinator.push.subscription import PushSubscription
 from ottla_broker.coordinator.push.topic_listeners import TopicListeners
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import StoreError
-from ottla_broker.tasks import Pace, Tasks
+from ottla_broker.tasks import Tasks, YieldEvery
 from ottla_protocol.errors import LocalProtocolError
 from ottla_protocol.push import (
     LARGEST,
@@ -275,22 +275,22 @@ class Rebalancer:
 
     async def _plan(self, group: GroupRegistry) -> _Plan:
         """Steps 1 to 3."""
-        pace = Pace(_PORTION)
+        yields = YieldEvery(_PORTION)
         members = list(group.members.values())
         # 1. Get the topics that are interested by the group. For each topic:
         known = await self._topics.names()
         in_order: dict[PushSubscription, list[ConsumerRegistry]] = {}
         for each in sorted(members, key=_first_thread):
             in_order.setdefault(each.subscription, []).append(each)
-        await pace.worked(len(members))
+        await yields.worked(len(members))
         readers: dict[str, list[PushSubscription]] = {}
         for subscription in in_order:
-            topics = await _topics_among(known, subscription, pace)
+            topics = await _topics_among(known, subscription, yields)
             for topic in topics:
                 readers.setdefault(topic, []).append(subscription)
             if subscription.users:
                 self._topics.follow(subscription, frozenset(topics))
-            await pace.worked(len(topics))
+            await yields.worked(len(topics))
         wanted: Assignment = {}
         shares: dict[ConsumerRegistry, dict[TopicPartition, str]] = {each: {} for each in members}
         for topic, subscriptions in readers.items():
@@ -304,11 +304,11 @@ class Rebalancer:
                 if not more:
                     break
                 threads += more
-                await pace.worked(len(more))
+                await yields.worked(len(more))
             # 1.3. Compute the new ownership assignment for the topic
             for number, (thread, consumer) in in_shares(partitions, threads):
                 wanted[topic, number] = shares[consumer][topic, number] = thread
-            await pace.worked(10 + len(partitions))
+            await yields.worked(10 + len(partitions))
         # 3. Check if a rebalance is necessary by trying to get the current ownership from ZK for each topic.
         before = await self._nodes.owners(group.group_id)
         started = all(each.confirmed and each.assigned == share for each, share in shares.items())
@@ -338,14 +338,14 @@ class Rebalancer:
         # 4.1 For each consumer in the group, send the StopFetcherRequest
         group.move(GroupState.STOPPING)
         attempt = group.attempt = Attempt(set(plan.members))
-        pace = Pace(_PORTION)
+        yields = YieldEvery(_PORTION)
         for consumer in plan.members:
             self._check(attempt, consumer)
             consumer.assigned = None
             consumer.confirmed = False
             self._stops.watch(consumer, attempt)
             consumer.channel.send(StopFetcherRequest(consumer.consumer_id).encode())
-            await pace.worked(_CONSUMER)
+            await yields.worked(_CONSUMER)
         # 4.2 Then wait until all the StopFetcherReponse have been received or a timeout has expired
         await self._wait(attempt)
         # 4.3 Enforce committing the current consumed offsets information to Zookeeper
@@ -370,7 +370,7 @@ class Rebalancer:
             consumer.channel.limit = answer_limit(len(share))
             self._starts.watch(consumer, attempt)
             consumer.channel.send(frame)
-            await pace.worked(_CONSUMER + len(share))
+            await yields.worked(_CONSUMER + len(share))
         # 4.5 Then wait until all the StartFetcherReponse have been received or a timeout has expired
         await self._wait(attempt)
         # 4.6 Update the new assignment of partitions to consumers in the Zookeeper
@@ -409,16 +409,18 @@ def _first_thread(consumer: ConsumerRegistry) -> str:
     return thread_id(consumer.consumer_id, 0)
 
 
-async def _topics_among(known: frozenset[str], subscription: PushSubscription, pace: Pace) -> list[str]:
+async def _topics_among(
+    known: frozenset[str], subscription: PushSubscription, yields: YieldEvery
+) -> list[str]:
     """The topics that a subscription's consumers read, in turns."""
     if subscription.matches is None:
-        await pace.worked(len(subscription.streams))
+        await yields.worked(len(subscription.streams))
         return list(subscription.among(known))
     topics: list[str] = []
     names = iter(known)
     while piece := list(islice(names, _PORTION)):
         topics += subscription.among(piece)
-        await pace.worked(len(piece))
+        await yields.worked(len(piece))
     return topics
 
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ottla_broker.coordinator import codes
-from ottla_broker.tasks import Pace, Tasks
+from ottla_broker.tasks import Tasks, YieldEvery
 from ottla_protocol.errors import KafkaError
 
 _PORTION: Final = 32
@@ -31,7 +31,7 @@ class ProducerIdSource:
             self._task = self._tasks.start(self._draw())
 
     async def _draw(self) -> None:
-        pace = Pace(_PORTION)
+        yields = YieldEvery(_PORTION)
         while self._waiting:
             code, producer_id = int(codes.NONE), -1
             try:
@@ -39,7 +39,7 @@ class ProducerIdSource:
             except KafkaError as error:
                 code = int(error.code)
             self._waiting.popleft()(code, producer_id)
-            await pace.worked()
+            await yields.worked()
 
     async def close(self) -> None:
         """Draw no further ids. Those who wait get no answer: their requests have been answered otherwise."""

@@ -1,4 +1,4 @@
-"""How often a page may be made: a flood of requests for it takes a quarter of the event loop's time at most."""
+"""Limits how often a page is rendered: a flood of requests for it takes at most a quarter of the event loop's time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from ottla_broker.clock import Clock
 
 _REST: Final = 3.0
-"""How long a page isn't made again, by the time that it took."""
+"""How long a page isn't rendered again, as a multiple of the time that it took."""
 _LONGEST_REST: Final = 2.0
 """Seconds; a scrape of many thousands of partitions takes one, and lets requests in meanwhile."""
 
 
-class Pace:
-    """A context in which one page is made. Others wait for it, and until it has rested. Owned by the loop thread."""
+class RenderThrottle:
+    """A context in which one page is rendered; others wait for its end and its rest. Owned by the loop thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
