@@ -28,11 +28,20 @@ async def handle(ctx: RequestContext, request: wire.CreateTopicsRequest) -> wire
         if counts[topic.name] == 1 and (every or ctx.authorize(AclResource.TOPIC, topic.name))
     ]
     refused = [topic for topic in wanted if not ctx.accepts_mutation(_partitions(ctx, topic), strict_since=6)]
-    throttled = {topic.name for topic in refused}
-    wanted = [topic for topic in wanted if topic.name not in throttled]
-    outcomes = {o.name: o for o in await ctx.services.controller.create_topics(wanted, request.validate_only)}
-    for name in throttled:
-        outcomes[name] = CreatedTopic(ErrorCode.THROTTLING_QUOTA_EXCEEDED, THROTTLED, name=name)
+    bad = {
+        topic.name: CreatedTopic(ErrorCode.THROTTLING_QUOTA_EXCEEDED, THROTTLED, name=topic.name)
+        for topic in refused
+    }
+    for topic in wanted:
+        if topic.name not in bad and len(topic.assignments) < len(asked[topic.name].assignments):
+            bad[topic.name] = CreatedTopic(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "Found multiple manual partition assignments for a partition",
+                name=topic.name,
+            )
+    wanted = [topic for topic in wanted if topic.name not in bad]
+    created = await ctx.services.controller.create_topics(wanted, request.validate_only)
+    outcomes = {outcome.name: outcome for outcome in created} | bad
     results = []
     async for name in unhurried(asked):
         outcome = outcomes.get(name)
