@@ -342,7 +342,7 @@ class Broker:
             controller=self.controller,
             member=self.member,
             run=self.background.run,
-            in_turns=self._turns.start,
+            in_turns=partial(self._turns.start, client=None),
             partitions_of=self._partitions_of,
             leader_of=self._leader_of,
             knows_cluster=self._knows_cluster,

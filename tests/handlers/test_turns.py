@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.support.clock import FakeClock
@@ -23,6 +25,7 @@ from ottla_broker.handlers.turns import (
     at_once,
 )
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
+from ottla_broker.network.service import ANONYMOUS
 from ottla_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -51,8 +54,8 @@ def work(done: list[str], name: str, steps: int) -> Job:
 def test_jobs_share_turns_of_limited_work() -> None:
     loop, done = Loop(), list[str]()
     turns = Turns(loop.call_soon)
-    turns.start(work(done, "a", 2 * TURN))
-    turns.start(work(done, "b", 10))
+    turns.start(work(done, "a", 2 * TURN), "client")
+    turns.start(work(done, "b", 10), "client")
     assert not done
     loop.turn()
     assert done == ["a"] * TURN
@@ -66,11 +69,29 @@ def test_a_short_job_does_not_wait_for_long_ones_before_it() -> None:
     loop, done = Loop(), list[str]()
     turns = Turns(loop.call_soon)
     for name in "abcdefgh":
-        turns.start(work(done, name, 50 * TURN))
-    turns.start(work(done, "short", 10))
+        turns.start(work(done, name, 50 * TURN), "client")
+    turns.start(work(done, "short", 10), "client")
     for _ in range(9):
         loop.turn()
     assert done.count("short") == 10
+    turns.close()
+
+
+def test_clients_take_turns_whatever_they_have_begun() -> None:
+    loop, done = Loop(), list[str]()
+    turns = Turns(loop.call_soon)
+    for _ in range(8):
+        turns.start(work(done, "flood", 4 * TURN), "flood", AT_ONCE_MEMORY)
+        turns.start(work(done, "small", 4 * TURN), "flood")
+    turns.start(work(done, "other", TURN), "other")
+    turns.start(work(done, "large", TURN), "other", AT_ONCE_MEMORY)
+    for _ in range(3):
+        loop.turn()
+    assert done.count("other") == TURN
+    # What takes much memory waits for what has begun, and for one more of the other client.
+    while "large" not in done:
+        loop.turn()
+    assert done.count("flood") == 2 * 4 * TURN
     turns.close()
 
 
@@ -78,10 +99,10 @@ def test_jobs_that_take_much_memory_wait_for_one_another() -> None:
     loop, done = Loop(), list[str]()
     turns = Turns(loop.call_soon)
     more_than_half = AT_ONCE_MEMORY // 2 + 1
-    turns.start(work(done, "a", 2 * TURN), more_than_half)
-    turns.start(work(done, "b", 2 * TURN), more_than_half)
-    turns.start(work(done, "c", 2 * TURN), more_than_half)
-    turns.start(work(done, "small", 10), SMALL_MEMORY)
+    turns.start(work(done, "a", 2 * TURN), "client", more_than_half)
+    turns.start(work(done, "b", 2 * TURN), "client", more_than_half)
+    turns.start(work(done, "c", 2 * TURN), "client", more_than_half)
+    turns.start(work(done, "small", 10), "client", SMALL_MEMORY)
     while "b" not in done:
         loop.turn()
     assert done.count("a") == 2 * TURN
@@ -95,8 +116,8 @@ def test_jobs_that_take_much_memory_wait_for_one_another() -> None:
 def test_jobs_that_wait_for_memory_end_with_the_others() -> None:
     loop, done = Loop(), list[str]()
     turns = Turns(loop.call_soon)
-    turns.start(work(done, "a", 2 * TURN), AT_ONCE_MEMORY)
-    turns.start(work(done, "b", 2 * TURN), AT_ONCE_MEMORY)
+    turns.start(work(done, "a", 2 * TURN), "client", AT_ONCE_MEMORY)
+    turns.start(work(done, "b", 2 * TURN), "client", AT_ONCE_MEMORY)
     turns.close()
     while loop.calls:
         loop.turn()
@@ -112,13 +133,15 @@ async def test_a_coroutine_runs_steps_in_turns() -> None:
         return "done"
 
     turns = Turns()
-    assert await turns.run(steps(3 * TURN), lambda: False) == "done"
+    looks = iter((False, False, True))
+    patient: Any = SimpleNamespace(principal=ANONYMOUS, client_host="host", has_left=lambda: False)
+    leaving: Any = SimpleNamespace(principal=ANONYMOUS, client_host="host", has_left=lambda: next(looks))
+    assert await turns.run(steps(3 * TURN), patient) == "done"
     assert turns.longest == TURN
     with pytest.raises(ValueError, match="a defect"):
-        await turns.run(steps(0), lambda: False)
-    looks = iter((False, False, True))
+        await turns.run(steps(0), patient)
     with pytest.raises(CloseConnection, match="has left"):
-        await turns.run(steps(10 * TURN), lambda: next(looks))
+        await turns.run(steps(10 * TURN), leaving)
 
 
 def test_the_beginning_of_a_handler_runs_at_once() -> None:
@@ -226,8 +249,8 @@ def test_a_defect_of_one_job_does_not_end_the_others() -> None:
 
     loop, done = Loop(), list[str]()
     turns = Turns(loop.call_soon)
-    turns.start(defective())
-    turns.start(work(done, "b", 10))
+    turns.start(defective(), "client")
+    turns.start(work(done, "b", 10), "client")
     with pytest.raises(RuntimeError, match="a defect"):
         loop.turn()
     while loop.calls:

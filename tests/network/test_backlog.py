@@ -105,6 +105,16 @@ def test_a_late_turn_serves_one_connection_of_each_client() -> None:
     assert not world.calls, "no turn is scheduled while turns are short"
 
 
+def test_the_others_go_on_after_a_defect() -> None:
+    world = World()
+    defective: Any = SimpleNamespace(client_host="host", principal=ANONYMOUS, serve_held=lambda: 1 // 0)
+    world.backlog.add(defective)
+    world.add("other")
+    with pytest.raises(ZeroDivisionError):
+        world.turn()
+    assert world.turn() == ["other"]
+
+
 async def test_a_flood_of_many_connections_leaves_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their requests are served in turns of the event loop in which the bystander's comes first."""
     for module in (backlog_module, connection_module):

@@ -47,7 +47,7 @@ async def handle(
     if asked:
         await described
     for group in asked:
-        await ctx.services.turns.run(group.steps(), ctx.connection.has_left)
+        await ctx.services.turns.run(group.steps(), ctx.connection)
     if elsewhere and ctx.version >= _HAS_LAG:
         await _add_lags(ctx, elsewhere)
     return wire.DescribeShareGroupOffsetsResponse(groups=answers)

@@ -304,7 +304,7 @@ class Dispatcher:
             raise CloseConnection("the controller has not described the cluster to this broker yet") from None
         answer = handle(context, request)
         if answer.__class__ is GeneratorType:
-            answer = await self._turns.run(answer, context.connection.has_left)
+            answer = await self._turns.run(answer, context.connection)
         return await answer if hasattr(answer, "__await__") else answer
 
     def _unsupported(self, header: RequestHeader) -> Parts:

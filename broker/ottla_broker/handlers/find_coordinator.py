@@ -109,7 +109,7 @@ async def _make_topic_first(
         _log.error("topic not made", topic=topic, error=error.code.name, reason=error.message)
         return _answer(ctx, [_failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE) for key in keys])
     steps = _each(ctx, key_type, keys)
-    return _answer(ctx, await ctx.services.turns.run(steps, ctx.connection.has_left))
+    return _answer(ctx, await ctx.services.turns.run(steps, ctx.connection))
 
 
 def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.handlers.turns import TURN, Job, Room, in_slices
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse, given_parts
+from ottla_broker.network.service import client_of
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ProtocolError
 
@@ -48,6 +49,7 @@ class LongRequest:
         self._responder = responder
         self._route = route
         self._context = context
+        self._client = client_of(context.connection)
         self._size = size
         self._since = since
         self._timings = timings
@@ -66,7 +68,7 @@ class LongRequest:
         ``memory``: the bytes that it may take for what ``kind`` says.
         """
         self._context.connection.begin_long()
-        self._context.services.turns.start(self._guarded(work), memory, kind)
+        self._context.services.turns.start(self._guarded(work), self._client, memory, kind)
         return self._pending
 
     def serve(self, frame: bytes, position: int, memory: int) -> Job:
@@ -111,7 +113,7 @@ class LongRequest:
         answer: Any = inner.parts
         goes_on = answer.__class__ is GeneratorType
         work = self.handled(answer) if goes_on else self._encode(answer)
-        self._context.services.turns.start(self._guarded(work))
+        self._context.services.turns.start(self._guarded(work), self._client)
 
     def close(self, reason: str | None) -> None:
         """See :class:`.ResponseQueue`."""

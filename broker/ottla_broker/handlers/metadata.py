@@ -120,7 +120,7 @@ async def _create_first(
         except KafkaError as error:
             errors[name] = error.code
     by_name = partial(_by_name, ctx, request, errors=errors)
-    topics = await ctx.services.turns.run(_each(names, by_name), ctx.connection.has_left)
+    topics = await ctx.services.turns.run(_each(names, by_name), ctx.connection)
     return _respond(ctx, request, topics)
 
 

@@ -2,8 +2,8 @@
 
 A request with very many elements is decoded, handled and answered by a generator that yields how much it has done since
 it last yielded. One turn of the loop does ``TURN`` of that, about five milliseconds, and then the sockets and timers of
-all other clients come first. The next turn goes to the next request. A connection has one long request at a time, so
-clients get equal shares, and a short request isn't held up by the long ones that came before it.
+all other clients come first. The next turn goes to a request of the next client, so clients get equal shares, and a
+short request isn't held up by the long ones that came before it.
 
 Requests that share turns are decoded at the same time, so their memory is limited: see ``AT_ONCE_MEMORY``.
 
@@ -14,14 +14,15 @@ elements are served at once.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Hashable
 from enum import Enum
 from functools import wraps
 from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from ottla_broker import tasks
+from ottla_broker.client_queue import ClientQueue
 from ottla_broker.network.pending_response import CloseConnection
+from ottla_broker.network.service import ClientConnection, client_of
 from ottla_broker.tasks import run_whole
 
 P = ParamSpec("P")
@@ -46,7 +47,7 @@ CODED: Final = 100
 
 AT_ONCE_MEMORY: Final = 64 * 1024 * 1024
 """Bytes that jobs under way may take, estimated, for each :class:`Room`: large requests, small ones, and answers.
-Further requests wait until others are done, in the order in which they came."""
+Further requests wait until others are done, and clients take turns there too."""
 SMALL_MEMORY: Final = 2 * 1024 * 1024
 """A request whose elements take at most this many bytes is small: it never waits for large ones."""
 
@@ -74,7 +75,7 @@ class _Room:
 
     def __init__(self) -> None:
         self.taken = 0
-        self.waiting: deque[_Running] = deque()
+        self.waiting: ClientQueue[_Running] = ClientQueue()
 
     def has_room(self, memory: int) -> bool:
         """Whether a job may begin; one alone always may."""
@@ -84,10 +85,11 @@ class _Room:
 class _Running:
     """A job, and what is left of its share of a turn."""
 
-    __slots__ = ("job", "left", "memory", "room")
+    __slots__ = ("client", "job", "left", "memory", "room")
 
-    def __init__(self, job: Job, memory: int, room: _Room) -> None:
+    def __init__(self, job: Job, client: Hashable, memory: int, room: _Room) -> None:
         self.job = job
+        self.client = client
         self.memory = memory
         self.room = room
         self.left = TURN
@@ -106,22 +108,24 @@ class Turns:
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object] = _in_the_next_turn) -> None:
         self._call_soon = call_soon
-        self._jobs: deque[_Running] = deque()
+        self._jobs: ClientQueue[_Running] = ClientQueue()
+        # The one whose turn isn't over.
+        self._current: _Running | None = None
         self._rooms = {kind: _Room() for kind in Room}
         self._scheduled = False
         self.longest = 0
 
-    def start(self, job: Job, memory: int = 0, kind: Room = Room.REQUESTS) -> None:
-        """Work off ``job``, which raises nothing, in turns with the others.
+    def start(self, job: Job, client: Hashable, memory: int = 0, kind: Room = Room.REQUESTS) -> None:
+        """Work off a client's ``job``, which raises nothing, in turns with the others.
 
         ``memory``: the bytes that it may take for what ``kind`` says; a request's that takes few is a small one.
         """
         if kind is Room.REQUESTS and memory <= SMALL_MEMORY:
             kind = Room.SMALL_REQUESTS
         room = self._rooms[kind]
-        running = _Running(job, memory, room)
+        running = _Running(job, client, memory, room)
         if memory and (room.waiting or not room.has_room(memory)):
-            room.waiting.append(running)
+            room.waiting.append(client, running)
         else:
             self._begin(running)
         if not self._scheduled:
@@ -131,56 +135,59 @@ class Turns:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to do."""
-        return not self._jobs
+        return self._current is None and not self._jobs
 
-    async def run(self, steps: Steps[R], has_left: Callable[[], bool]) -> R:
+    async def run(self, steps: Steps[R], connection: ClientConnection) -> R:
         """Run a handler's steps for a coroutine, in turns with the jobs.
 
-        Raises CloseConnection when ``has_left`` says that the client is gone.
+        Raises CloseConnection when the client is gone.
         """
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self.start(_to_the_end(steps, has_left, answer))
+        self.start(_to_the_end(steps, connection.has_left, answer), client_of(connection))
         return await answer
 
     def close(self) -> None:
         rooms = self._rooms.values()
-        for running in [*self._jobs, *(each for room in rooms for each in room.waiting)]:
+        current = [] if self._current is None else [self._current]
+        for running in [*current, *self._jobs, *(each for room in rooms for each in room.waiting)]:
             running.job.close()
         self._jobs.clear()
+        self._current = None
         for room in rooms:
             room.waiting.clear()
 
     def _begin(self, running: _Running) -> None:
         running.room.taken += running.memory
-        self._jobs.append(running)
+        self._jobs.append(running.client, running)
 
     def _end(self, running: _Running) -> None:
         room = running.room
         room.taken -= running.memory
-        while room.waiting and room.has_room(room.waiting[0].memory):
+        while room.waiting and room.has_room(room.waiting.first.memory):
             self._begin(room.waiting.popleft())
 
     def _turn(self) -> None:
         jobs = self._jobs
         done = 0
         try:
-            while jobs and done < TURN:
-                running = jobs[0]
+            while done < TURN and (self._current is not None or jobs):
+                running = self._current = self._current or jobs.popleft()
                 try:
                     work = next(running.job)
                 except StopIteration:
-                    jobs.popleft()
+                    self._current = None
                     self._end(running)
                     continue
                 done += work
                 running.left -= work
                 if running.left <= 0:
                     running.left = TURN
-                    jobs.rotate(-1)
+                    self._current = None
+                    jobs.append(running.client, running)
         finally:
             # Also after a defect: the other jobs go on, and this one has ended.
             self.longest = max(self.longest, done)
-            self._scheduled = bool(jobs)
+            self._scheduled = not self.is_idle
             if self._scheduled:
                 self._call_soon(self._turn)
 

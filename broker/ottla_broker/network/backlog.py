@@ -11,11 +11,11 @@ From then on one connection of each client is; the others wait for their turn.
 
 from __future__ import annotations
 
-from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ottla_broker.network.service import ANONYMOUS, Principal
+from ottla_broker.client_queue import ClientQueue
+from ottla_broker.network.service import Known, Principal, client_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,13 +33,9 @@ MANY: Final = 32
 PORTION_BYTES: Final = 16 * 1024
 
 
-class Waiting(Protocol):
+class Waiting(Known, Protocol):
     """A connection with requests that have been received."""
 
-    principal: Principal
-
-    @property
-    def client_host(self) -> str: ...
     def serve_held(self) -> None:
         """Serve some of them, and call :meth:`Backlog.add` again if there are more."""
         ...
@@ -56,9 +52,7 @@ class Backlog:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        # By what a client has proved to be, or its address.
-        self._waiting: dict[Principal | str, deque[Waiting]] = {}
-        self._count = 0
+        self._waiting: ClientQueue[Waiting] = ClientQueue()
         self._scheduled = False
         # When the last turn ended.
         self._since = 0.0
@@ -69,9 +63,8 @@ class Backlog:
 
     def add(self, connection: Waiting) -> None:
         """Have ``connection.serve_held()`` called once, in a later turn of the event loop; it isn't late then."""
-        self._waiting.setdefault(_client_of(connection), deque()).append(connection)
-        self._count += 1
-        self.is_long = self._count > MANY
+        self._waiting.append(client_of(connection), connection)
+        self.is_long = len(self._waiting) > MANY
         if not self._scheduled:
             self._schedule(self._clock.monotonic())
 
@@ -84,7 +77,7 @@ class Backlog:
             # While turns are short none is scheduled, so ``late_after`` may be of an earlier one.
             self._schedule(now)
             return True
-        client = _client_of(connection)
+        client = client_of(connection)
         if client in self._served_late:
             return False
         self._served_late.add(client)
@@ -102,25 +95,17 @@ class Backlog:
         self.late_after = inf
         until = now + min(max(now - self._since, TURN_SECONDS), MOST_SECONDS)
         waiting = self._waiting
-        # None gets a second turn now.
-        for _ in range(self._count):
-            client = next(iter(waiting))
-            connections = waiting.pop(client)
-            connection = connections.popleft()
-            if connections:
-                waiting[client] = connections
-            self._count -= 1
-            connection.serve_held()
-            if (now := monotonic()) >= until:
-                break
-        self.is_long = self._count > MANY
-        self._scheduled = False
-        self.late_after = now + LATE_SECONDS
-        if self._count or self._served_late:
-            self._served_late.clear()
-            self._schedule(now)
-
-
-def _client_of(connection: Waiting) -> Principal | str:
-    principal = connection.principal
-    return connection.client_host if principal == ANONYMOUS else principal
+        try:
+            # None gets a second turn now.
+            for _ in range(len(waiting)):
+                waiting.popleft().serve_held()
+                if (now := monotonic()) >= until:
+                    break
+        finally:
+            # Also after a defect: the other connections go on.
+            self.is_long = len(waiting) > MANY
+            self._scheduled = False
+            self.late_after = now + LATE_SECONDS
+            if waiting or self._served_late:
+                self._served_late.clear()
+                self._schedule(now)

@@ -6,12 +6,12 @@ Addresses take turns, so that one which floods keeps no other waiting.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 from ottla_broker.background import Background
+from ottla_broker.client_queue import ClientQueue
 
 THREADS: Final = 2
 _AHEAD: Final = 2 * THREADS
@@ -24,13 +24,13 @@ class LoginThreads:
     def __init__(self) -> None:
         self._threads = Background(THREADS)
         # By address.
-        self._waiting: dict[str, deque[tuple[asyncio.Future[Any], Callable[[], Any]]]] = {}
+        self._waiting: ClientQueue[tuple[asyncio.Future[Any], Callable[[], Any]]] = ClientQueue()
         self._begun: set[asyncio.Future[Any]] = set()
 
     def run(self, host: str, function: Callable[..., Any], *args: object) -> asyncio.Future[Any]:
         """Run ``function(*args)`` on a thread when it is the address's turn."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(host, deque()).append((future, partial(function, *args)))
+        self._waiting.append(host, (future, partial(function, *args)))
         self._begin()
         return future
 
@@ -41,20 +41,15 @@ class LoginThreads:
 
     def close(self) -> None:
         """Wait for running functions, and cancel the others."""
-        waiting, self._waiting = self._waiting, {}
-        for functions in waiting.values():
-            for future, _ in functions:
-                future.cancel()
+        for future, _ in self._waiting:
+            future.cancel()
+        self._waiting.clear()
         self._threads.close()
 
     def _begin(self) -> None:
         waiting = self._waiting
         while waiting and len(self._begun) < _AHEAD:
-            host = next(iter(waiting))
-            functions = waiting.pop(host)
-            future, function = functions.popleft()
-            if functions:
-                waiting[host] = functions
+            future, function = waiting.popleft()
             if not future.cancelled():
                 self._begun.add(future)
                 self._threads.run(function).add_done_callback(partial(self._ended, future))

@@ -21,6 +21,21 @@ class Principal(NamedTuple):
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 
 
+class Known(Protocol):
+    """A connection, as far as it says whose it is."""
+
+    principal: Principal
+
+    @property
+    def client_host(self) -> str: ...
+
+
+def client_of(connection: Known) -> Principal | str:
+    """Who takes turns with other clients: what the client has proved to be, or its address."""
+    principal = connection.principal
+    return connection.client_host if principal == ANONYMOUS else principal
+
+
 class ClientConnection(Protocol):
     """The connection that a request came by.
 
