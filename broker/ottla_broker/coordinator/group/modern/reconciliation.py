@@ -25,7 +25,6 @@ still has, that it has given it up, or leaves, or loses its session.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ottla_broker.coordinator.group.modern.member import ConsumerMember, Partitions
 from ottla_broker.coordinator.group.modern.states import MemberState
@@ -33,35 +32,11 @@ from ottla_broker.coordinator.group.modern.states import MemberState
 _NONE: frozenset[int] = frozenset()
 
 
-class _Step(NamedTuple):
-    """When a state may be left, given the target's epoch and the partitions the member names; and from which epoch."""
-
-    may_move: Callable[[ConsumerMember, int, Partitions | None], bool]
-    epoch: Callable[[ConsumerMember], int]
-
-
 def still_has(owned: Partitions | None, partitions: Partitions) -> bool:
     """Whether a member that names ``owned`` has any of these partitions; it may have, if it names none (None)."""
     if owned is None:
         return True
     return any(not indexes.isdisjoint(owned.get(topic, _NONE)) for topic, indexes in partitions.items())
-
-
-STEPS: dict[MemberState, _Step] = {
-    MemberState.STABLE: _Step(lambda member, target, _: member.epoch != target, lambda member: member.epoch),
-    MemberState.UNREVOKED_PARTITIONS: _Step(
-        lambda member, _, owned: not still_has(owned, member.revoking), lambda member: member.epoch + 1
-    ),
-    MemberState.UNRELEASED_PARTITIONS: _Step(lambda *_: True, lambda member: member.epoch),
-}
-
-NEXT: dict[tuple[bool, bool], MemberState] = {
-    (True, True): MemberState.UNREVOKED_PARTITIONS,
-    (True, False): MemberState.UNREVOKED_PARTITIONS,
-    (False, True): MemberState.UNRELEASED_PARTITIONS,
-    (False, False): MemberState.STABLE,
-}
-"""The state after a step: by whether there are partitions to give up, and partitions that others have."""
 
 
 class MustRejoin(Exception):
@@ -78,16 +53,20 @@ def reconcile(
     """The member after one step towards ``target``; the same object if it can't move.
 
     ``is_free(topic_id, partition)``: no member has the partition. ``owned``: the partitions that the member says it
-    has; None if it doesn't say. Raises MustRejoin.
+    has; None if it doesn't say. The module's docstring has the table of steps. Raises MustRejoin.
     """
     if member.state is MemberState.UNKNOWN:
         if owned is None or owned:
             raise MustRejoin
         return _step(member, target_epoch, target_epoch, target, is_free, owned)
-    step = STEPS[member.state]
-    if not step.may_move(member, target_epoch, owned):
+    epoch = member.epoch
+    if member.state is MemberState.STABLE and epoch == target_epoch:
         return member
-    moved = _step(member, step.epoch(member), target_epoch, target, is_free, owned)
+    if member.state is MemberState.UNREVOKED_PARTITIONS:
+        if still_has(owned, member.revoking):
+            return member
+        epoch += 1
+    moved = _step(member, epoch, target_epoch, target, is_free, owned)
     is_same = (moved.epoch, moved.state, moved.assigned, moved.revoking) == (
         member.epoch,
         member.state,
@@ -123,9 +102,9 @@ def _step(
             if free:
                 take[topic] = free
     must_give_up = bool(give_up) and still_has(owned, give_up)
-    state = NEXT[must_give_up, waits]
     if must_give_up:
-        return member.moved_to(epoch, state, keep, give_up)
+        return member.moved_to(epoch, MemberState.UNREVOKED_PARTITIONS, keep, give_up)
     for topic, indexes in take.items():
         keep[topic] = keep.get(topic, _NONE) | indexes
+    state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
     return member.moved_to(target_epoch, state, keep, {})
