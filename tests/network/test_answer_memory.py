@@ -10,7 +10,7 @@ from tests.network.test_edges import Full, connection_on
 from tests.support.clock import FakeClock
 
 from ottla_broker.network.answer_memory import LOOK_BYTES, LOOK_SECONDS, SMALL_ANSWERS, AnswerMemory
-from ottla_broker.network.connection import ROW_BYTES, Connection
+from ottla_broker.network.connection import QUEUED_RESPONSE_BYTES, Connection
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.network.service import Reply
 
@@ -108,9 +108,9 @@ def test_nothing_is_read_while_large_answers_wait_behind_a_pending_one() -> None
     connection.processor.loop.remove_writer = lambda *_: None  # type: ignore[method-assign]
     connection._on_readable()
     assert connection._reading
-    second.complete([bytes(ROW_BYTES + 1)])
+    second.complete([bytes(QUEUED_RESPONSE_BYTES + 1)])
     assert not connection._reading
-    assert connection._row_bytes == ROW_BYTES + 1
+    assert connection._queued_bytes == QUEUED_RESPONSE_BYTES + 1
     first.complete(None)
-    assert connection._row_bytes == 0
+    assert connection._queued_bytes == 0
     connection.close(None)

@@ -17,8 +17,8 @@ from ottla_broker.network.acceptor import open_listener
 from ottla_broker.network.connection import (
     COPIED_BYTES,
     FRAME_SECONDS,
+    QUEUED_RESPONSE_BYTES,
     REQUESTS_PER_TURN,
-    ROW_BYTES,
     Connection,
 )
 from ottla_broker.network.connection_quotas import ConnectionQuotas
@@ -310,7 +310,7 @@ async def test_answers_in_the_row_are_bounded_in_bytes() -> None:
     async with serving(handle, max_parked=1000) as acceptor, client(acceptor) as c:
         c.send(b"park", *[b"x"] * 200)
         await asyncio.sleep(0.1)
-        assert served <= 3 + ROW_BYTES // 100_000
+        assert served <= 3 + QUEUED_RESPONSE_BYTES // 100_000
         slot.complete([framed(b"first")])
         assert await c.receive() == b"first"
         for _ in range(200):

@@ -50,15 +50,15 @@ SEND_BUDGET = 4 * 1024 * 1024
 REQUESTS_PER_TURN = 64
 """Requests served from one connection in a turn of the event loop, at most for :data:`.TURN_SECONDS`."""
 FIRST_REQUESTS_PER_TURN = 4
-"""The same of a client that hasn't authenticated."""
+"""The same for a client that hasn't authenticated."""
 FEW_PARKED = 8
 """Requests of one connection that may wait for their answers however many others wait."""
 MOST_PARKED = 2_000
 """Requests of a processor's connections that wait, beyond which each connection has only a few. One takes 3 KB."""
-ROW_BYTES = 1024 * 1024
+QUEUED_RESPONSE_BYTES = 1024 * 1024
 """Bytes of finished responses that may wait behind a pending one; beyond that nothing is read."""
 
-LOOK_BYTES = 256
+PROBE_BYTES = 256
 """Bytes received to find out whether a client is still there."""
 HELD_BYTES = 4096
 """Up to this many bytes of a frame that isn't complete are kept without a buffer."""
@@ -154,10 +154,10 @@ class Connection:
         "_out",
         "_owed",
         "_pending",
+        "_queued_bytes",
+        "_queued_held",
         "_reading",
         "_received_at",
-        "_row_bytes",
-        "_row_held",
         "_serves_soon",
         "_stopping",
         "_throttled",
@@ -203,9 +203,9 @@ class Connection:
         self.connected_at = self.last_active = self._received_at = processor.clock.monotonic()
         self.waiting_since = 0.0
         self._pending: deque[PendingResponse] = deque()
-        self._row_bytes = 0
+        self._queued_bytes = 0
         # Of these bytes, those in memory; whether all that is held is counted.
-        self._row_held = 0
+        self._queued_held = 0
         self._counted = False
         self._out: deque[object] = deque()
         # Bytes sent in several parts so far, and what they are when nothing in memory waits in ``_out``.
@@ -282,11 +282,11 @@ class Connection:
             return self.closed
         processor = self.processor
         try:
-            n = self.sock.recv_into(processor.scratch, LOOK_BYTES)
+            n = self.sock.recv_into(processor.scratch, PROBE_BYTES)
         except BlockingIOError:
             return False
         except OSError as error:
-            self._broke(error)
+            self._close_on_socket_error(error)
             return True
         if n == 0:
             self.close(None)
@@ -348,20 +348,20 @@ class Connection:
         except BlockingIOError:
             return
         except Exception as error:
-            self._break(error)
+            self._close_on_error(error)
 
-    def _break(self, error: Exception) -> None:
+    def _close_on_error(self, error: Exception) -> None:
         """Close after an error in receiving or serving requests."""
         if isinstance(error, CloseConnection):
             self.close(str(error))
         elif isinstance(error, OSError):
-            self._broke(error)
+            self._close_on_socket_error(error)
         else:
             # A defect of this broker: only this client's connection is closed.
             _log.error("a connection failed", connection=self.id, client_id=self.client_id, exc_info=error)
             self.close("a defect in the broker, see above")
 
-    def _broke(self, error: OSError) -> None:
+    def _close_on_socket_error(self, error: OSError) -> None:
         """Close after an error of the socket. Clients that leave before their responses arrive aren't logged."""
         left = isinstance(error, ConnectionResetError | BrokenPipeError)
         self.close(None if left else f"the connection broke: {error.strerror or error}")
@@ -497,7 +497,7 @@ class Connection:
         return bool(
             self._out
             or (self._pending and self._parks_enough)
-            or self._row_bytes > ROW_BYTES
+            or self._queued_bytes > QUEUED_RESPONSE_BYTES
             or self._waiting_for_memory
             or self._throttled is not None
             or self._long
@@ -541,7 +541,7 @@ class Connection:
             # From a copy: handlers may write into the frame.
             self._serve(memoryview(bytearray(held)), len(held))
         except Exception as error:
-            self._break(error)
+            self._close_on_error(error)
 
     def _handle(self, frame: memoryview) -> None:
         reply = self.processor.service.handle(self, frame)
@@ -560,8 +560,8 @@ class Connection:
             finished.parts, finished.ready = reply, True
             finished.size = sum(map(len, reply))  # type: ignore[arg-type]
             finished.held = _memory_of(reply)
-            self._row_bytes += finished.size
-            self._row_held += finished.held
+            self._queued_bytes += finished.size
+            self._queued_held += finished.held
             self._pending.append(finished)
             self.processor.parked += 1
             self._count_answers()
@@ -574,12 +574,12 @@ class Connection:
         if pending and pending[0].ready:
             self.last_active = self.processor.clock.monotonic()
         elif pending:
-            self._hold_row()
+            self._count_queued()
         while pending and pending[0].ready and not self.closed:
             response = pending.popleft()
             self.processor.parked -= 1
-            self._row_bytes -= response.size
-            self._row_held -= response.held
+            self._queued_bytes -= response.size
+            self._queued_held -= response.held
             if response.parts is not None:
                 self._send(response.parts)
         if self._counted:
@@ -587,14 +587,14 @@ class Connection:
         if not self._reading:
             self._resume_reading()
 
-    def _hold_row(self) -> None:
-        """Count the answers that are ready before those that go out first."""
+    def _count_queued(self) -> None:
+        """Count the memory of responses that are ready but wait for an earlier one, and stop reading if it is too much."""
         for response in self._pending:
             if response.ready and response.parts and not response.size:
                 response.size = sum(map(len, response.parts))  # type: ignore[arg-type]
                 response.held = _memory_of(response.parts)
-                self._row_bytes += response.size
-                self._row_held += response.held
+                self._queued_bytes += response.size
+                self._queued_held += response.held
         self._count_answers()
         if self._must_hold:
             self._hold_reading()
@@ -612,7 +612,7 @@ class Connection:
             except BlockingIOError:
                 n = 0
             except OSError as error:
-                self._broke(error)
+                self._close_on_socket_error(error)
                 return
             self.processor.sent_bytes += n
             if n == len(head):  # type: ignore[arg-type]
@@ -630,7 +630,7 @@ class Connection:
 
     def _count_answers(self) -> None:
         """Have the bytes of answers counted that the client doesn't take yet."""
-        held = self._row_held + (self._owed - self.taken if self._out else 0)
+        held = self._queued_held + (self._owed - self.taken if self._out else 0)
         if held > SMALL_ANSWERS:
             self._counted = True
             self.processor.memory.answers.hold(self, held)
@@ -698,13 +698,13 @@ class Connection:
                         if not self._begin_piece(head):
                             return
                         continue
-                    n = left = self.sock.sendmsg(batch, [], more)
+                    n = sent = self.sock.sendmsg(batch, [], more)
                     for piece in batch:
-                        left -= len(piece)
-                        if left < 0:
-                            # Counted from its end.
-                            out[0] = memoryview(piece)[left:]
+                        if sent < len(piece):
+                            if sent:
+                                out[0] = memoryview(piece)[sent:]
                             break
+                        sent -= len(piece)
                         out.popleft()
                 budget -= n
                 processor.sent_bytes += n
@@ -712,7 +712,7 @@ class Connection:
         except BlockingIOError:
             return
         except OSError as error:
-            self._broke(error)
+            self._close_on_socket_error(error)
 
     def _ended_early(self, part: FileSlice) -> None:
         """Close, because a file is shorter than announced: nothing valid can follow in this response."""
