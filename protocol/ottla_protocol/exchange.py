@@ -172,9 +172,9 @@ class Exchange(Generic[T]):
         if api is None:
             both = self.common(api_key)
             if self.theirs and (both is None or not both[0] <= version <= both[1]):
-                has = "none" if both is None else f"{both[0]} to {both[1]}"
+                has = "none" if both is None else f"only {both[0]} to {both[1]}"
                 raise UnsupportedVersionError(
-                    f"{api_title(api_key)} version {version}: of the versions here the broker has {has}"
+                    f"{api_title(api_key)} version {version}: the broker supports {has} of our versions"
                 )
             api = self._chosen[api_key, version] = _Api(api_key, version, self._client_id)
         return api
@@ -255,7 +255,7 @@ class Exchange(Generic[T]):
                 f"{self.pending[0].correlation} ({self.pending[0].api.name})" if self.pending else "none"
             )
             raise ProtocolError(
-                f"an answer with the correlation id {correlation} where {expected} was expected"
+                f"a response with the correlation id {correlation} where {expected} was expected"
             )
         _, api, raw, token = self.pending.popleft()
         try:
@@ -269,7 +269,7 @@ class Exchange(Generic[T]):
             return Answer(token, api.response.decode(frame, api.version, position))
         except ProtocolError as error:
             wrong = ProtocolError(
-                f"an answer to {api.name} version {api.version} that can't be read ({error})"
+                f"a response to {api.name} version {api.version} that can't be read ({error})"
             )
             return Answer(token, None, wrong)
 
@@ -284,6 +284,6 @@ class Exchange(Generic[T]):
             return ProtocolError(f"{text!r}; give the address of a Kafka broker")
         if size > self._max_answer_bytes:
             return ProtocolError(
-                f"an answer of {size} bytes; {self._max_answer_bytes} is the most that is taken"
+                f"a response of {size} bytes; the largest accepted is {self._max_answer_bytes}"
             )
-        return ProtocolError(f"an answer of {size} bytes")
+        return ProtocolError(f"a response of {size} bytes")

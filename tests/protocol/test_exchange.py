@@ -123,7 +123,7 @@ def test_produce_without_acks_has_no_response() -> None:
         (b"\x15\x03\x03\x00\x02\x02\x46", "TLS listener"),
         (b"220 mail.example ESMTP\r\n", "give the address of a Kafka broker"),
         (b"\x7f\xff\xff\xff\x00", "is the most that is taken"),
-        (b"\xff\xff\xff\xff", "an answer of -1 bytes"),
+        (b"\xff\xff\xff\xff", "a response of -1 bytes"),
         (b"\x00\x00\x00\x04\x00\x00\x00\x09", "correlation id 9 where 0 .Metadata. was expected"),
     ],
 )

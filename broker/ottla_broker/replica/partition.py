@@ -647,7 +647,7 @@ class Partition:
         return flushed
 
     def truncate(self, offset: int) -> None:
-        """Truncate the log to ``offset``: the leader doesn't have what is behind it. Raises KafkaError."""
+        """Truncate the log to ``offset``: the leader doesn't have the records from there on. Raises KafkaError."""
         log = self.log
         if offset < self._watermark.offset:
             _log.warning(

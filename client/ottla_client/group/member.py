@@ -196,8 +196,8 @@ class GroupMember(BaseMember):
                 continue
             failures += 1
             # After an immediate response, retry the first time without a back-off.
-            at_once = reaction not in (Reaction.WAIT, Reaction.FIND_COORDINATOR)
-            await asyncio.sleep(self._cluster.backoff.after(failures - at_once))
+            backs_off = reaction in (Reaction.WAIT, Reaction.FIND_COORDINATOR)
+            await asyncio.sleep(self._cluster.backoff.after(failures if backs_off else failures - 1))
 
     async def _until_due(self) -> None:
         while True:
@@ -311,7 +311,7 @@ class GroupMember(BaseMember):
         return Reaction.GO_ON
 
     def _react(self, step: Step, code: ErrorCode, sent: Generation) -> Reaction:
-        """Handle a response; ``polled`` raises failures."""
+        """Handle a response; failures are raised by :meth:`BaseMember.polled`."""
         reaction = self._machine.react(step, code, sent)
         if reaction is not Reaction.GO_ON:
             _log.info("group %s: %s answered with %s", self.group_id, step.name.lower(), code.name)
