@@ -588,7 +588,7 @@ class Connection:
             self._resume_reading()
 
     def _count_queued(self) -> None:
-        """Count the memory of responses that are ready but wait for an earlier one, and stop reading if it is too much."""
+        """Count the responses that are ready but wait for an earlier one; stop reading if they are too large."""
         for response in self._pending:
             if response.ready and response.parts and not response.size:
                 response.size = sum(map(len, response.parts))  # type: ignore[arg-type]

@@ -61,7 +61,7 @@ async def test_negotiated_versions(fake: FakeBroker, connect: Callable[..., Any]
         connection.version_of(ApiKey.LIST_GROUPS)
     with pytest.raises(UnsupportedApiError, match=r"DeleteRecords.*does not have it"):
         connection.version_of(ApiKey.DELETE_RECORDS)
-    with pytest.raises(UnsupportedApiError, match=r"Metadata version 9: .* has 1 to 7"):
+    with pytest.raises(UnsupportedApiError, match=r"Metadata version 9: .* supports only 1 to 7"):
         connection.submit(MetadataRequest(), timeout=60, version=9)
     header, request = fake.headers[0], fake.requests[0]
     assert (header.client_id, header.api_version) == ("me", 3)
