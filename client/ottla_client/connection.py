@@ -66,13 +66,10 @@ class _Call:
     def done(self) -> bool:
         return self._done
 
-    def set_result(self, value: object) -> None:
-        self._finish(value, None)
-
     def set_exception(self, error: Exception) -> None:
-        self._finish(None, error)
+        self.set_result(None, error)
 
-    def _finish(self, value: object, error: Exception | None) -> None:
+    def set_result(self, value: object, error: Exception | None = None) -> None:
         self._done = True
         try:
             self._answered(value, error)

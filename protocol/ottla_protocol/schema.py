@@ -110,7 +110,7 @@ class Message(Struct):
         ``Records`` are views of ``data``; everything else is copied. Uses memory in proportion to the size of the data.
         Raises ProtocolError if the bytes are not such a message.
         """
-        return cls.decode_from(data, version, offset)[0]
+        return (cls._decoders.get(version) or cls.decoder(version))(data, offset)[0]
 
     @classmethod
     def decode_from(cls, data: Buffer, version: int, offset: int = 0) -> tuple[Self, int]:

@@ -291,7 +291,7 @@ class Batch:
 
     def failure(self, index: int) -> Exception | None:
         """The error of record ``index``, None if it was delivered. The failure counts as retrieved."""
-        batch, at = self._holder(index)
+        batch, at = self._holder(index) if self.parts else (self, index)
         if batch.error is None:
             return None
         batch.retrieved.add(at)
@@ -299,12 +299,13 @@ class Batch:
 
     def metadata(self, index: int) -> RecordMetadata:
         """Where the delivered record ``index`` was stored."""
-        batch, at = self._holder(index)
+        batch, at = self._holder(index) if self.parts else (self, index)
         offset = batch.base_offset
         timestamp = batch.log_append_time
         if timestamp < 0:
             stamps = batch.stamps
-            timestamp = stamps[bisect_right(stamps, at, key=lambda run: run[0]) - 1][1]
+            run = 0 if len(stamps) == 1 else bisect_right(stamps, at, key=lambda run: run[0]) - 1
+            timestamp = stamps[run][1]
         return RecordMetadata(batch.topic, batch.partition, offset if offset < 0 else offset + at, timestamp)
 
     def spans(self, first: int, count: int) -> list[tuple[Batch, int, int]]:

@@ -37,10 +37,13 @@ class Delivery(tuple["Batch", int]):
 
     def result(self) -> RecordMetadata:
         """Where the record was stored. Raises the reason of a failure, InvalidStateError before the outcome."""
-        error = self.exception()
+        batch, index = self
+        if not batch.done:
+            raise asyncio.InvalidStateError("the record has no outcome yet")
+        error = batch.failure(index)
         if error is not None:
             raise error
-        return self[0].metadata(self[1])
+        return batch.metadata(index)
 
     def exception(self) -> Exception | None:
         """The reason of a failure, None without one. Raises InvalidStateError before the outcome."""

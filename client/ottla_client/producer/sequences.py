@@ -115,7 +115,8 @@ class Sequences:
         self._known = True
         if self.state is SequenceState.GAP and batch.sequence > self._gap_at:
             self.state = SequenceState.CONTINUOUS
-        self.restart_if_due()
+        if self.state is not SequenceState.CONTINUOUS:
+            self.restart_if_due()
 
     def out_of_order(self, batch: Batch) -> None:
         """The broker lacks the batches before ``batch``, which will be sent again."""
