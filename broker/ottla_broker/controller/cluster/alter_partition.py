@@ -79,7 +79,7 @@ class AlterPartition:
                 _fill(answers[partition], written[partition])
             else:
                 answers[partition].error_code = ErrorCode.INVALID_UPDATE_VERSION
-        batch.update_metadata(context.live_or_leaving(), written)
+        batch.update_metadata(context.live_or_shutting_down(), written)
         await batch.send()
         if len(written) < len(changes):
             self._events.post(self._refresh)

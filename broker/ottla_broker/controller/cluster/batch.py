@@ -66,7 +66,7 @@ class Replies:
         self._all.clear()
 
     def expect_leaders(self, context: Context, partitions: Iterable[Partition]) -> None:
-        for leader in {context.leader(each) for each in partitions} & context.live_or_leaving():
+        for leader in {context.leader(each) for each in partitions} & context.live_or_shutting_down():
             self.expect(leader)
 
     def received(self, broker: int, response: Any) -> None:
@@ -136,7 +136,7 @@ class Batch:
 
     def leader_and_isr(self, brokers: Iterable[int], partition: Partition, *, is_new: bool = False) -> None:
         """Let brokers lead or follow a partition as its state says, and update all brokers' metadata."""
-        online = self._context.live_or_leaving()
+        online = self._context.live_or_shutting_down()
         for broker in brokers:
             if broker in online:
                 states = self._states.setdefault(broker, {})
@@ -145,7 +145,7 @@ class Batch:
 
     def stop_replica(self, brokers: Iterable[int], partition: Partition, *, delete: bool) -> None:
         """Let brokers stop a replica, and delete it if ``delete`` is set."""
-        online = self._context.live_or_leaving()
+        online = self._context.live_or_shutting_down()
         for broker in brokers:
             if broker in online:
                 stopped = self._stopped.setdefault(broker, {})
@@ -186,8 +186,8 @@ class Batch:
             async for partition in unhurried(self._changed, PORTION)
             if context.has(partition)
         ]
-        brokers = [context.brokers[broker] for broker in sorted(context.live_or_leaving())]
-        for broker in sorted(self._to_update & context.live_or_leaving()):
+        brokers = [context.brokers[broker] for broker in sorted(context.live_or_shutting_down())]
+        for broker in sorted(self._to_update & context.live_or_shutting_down()):
             self._send(
                 broker, ApiKey.UPDATE_METADATA, partial(self._build_update_metadata, changed, brokers), None
             )

@@ -352,7 +352,7 @@ class ClusterController(ConfigAdmin):
     async def controlled_shutdown(self, broker: int, broker_epoch: int) -> list[Partition]:
         active = self._controller()
         remaining, replies = await active.events.do(
-            lambda: active.members.leave(broker, broker_epoch), _EVENT_SECONDS
+            lambda: active.broker_changes.controlled_shutdown(broker, broker_epoch), _EVENT_SECONDS
         )
         await self._wait(replies, _LEADERS_SECONDS)
         return remaining

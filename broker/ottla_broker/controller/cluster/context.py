@@ -60,7 +60,7 @@ class Context:
         epoch: the controller epoch; ``epoch_version`` is the version of its node, which every write checks.
         brokers: all registered brokers.
         unreachable: registered brokers whose process doesn't answer; they count as gone.
-        leaving: brokers in a controlled shutdown.
+        shutting_down: brokers in a controlled shutdown.
         deleting: topics that are being deleted.
         replicas_on_offline_dirs: replicas whose log folder has failed, as (broker, partition).
         elections: how long it took to choose leaders and write them to the store, each time.
@@ -72,7 +72,7 @@ class Context:
         self.epoch_version = epoch_version
         self.brokers: dict[int, RegisteredBroker] = {}
         self.unreachable: set[int] = set()
-        self.leaving: set[int] = set()
+        self.shutting_down: set[int] = set()
         self.topics: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self.deleting: set[str] = set()
@@ -82,24 +82,24 @@ class Context:
 
     def live(self) -> set[int]:
         """Brokers that can lead and follow: registered, reachable, and not shutting down."""
-        return self.brokers.keys() - self.unreachable - self.leaving
+        return self.brokers.keys() - self.unreachable - self.shutting_down
 
-    def live_or_leaving(self) -> set[int]:
+    def live_or_shutting_down(self) -> set[int]:
         """Brokers that requests can be sent to."""
         return self.brokers.keys() - self.unreachable
 
-    def is_online(self, broker: int, partition: Partition, *, leaving: bool = False) -> bool:
-        """Whether a broker can serve a replica. ``leaving`` includes brokers that are shutting down."""
-        return broker in (self.live_or_leaving() if leaving else self.live()) and (
+    def is_online(self, broker: int, partition: Partition, *, shutting_down: bool = False) -> bool:
+        """Whether a broker can serve a replica. ``shutting_down`` includes brokers in a controlled shutdown."""
+        return broker in (self.live_or_shutting_down() if shutting_down else self.live()) and (
             (broker, partition) not in self.replicas_on_offline_dirs
         )
 
-    def online(self, partition: Partition, *, leaving: bool = False) -> set[int]:
+    def online(self, partition: Partition, *, shutting_down: bool = False) -> set[int]:
         """The brokers that can serve a partition's replicas."""
         return {
             broker
             for broker in self.replicas(partition)
-            if self.is_online(broker, partition, leaving=leaving)
+            if self.is_online(broker, partition, shutting_down=shutting_down)
         }
 
     def check_broker_epoch(self, broker: int, epoch: int, unknown: ErrorCode) -> None:
@@ -166,7 +166,7 @@ class Context:
 
     def is_led(self, partition: Partition) -> bool:
         """Whether the partition has a leader that can serve it."""
-        return self.is_online(self.leader(partition), partition, leaving=True)
+        return self.is_online(self.leader(partition), partition, shutting_down=True)
 
     def is_deleting(self, partition: Partition) -> bool:
         return partition[0] in self.deleting
@@ -176,5 +176,5 @@ class Context:
         return [
             broker
             for broker in self.replicas(partition)
-            if not self.is_online(broker, partition, leaving=True)
+            if not self.is_online(broker, partition, shutting_down=True)
         ]

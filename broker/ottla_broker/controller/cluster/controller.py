@@ -3,11 +3,11 @@
 All changes are events of one queue; nothing else changes what the controller knows. Each event ends with one batch of
 requests to the brokers. The events, and the parts that handle them::
 
-    brokers changed        ``members``: partitions of brokers that left or registered again get other leaders and
+    brokers changed        ``broker_changes``: partitions of brokers that left or registered again get other leaders and
                            smaller in-sync sets. New brokers get everything, and waiting partitions get leaders
-    broker unreachable     as if it had left although its node stands: its process is dead, or out of reach
-    broker answers again   as if it had come
-    broker leaves          controlled shutdown: others lead what it led
+    broker unreachable     as if it had left, although its node exists: its process is dead, or out of reach
+    broker answers again   as if it had registered again
+    broker shuts down      controlled shutdown: other brokers lead its partitions
     log folder failed      as if the broker had left, for the replicas in that folder
     topics changed         ``topics``: new topics get leaders
     topic grown            new partitions get leaders
@@ -31,12 +31,12 @@ from typing import TYPE_CHECKING
 from ottla_broker.clock import Clock
 from ottla_broker.controller.cluster.alter_partition import AlterPartition
 from ottla_broker.controller.cluster.batch import Batch
+from ottla_broker.controller.cluster.broker_changes import BrokerChanges
 from ottla_broker.controller.cluster.channel import Channels, Connect, Listener
 from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.deletion import Deletion
 from ottla_broker.controller.cluster.event_queue import EventQueue
 from ottla_broker.controller.cluster.leader_balancer import LeaderBalancer
-from ottla_broker.controller.cluster.members import Members
 from ottla_broker.controller.cluster.partition_state_machine import PartitionStateMachine
 from ottla_broker.controller.cluster.persistence import ClusterStore, Persistence
 from ottla_broker.controller.cluster.reassignment import Reassignments
@@ -61,7 +61,7 @@ class ActiveController:
     Attributes:
         context: what the controller knows.
         events: its queue.
-        members, topics, deletion, reassignments, leader_balancer, alter_partition: the parts that requests go to.
+        broker_changes, topics, deletion, reassignments, leader_balancer, alter_partition: its parts for requests.
     """
 
     def __init__(
@@ -95,14 +95,14 @@ class ActiveController:
             connect,
             clock,
             Listener(
-                lambda broker: events.post(partial(self.members.unreachable, broker)),
-                lambda broker: events.post(partial(self.members.reachable, broker)),
+                lambda broker: events.post(partial(self.broker_changes.unreachable, broker)),
+                lambda broker: events.post(partial(self.broker_changes.reachable, broker)),
                 self._on_newer_controller,
             ),
         )
         batch = self.new_batch
         states = PartitionStateMachine(context, persistence, unclean_allowed, clock.monotonic)
-        self.members = Members(
+        self.broker_changes = BrokerChanges(
             context, persistence, events, batch, states, self._channels, on_brokers, self._resume
         )
         self.reassignments = Reassignments(
@@ -117,7 +117,7 @@ class ActiveController:
             context, persistence, events, batch, self.reassignments, self.topics.refresh
         )
         self._zk_notifications = ZkNotifications(
-            context, persistence, events, batch, self.members, self.reassignments, self.leader_balancer
+            context, persistence, events, batch, self.broker_changes, self.reassignments, self.leader_balancer
         )
 
     def start(self) -> None:
@@ -136,15 +136,15 @@ class ActiveController:
         context = self.context
         started = self._clock.monotonic()
         # Watch before reading, so that no change is missed.
-        self.members.watch()
+        self.broker_changes.watch()
         self.topics.watch()
         self.deletion.watch()
         self._zk_notifications.watch()
-        await self.members.load()
+        await self.broker_changes.load()
         await self.topics.load()
         await self.deletion.load()
         self.reassignments.load()
-        await self.members.begin()
+        await self.broker_changes.begin()
         self._zk_notifications.begin()
         self.leader_balancer.start()
         _log.info(
@@ -168,7 +168,11 @@ class ActiveController:
 
     def new_batch(self) -> Batch:
         return Batch(
-            self.context, self._channels, self._broker_id, self._listener, self.members.note_offline_replicas
+            self.context,
+            self._channels,
+            self._broker_id,
+            self._listener,
+            self.broker_changes.note_offline_replicas,
         )
 
     def _on_newer_controller(self, broker: int) -> None:

@@ -144,14 +144,14 @@ class Deletion:
             self._reassignments.forget(name)
             self._stages[name] = {}
         partitions = ((name, index) for name in new for index in context.topics[name].assignments)
-        batch.update_metadata(context.live_or_leaving(), partitions)
+        batch.update_metadata(context.live_or_shutting_down(), partitions)
         await batch.send()
         await self.resume(new)
 
     async def resume(self, names: Sequence[str] | None = None) -> None:
         """Delete the replicas whose broker is reachable now, of these topics or of all that are being deleted."""
         context, batch = self._context, self._new_batch()
-        online = context.live_or_leaving()
+        online = context.live_or_shutting_down()
         wanted = list(context.deleting) if names is None else names
         async for name in unhurried(wanted):
             stages = self._stages.setdefault(name, {})

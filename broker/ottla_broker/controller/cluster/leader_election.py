@@ -39,13 +39,13 @@ def preferred(replicas: Sequence[int], isr: Collection[int], live: Collection[in
 
 
 def when_shutting_down(
-    replicas: Sequence[int], isr: Collection[int], live: Collection[int], leaving: Collection[int]
+    replicas: Sequence[int], isr: Collection[int], live: Collection[int], shutting_down: Collection[int]
 ) -> Elected | None:
-    """Elect the first in-sync replica that stays. The leaving brokers are no longer in sync.
+    """Elect the first in-sync replica that stays. Brokers that shut down are no longer in sync.
 
-    ``live`` includes the leaving brokers.
+    ``live`` includes ``shutting_down``.
     """
-    stay = tuple(broker for broker in isr if broker not in leaving)
+    stay = tuple(broker for broker in isr if broker not in shutting_down)
     for broker in replicas:
         if broker in live and broker in stay:
             return Elected(broker, stay)

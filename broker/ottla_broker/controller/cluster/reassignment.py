@@ -201,5 +201,5 @@ class Reassignments:
         _log.info("reassigned", partition=f"{name}-{index}", replicas=list(wanted))
         batch.leader_and_isr(wanted, partition)
         batch.stop_replica(removing, partition, delete=True)
-        batch.update_metadata(context.live_or_leaving(), [partition])
+        batch.update_metadata(context.live_or_shutting_down(), [partition])
         await batch.send()

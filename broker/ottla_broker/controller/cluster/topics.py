@@ -241,7 +241,7 @@ class Topics:
 
     def _racks(self) -> dict[int, str | None]:
         brokers = self._context.brokers
-        return {broker: brokers[broker].rack for broker in sorted(self._context.live_or_leaving())}
+        return {broker: brokers[broker].rack for broker in sorted(self._context.live_or_shutting_down())}
 
     async def _make(self, plan: _Planned) -> KafkaError | None:
         """Write a topic and the first of its partitions' states. Returns the error if that fails."""

@@ -13,10 +13,10 @@ from typing import Final, TypeVar
 
 from ottla_broker.controller.api import Partition
 from ottla_broker.controller.cluster.batch import NewBatch
+from ottla_broker.controller.cluster.broker_changes import BrokerChanges
 from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.event_queue import EventQueue
 from ottla_broker.controller.cluster.leader_balancer import LeaderBalancer
-from ottla_broker.controller.cluster.members import Members
 from ottla_broker.controller.cluster.persistence import Persistence
 from ottla_broker.controller.cluster.reassignment import Reassignments
 from ottla_broker.events import get_logger
@@ -41,7 +41,7 @@ class ZkNotifications:
     _persistence: Persistence
     _events: EventQueue
     _new_batch: NewBatch
-    _members: Members
+    _broker_changes: BrokerChanges
     _reassignments: Reassignments
     _leader_balancer: LeaderBalancer
 
@@ -86,7 +86,7 @@ class ZkNotifications:
             for partition, view in states.items():
                 self._context.set_view(partition, view)
             batch = self._new_batch()
-            batch.update_metadata(self._context.live_or_leaving(), known)
+            batch.update_metadata(self._context.live_or_shutting_down(), known)
             await batch.send()
             await self._reassignments.resume(known)
         await self._remove(paths)
@@ -97,7 +97,7 @@ class ZkNotifications:
             broker = notification.get("broker")
             if isinstance(broker, int) and broker in self._context.brokers:
                 _log.warning("a log folder of a broker has failed", broker=broker)
-                await self._members.check_log_dirs(broker)
+                await self._broker_changes.check_log_dirs(broker)
         await self._remove(paths)
 
     async def _preferred(self) -> None:

@@ -1,4 +1,4 @@
-"""Brokers that come, go, become unreachable and answer again, and what that means for their partitions."""
+"""Brokers that register, disappear, stop answering, answer again or shut down, and new leaders for their partitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = get_logger()
 
 
 @dataclass(eq=False)
-class Members:
+class BrokerChanges:
     """Owned by the controller's task.
 
     ``on_brokers`` is called before requests go to new brokers, ``on_new`` once they know what they lead.
@@ -38,7 +38,7 @@ class Members:
     _channels: Channels
     _on_brokers: Callable[[Context], None]
     _on_new: Callable[[], Awaitable[None]]
-    # Brokers whose coming and going isn't dealt with yet: an event that is retried finds them here.
+    # Brokers that still have to be handled; an event that is retried finds them here.
     _lost: set[int] = field(default_factory=set, init=False)
     _new: set[int] = field(default_factory=set, init=False)
 
@@ -54,11 +54,11 @@ class Members:
         for broker in context.brokers:
             self._channels.add(broker)
         # Leaders and followers need the others' addresses first.
-        batch.update_metadata(context.live_or_leaving())
+        batch.update_metadata(context.live_or_shutting_down())
         await batch.send()
         batch = self._new_batch()
-        await self._settle(set(context.brokers), batch)
-        batch.update_metadata(context.live_or_leaving(), context.partitions())
+        await self._elect_and_add_states(set(context.brokers), batch)
+        batch.update_metadata(context.live_or_shutting_down(), context.partitions())
         await batch.send()
 
     def _replace(self, brokers: dict[int, RegisteredBroker]) -> None:
@@ -78,24 +78,24 @@ class Members:
         gone = before.keys() - now.keys()
         came = now.keys() - before.keys()
         bounced = {each for each in before.keys() & now.keys() if before[each].epoch != now[each].epoch}
-        moved = {
+        updated = {
             each
             for each in (before.keys() & now.keys()) - bounced
             if before[each].registration != now[each].registration
         }
-        if not (gone or came or bounced or moved or self._lost or self._new):
+        if not (gone or came or bounced or updated or self._lost or self._new):
             return
         _log.info(
             "brokers changed",
             came=sorted(came),
             gone=sorted(gone),
             bounced=sorted(bounced),
-            moved=sorted(moved),
+            moved=sorted(updated),
             brokers=sorted(now),
         )
         for broker in gone | bounced:
             await self._channels.remove(broker)
-            context.leaving.discard(broker)
+            context.shutting_down.discard(broker)
             context.unreachable.discard(broker)
             context.replicas_on_offline_dirs = {
                 (b, p) for b, p in context.replicas_on_offline_dirs if b != broker
@@ -108,17 +108,17 @@ class Members:
         for broker in came | bounced:
             self._channels.add(broker)
         self._new |= came | bounced
-        await self._handle_new(moved)
+        await self._handle_new(updated)
 
     async def unreachable(self, broker: int) -> None:
-        """A broker's address refuses connections, or the broker answers nothing."""
+        """Treat a broker as gone: its address refuses connections, or it doesn't answer."""
         if broker in self._context.brokers:
             self._context.unreachable.add(broker)
             self._lost.add(broker)
             await self._handle_lost()
 
     async def reachable(self, broker: int) -> None:
-        """An unreachable broker answers again."""
+        """Bring back an unreachable broker that answers again."""
         if broker in self._context.unreachable:
             self._context.unreachable.discard(broker)
             self._lost.discard(broker)
@@ -126,7 +126,7 @@ class Members:
         await self._handle_new()
 
     async def _handle_lost(self) -> None:
-        lost = self._lost - self._context.live_or_leaving()
+        lost = self._lost - self._context.live_or_shutting_down()
         if lost:
             await self._elect_without(lost, list(self._context.partitions_on(lost)))
         self._lost.clear()
@@ -135,40 +135,40 @@ class Members:
         batch = self._new_batch()
         await self._states.elect(partitions, self._states.without(brokers), batch)
         # Also where nothing changed hands: clients need to know which replicas are offline.
-        batch.update_metadata(self._context.live_or_leaving(), partitions)
+        batch.update_metadata(self._context.live_or_shutting_down(), partitions)
         await batch.send()
 
-    async def _handle_new(self, moved: Collection[int] = ()) -> None:
-        """Bring in new brokers, and those that are back; ``moved`` brokers have changed their addresses."""
+    async def _handle_new(self, updated: Collection[int] = ()) -> None:
+        """Bring in new brokers, and those that are back; ``updated`` brokers have changed their registration."""
         context = self._context
-        new = self._new & context.live_or_leaving()
-        if not new and not moved:
+        new = self._new & context.live_or_shutting_down()
+        if not new and not updated:
             return
         batch = self._new_batch()
         batch.update_metadata(new, context.partitions())
         await batch.send()
         batch = self._new_batch()
-        batch.update_metadata(context.live_or_leaving() - new)
+        batch.update_metadata(context.live_or_shutting_down() - new)
         await batch.send()
         if new:
             batch = self._new_batch()
-            await self._settle(new, batch)
+            await self._elect_and_add_states(new, batch)
             await batch.send()
         self._new.clear()
         if new:
             await self._on_new()
 
-    async def _settle(self, brokers: Collection[int], batch: Batch) -> None:
-        """Tell brokers what they lead and follow, and elect leaders that are possible now."""
+    async def _elect_and_add_states(self, brokers: Collection[int], batch: Batch) -> None:
+        """Elect the leaders that these brokers make possible, and add the states of their partitions to the batch."""
         context, states = self._context, self._states
-        new = [
+        without_state = [
             partition
             async for partition in unhurried(list(context.partitions()), PORTION)
             if context.view(partition) is None and not context.is_deleting(partition)
         ]
-        await states.create(new, batch)
-        # Brokers that were gone before this controller began still are leaders and in-sync replicas.
-        registered = context.live_or_leaving()
+        await states.create(without_state, batch)
+        # Brokers that disappeared before this controller began may still be leaders and in-sync replicas.
+        registered = context.live_or_shutting_down()
         dead = {each for p in context.partitions() for each in context.replicas(p)} - registered
         if dead:
             await states.elect(list(context.partitions_on(dead)), states.without(dead), batch)
@@ -176,7 +176,7 @@ class Members:
         await self._add_states(brokers, batch)
 
     async def _add_states(self, brokers: Collection[int], batch: Batch) -> None:
-        """Add the states of all partitions on these brokers to a batch."""
+        """Add the states of these brokers' partitions to the batch: whether each broker leads or follows."""
         context = self._context
         async for partition in unhurried(list(context.partitions_on(brokers)), PORTION):
             if context.view(partition) is not None and not context.is_deleting(partition):
@@ -217,12 +217,12 @@ class Members:
         await self._elect_without({broker}, here)
 
     async def check_log_dirs(self, broker: int) -> None:
-        """Send a broker all its states again: the response says which replicas are in the failed folder."""
+        """Send a broker all its states again, because its response says which replicas are in the failed folder."""
         batch = self._new_batch()
         await self._add_states([broker], batch)
         await batch.send()
 
-    async def leave(self, broker: int, epoch: int) -> tuple[list[Partition], Replies]:
+    async def controlled_shutdown(self, broker: int, epoch: int) -> tuple[list[Partition], Replies]:
         """Move leadership away from a broker that is about to stop, and remove it from the in-sync replicas.
 
         Returns the partitions that no other broker can lead, and the new leaders' responses to wait for.
@@ -231,36 +231,36 @@ class Members:
         """
         context = self._context
         context.check_broker_epoch(broker, epoch, ErrorCode.BROKER_NOT_AVAILABLE)
-        context.leaving.add(broker)
+        context.shutting_down.add(broker)
         batch, replies = self._new_batch(), Replies()
-        here = [
+        replicated = [
             partition
             async for partition in unhurried(list(context.partitions_on([broker])), PORTION)
             if len(context.replicas(partition)) > 1 and not context.is_deleting(partition)
         ]
         followed = [
             partition
-            async for partition in unhurried(here, PORTION)
+            async for partition in unhurried(replicated, PORTION)
             if context.view(partition) is not None and context.leader(partition) != broker
         ]
-        _log.info("broker leaves", broker=broker, partitions=len(here))
-        moved = await self._states.elect(here, self._without_leaving, batch)
+        _log.info("broker leaves", broker=broker, partitions=len(replicated))
+        elected = await self._states.elect(replicated, self._without_shutting_down, batch)
         async for partition in unhurried(followed, PORTION):
             batch.stop_replica([broker], partition, delete=False)
-        replies.expect_leaders(context, moved)
+        replies.expect_leaders(context, elected)
         await batch.send(on_leader_and_isr=replies.received)
-        return [each for each in here if context.leader(each) == broker], replies
+        return [each for each in replicated if context.leader(each) == broker], replies
 
-    def _without_leaving(self, partition: Partition, state: PartitionState) -> Elected | None:
-        leaving = self._context.leaving
+    def _without_shutting_down(self, partition: Partition, state: PartitionState) -> Elected | None:
+        shutting_down = self._context.shutting_down
         if state.leader == NO_LEADER:
             return None
-        if state.leader not in leaving:
-            stay = tuple(each for each in state.isr if each not in leaving)
+        if state.leader not in shutting_down:
+            stay = tuple(each for each in state.isr if each not in shutting_down)
             return Elected(state.leader, stay) if stay and len(stay) < len(state.isr) else None
         return when_shutting_down(
             self._context.replicas(partition),
             state.isr,
-            self._context.online(partition, leaving=True),
-            leaving,
+            self._context.online(partition, shutting_down=True),
+            shutting_down,
         )
