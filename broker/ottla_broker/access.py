@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from ottla_broker.clock import Clock
 from ottla_broker.config.security_keys import SaslKeys
@@ -13,6 +13,7 @@ from ottla_broker.handlers.authorization import Authorizer
 from ottla_broker.metadata.client_quotas import ClientQuotas, Windows
 from ottla_broker.metadata.scram_credentials import ScramCredentials
 from ottla_broker.store.api import Store
+from ottla_broker.tasks import Step
 from ottla_protocol.sasl.mechanism import DIGESTS
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from ottla_broker.controller.acls import Acls
     from ottla_broker.controller.client_quotas import Configs
     from ottla_broker.controller.delegation_tokens import DelegationTokens
-
-Step: TypeAlias = Callable[[], Awaitable[None] | None]
-"""A step of the broker's stop."""
 
 
 class Access:

@@ -1,17 +1,15 @@
 """Builds the coordinators of groups and share groups, and what they need of the broker.
 
-Only :mod:`ottla_broker.server` imports this, and not before they are needed: see
+Only :mod:`ottla_broker.coordinators` imports this, and not before they are needed: see
 :mod:`ottla_broker.coordinator.on_demand`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla_broker.clock import Clock
 from ottla_broker.config.group_configs import group_times, sets_heartbeat_interval, share_settings
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.modern.settings import GroupTimes
@@ -22,10 +20,9 @@ from ottla_broker.coordinator.group.share.groups import ShareGroups
 from ottla_broker.coordinator.group.share.offsets import ShareOffsets
 from ottla_broker.coordinator.old_consumers import OldConsumers
 from ottla_broker.coordinator.on_demand import OnDemand
-from ottla_broker.coordinator.share.persister import Coordinators, Persister
+from ottla_broker.coordinator.share.persister import Persister, ShareCoordinators
 from ottla_broker.coordinator.share.sessions import ShareSessions
 from ottla_broker.coordinator.share.settings import KeptSettings
-from ottla_broker.coordinator.share.share_partition import InTurns
 from ottla_broker.coordinator.share.share_partitions import SharePartitions
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator, StateSettings
 from ottla_broker.coordinator.share.state_logs import StateLogs
@@ -33,37 +30,7 @@ from ottla_broker.handlers.share_services import ShareServices
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 
 if TYPE_CHECKING:
-    from ottla_broker.cluster.member import ClusterMember
-    from ottla_broker.config import BrokerConfig
-    from ottla_broker.controller.api import Controller
-    from ottla_broker.metadata.cache import MetadataCache
-    from ottla_broker.replica.manager import ReplicaManager
-
-
-class GroupEnvironment(NamedTuple):
-    """The parts of the broker that coordinators use.
-
-    Attributes:
-        member: None for a broker that stands alone.
-        run: runs a function on a thread.
-        in_turns: runs a generator in turns with requests; it yields its work.
-        partitions_of: the number of partitions that an internal topic has, or will have by its configuration.
-        leader_of: the broker that leads a partition; -1 while there is none, None: there is no such partition.
-        knows_cluster: whether the controller has sent this broker all there is.
-    """
-
-    config: BrokerConfig
-    clock: Clock
-    random: Random
-    metadata: MetadataCache
-    replicas: ReplicaManager
-    controller: Controller
-    member: ClusterMember | None
-    run: Callable[..., Any]
-    in_turns: InTurns
-    partitions_of: Callable[[str, int], int]
-    leader_of: Callable[[str, int], int | None]
-    knows_cluster: Callable[[], bool]
+    from ottla_broker.coordinator_environment import CoordinatorEnvironment
 
 
 class Groups(NamedTuple):
@@ -81,7 +48,7 @@ class Groups(NamedTuple):
 
 
 def make_groups(
-    environment: GroupEnvironment, demand: OnDemand[Groups], old_consumers: OldConsumers | None
+    environment: CoordinatorEnvironment, demand: OnDemand[Groups], old_consumers: OldConsumers
 ) -> Groups:
     """Build the coordinators of groups, and start them unless ``demand`` is closed."""
     config, metadata = environment.config, environment.metadata
@@ -113,7 +80,7 @@ def make_groups(
 
 
 def _make_shares(
-    environment: GroupEnvironment, demand: OnDemand[Groups]
+    environment: CoordinatorEnvironment, demand: OnDemand[Groups]
 ) -> tuple[ShareServices, ShareGroups, DeletedTopics]:
     """Build the share coordinator, and what leaders and the group coordinator need for share groups."""
     config, clock, metadata = environment.config, environment.clock, environment.metadata
@@ -129,7 +96,7 @@ def _make_shares(
         partial(environment.partitions_of, SHARE_STATE_TOPIC, settings.topic_partitions),
         StateLogs(partial(environment.replicas.partition, SHARE_STATE_TOPIC)).delete_before,
     )
-    coordinators: Coordinators = coordinator
+    coordinators: ShareCoordinators = coordinator
     if environment.member is not None:
         coordinators = environment.member.share_state_transport(
             coordinator, partial(environment.leader_of, SHARE_STATE_TOPIC), settings.write_timeout_ms

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -22,9 +22,10 @@ from ottla_broker.clock import Clock
 from ottla_broker.config.topics import log_config
 from ottla_broker.controller.features import FeatureAdmin
 from ottla_broker.controller.standalone import StandaloneController
-from ottla_broker.coordinator.old_consumers import OldConsumers
-from ottla_broker.coordinator.on_demand import GROUP_MODULES, TRANSACTION_MODULES, OnDemand, import_in_steps
+from ottla_broker.coordinator.on_demand import import_in_steps
 from ottla_broker.coordinator.zookeeper_offsets import ZooKeeperOffsets
+from ottla_broker.coordinator_environment import CoordinatorEnvironment
+from ottla_broker.coordinators import Coordinators
 from ottla_broker.events import get_logger
 from ottla_broker.handlers import served_apis
 from ottla_broker.handlers.dispatch import Dispatcher
@@ -35,17 +36,16 @@ from ottla_broker.log.folder import LogDirError
 from ottla_broker.log.maintenance import Intervals
 from ottla_broker.log.manager import LogManager
 from ottla_broker.log.producer_limit import ProducerLimit
-from ottla_broker.metadata.cache import NO_LEADER, MetadataCache
-from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
+from ottla_broker.metadata.cache import MetadataCache
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.network.acceptor import ListenError
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_broker.replica.manager import ReplicaManager
-from ottla_broker.replica.transaction_verifier import TransactionVerifier
-from ottla_broker.replica.txn_markers import TxnMarkers
 from ottla_broker.store.api import StoreError, children_of
 from ottla_broker.store.embedded import EmbeddedStore
 from ottla_broker.store.keys import BadNodeError
+from ottla_broker.tasks import Step, undo
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.partitioning import LAG_TOPIC
 
@@ -55,18 +55,12 @@ if TYPE_CHECKING:
     from ottla_broker.cluster.member import ClusterMember
     from ottla_broker.config import BrokerConfig, Endpoint
     from ottla_broker.controller.api import Controller
-    from ottla_broker.coordinator.group.coordinator import GroupCoordinator
-    from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
-    from ottla_broker.coordinator.transaction.markers import DeliverMarkers
     from ottla_broker.counters import Timings
-    from ottla_broker.group_coordinators import Groups
     from ottla_broker.handlers.client_telemetry import ClientTelemetry
     from ottla_broker.handlers.push_coordination import PushCoordination
-    from ottla_broker.handlers.share_services import ShareServices
     from ottla_broker.log.cleaner.service import LogCleaner
     from ottla_broker.metrics.lag_history import LagHistory
     from ottla_broker.metrics.service import MetricsService
-    from ottla_broker.replica.transaction_verifier import Verification
     from ottla_broker.store.api import Store
 
 _log = get_logger()
@@ -95,7 +89,6 @@ class Broker:
         self.telemetry: ClientTelemetry | None = None
         self._store: Store
         self._store_timings: Timings | None = None
-        self._old_consumers: OldConsumers | None = None
         self._cleaner: LogCleaner | None = None
         self.replicas: ReplicaManager
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock, random)
@@ -114,7 +107,7 @@ class Broker:
             config.max_producers, self.logs.producer_states, clock.monotonic
         )
         # Undo the steps of the start, last first.
-        self._stopping: list[Callable[[], Awaitable[None] | None]] = []
+        self._stopping: list[Step] = []
         self._loaded = False
         self.listeners = Listeners(config, clock, random, self._stopping)
 
@@ -176,9 +169,7 @@ class Broker:
         self.logs.claim(self.metadata.cluster_id, config.broker_id)
         await self.logs.load(self.metadata.log_config)
         self._loaded = True
-        self._start_groups(controller.on_topic_deleted, controller.on_broker_configs)
-        await self._watch_old_consumers(store)
-        self._start_transactions(controller.on_broker_configs)
+        await self._start_coordinators(store, controller.on_topic_deleted)
         await controller.start()
         self._start_maintenance(controller.on_broker_configs)
         self._listen()
@@ -205,9 +196,7 @@ class Broker:
         member.on_failed = partial(_halt, "it can't rejoin its cluster")
         self._stopping.append(self.replicas.checkpoint_high_watermarks)
         self.controller = member.controller
-        self._start_groups(member.controller_requests.on_topic_deleted, member.on_broker_configs)
-        await self._watch_old_consumers(member.store)
-        self._start_transactions(member.on_broker_configs)
+        await self._start_coordinators(member.store, member.controller_requests.on_topic_deleted)
         self._start_maintenance(member.on_broker_configs)
         self._listen()
         self.listeners.accept()
@@ -245,6 +234,7 @@ class Broker:
             return
         from ottla_broker.metrics.sources import Sources
 
+        coordinators = self.coordinators
         self.metrics.serve(
             Sources(
                 config=self.config,
@@ -254,8 +244,8 @@ class Broker:
                 metadata=self.metadata,
                 logs=self.logs,
                 replicas=self.replicas,
-                groups=self.groups,
-                transactions=self.transactions,
+                groups=coordinators.groups,
+                transactions=coordinators.transactions,
                 dispatcher=self._dispatcher,
                 acceptors=self.listeners.acceptors,
                 memories=self.listeners.memories,
@@ -268,7 +258,7 @@ class Broker:
                 telemetry=self.telemetry,
                 logins=self.listeners.logins,
                 push=self.push,
-                shares=lambda: None if self.shares is None else self.shares.partitions,
+                shares=lambda: None if coordinators.shares is None else coordinators.shares.partitions,
             )
         )
         self._stopping.append(self.metrics.stopping)
@@ -289,13 +279,13 @@ class Broker:
 
         member = self.member
         store = self._store if member is None else member.store
-        elsewhere = None if member is None else member.group_holders(self._group_coordinator)
+        elsewhere = None if member is None else member.group_holders(self.coordinators.group_coordinator)
         self.push = PushCoordination(
             self.config,
             self.clock,
             store,
             self.metadata,
-            self.groups,
+            self.coordinators.groups,
             self.access.authorizer(),
             sock,
             self.listeners.quotas,
@@ -304,36 +294,15 @@ class Broker:
         self._stopping.append(self.push.close)
         await self.push.start()
 
-    def _start_groups(
-        self,
-        on_topic_deleted: list[Callable[[str, Sequence[int]], None]],
-        on_broker_configs: list[Callable[[], None]],
+    async def _start_coordinators(
+        self, store: Store, on_topic_deleted: list[Callable[[str, Sequence[int]], None]]
     ) -> None:
-        """Have groups coordinated. The lists take callbacks for deleted topics and changed broker configs."""
-        groups = self._groups = OnDemand((OFFSETS_TOPIC, SHARE_STATE_TOPIC), GROUP_MODULES, self._make_groups)
-        self.replicas.listeners.append(groups)
-
-        def partitions_deleted(topic: str, partitions: Sequence[int]) -> None:
-            if groups.is_needed:
-                groups.get().on_partitions_deleted(topic, partitions)
-
-        on_topic_deleted.append(partitions_deleted)
-        on_broker_configs.append(self.listeners.configs_changed)
-        self._stopping.append(partial(self._undo, groups.stopping))
-        self._stopping.append(groups.close)
-        if self._needs_coordinators:
-            groups.get()
-
-    @property
-    def _needs_coordinators(self) -> bool:
-        """Whether coordinators are built with the start. A broker in a cluster is soon elected to lead their topics."""
-        return self.member is not None or self.metrics is not None or bool(self.config.coordinator_listener)
-
-    def _make_groups(self) -> Groups:
-        # Imported here because most starts need no coordinators: see on_demand.py.
-        from ottla_broker.group_coordinators import GroupEnvironment, make_groups
-
-        environment = GroupEnvironment(
+        """Have groups and transactions coordinated. Raises StoreError."""
+        # A broker in a cluster is soon elected to lead the coordinators' topics.
+        are_needed = (
+            self.member is not None or self.metrics is not None or bool(self.config.coordinator_listener)
+        )
+        self._environment = CoordinatorEnvironment(
             config=self.config,
             clock=self.clock,
             random=self.random,
@@ -343,146 +312,9 @@ class Broker:
             member=self.member,
             run=self.background.run,
             in_turns=partial(self._turns.start, client=None),
-            partitions_of=self._partitions_of,
-            leader_of=self._leader_of,
-            knows_cluster=self._knows_cluster,
         )
-        return make_groups(environment, self._groups, self._old_consumers)
-
-    @property
-    def groups(self) -> GroupCoordinator:
-        """The group coordinator, which is built if this is the first use."""
-        return self._groups.get().coordinator
-
-    @property
-    def shares(self) -> ShareServices | None:
-        """What serves share groups' records, built if this is the first use; None: they aren't served."""
-        return self._groups.get().shares if self.config.group_share_enable else None
-
-    @property
-    def transactions(self) -> TransactionCoordinator:
-        """The transaction coordinator, which is built if this is the first use."""
-        return self._transactions.get()
-
-    async def _load_coordinators(self, groups: bool) -> None:
-        if groups:
-            await self._groups.load()
-        await self._transactions.load()
-
-    async def _watch_old_consumers(self, store: Store) -> None:
-        """Have groups refused whose consumers coordinate elsewhere. Raises StoreError."""
-
-        def holder(group_id: str) -> str | None:
-            made = self._groups.made
-            return None if made is None else made.coordinator.admission.holder(group_id)
-
-        self._old_consumers = OldConsumers(store, self.clock, holder)
-        self._stopping.append(self._old_consumers.close)
-        if self._groups.made is not None:
-            self._groups.made.coordinator.admission.old_consumers = self._old_consumers
-        await self._old_consumers.start()
-
-    def _group_coordinator(self, group_id: str) -> int | None:
-        return self._leader_of(OFFSETS_TOPIC, self.groups.partition_for(group_id))
-
-    def _partitions_of(self, topic: str, configured: int) -> int:
-        """The number of partitions that an internal topic has or will have."""
-        found = self.metadata.topic(topic)
-        return configured if found is None else len(found.partitions)
-
-    def _start_transactions(self, on_broker_configs: list[Callable[[], None]]) -> None:
-        """Have transactions coordinated, and start what leaders need: markers, verification of transactions."""
-        groups, member = self._groups, self.member
-
-        def complete(partition_indexes: Iterable[int], producer_id: int, committed: bool) -> None:
-            # A broker that leads partitions of __consumer_offsets has a group coordinator.
-            if groups.is_needed:
-                groups.get().coordinator.complete_transaction(partition_indexes, producer_id, committed)
-
-        self.txn_markers = TxnMarkers(self.replicas, self.clock, complete)
-        transactions = self._transactions = OnDemand(
-            (TRANSACTION_TOPIC,), TRANSACTION_MODULES, self._make_transactions
-        )
-        self.replicas.listeners.append(transactions)
-        self._stopping.append(partial(self._undo, transactions.stopping))
-        self._stopping.append(transactions.close)
-        if self._needs_coordinators:
-            transactions.get()
-        self.transaction_verifier = TransactionVerifier(
-            self.config.broker_id,
-            self.clock,
-            self._verify_transaction,
-            self._transaction_coordinator,
-            None if member is None else member.verification_transport(),
-        )
-
-        def verify() -> None:
-            enabled = self.config.transaction_partition_verification_enable
-            self.logs.environment.verifies_transactions = enabled
-
-        verify()
-        on_broker_configs.append(verify)
-
-    def _make_transactions(self) -> TransactionCoordinator:
-        # Imported here because most starts need no coordinators: see on_demand.py.
-        from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
-        from ottla_broker.coordinator.transaction.local_delivery import LocalDelivery
-        from ottla_broker.coordinator.transaction.producer_id_source import ProducerIdSource
-        from ottla_broker.coordinator.transaction.settings import TransactionSettings
-
-        settings = TransactionSettings.from_config(self.config)
-        member, demand = self.member, self._transactions
-        producer_ids = ProducerIdSource(self.controller.next_producer_id)
-        here = LocalDelivery(self.clock, self.txn_markers.write)
-        deliver: DeliverMarkers = here if member is None else member.marker_transport(self.txn_markers)
-        made = TransactionCoordinator(
-            settings,
-            self.clock,
-            partial(self._partitions_of, TRANSACTION_TOPIC, settings.topic_partitions),
-            producer_ids,
-            self._leader_of,
-            deliver,
-            here.flush,
-        )
-        demand.listeners.append(made)
-        demand.stopping.append(producer_ids.close)
-        if not demand.is_closed:
-            made.start()
-            demand.stopping.append(made.stop)
-        return made
-
-    def _transaction_coordinator(self, transactional_id: str) -> int | None:
-        """The broker that coordinates a transactional id; -1 while that isn't known."""
-        if self._transactions.made is None:
-            # A produce request has to be answered at once: its producer asks again.
-            self._transactions.want()
-            return NO_LEADER
-        return self._leader_of(TRANSACTION_TOPIC, self.transactions.partition_for(transactional_id))
-
-    def _verify_transaction(
-        self, asked: Verification, answered: Callable[[int, Collection[tuple[str, int]]], None]
-    ) -> None:
-        from ottla_broker.coordinator.transaction.metadata import Producer
-
-        transactional_id, partitions = asked.transactional_id, asked.partitions
-        producer = Producer(asked.producer_id, asked.producer_epoch)
-        if asked.adds:
-            self.transactions.add_for_leader(
-                transactional_id, producer, partitions, lambda error: answered(error, ())
-            )
-        else:
-            answered(*self.transactions.verify_partitions(transactional_id, producer, partitions))
-
-    def _leader_of(self, topic: str, index: int) -> int | None:
-        """The broker that can be asked for a partition, -1 while there is none; None: there is no such partition."""
-        known = self.metadata.client_topic(topic)
-        if known is not None and index in known.leaders:
-            return known.leaders[index]
-        return None if self._knows_cluster() else NO_LEADER
-
-    def _knows_cluster(self) -> bool:
-        """Whether the controller has sent this broker all there is."""
-        return self.member is None or self.member.controller_requests.joined.is_set()
+        self.coordinators = Coordinators(self._environment, store, are_needed=are_needed)
+        await self.coordinators.start(on_topic_deleted, self._stopping)
 
     def _start_maintenance(self, on_broker_configs: list[Callable[[], None]]) -> None:
         """Start the log's background tasks, checkpoints of high watermarks, and compaction."""
@@ -490,19 +322,11 @@ class Broker:
         self._run(self._checkpoint_high_watermarks(), "high watermarks")
         if self.config.ottla_lag_history_enable:
             self._run(self._keep_lag_history(), "lag history")
-        config, moves = self.config, self.replicas.moves
-        self._stopping.append(moves.close)
-
-        def limit_moves() -> None:
-            moves.quota.limit = config.replica_alter_log_dirs_io_max_bytes_per_second
-
-        limit_moves()
-        on_broker_configs.append(limit_moves)
-
-        def expire_producers() -> None:
-            self.logs.environment.producer_id_expiration_ms = config.producer_id_expiration_ms
-
-        on_broker_configs.append(expire_producers)
+        config = self.config
+        self._stopping.append(self.replicas.moves.close)
+        self._apply_settings()
+        on_broker_configs.append(self.listeners.configs_changed)
+        on_broker_configs.append(self._apply_settings)
         if not config.log_cleaner_enable:
             return
         from ottla_broker.log.cleaner.service import CleanerSettings, LogCleaner
@@ -521,11 +345,19 @@ class Broker:
         )
         self.logs.future.on_replaced.append(cleaner.log_moved)
         cleaner.start()
-        on_broker_configs.append(lambda: cleaner.set_backoff(config.log_cleaner_backoff_ms))
         self._stopping.append(cleaner.close)
 
+    def _apply_settings(self) -> None:
+        """Adopt those settings of logs and replicas that change at runtime."""
+        config, environment = self.config, self.logs.environment
+        environment.verifies_transactions = config.transaction_partition_verification_enable
+        environment.producer_id_expiration_ms = config.producer_id_expiration_ms
+        self.replicas.moves.quota.limit = config.replica_alter_log_dirs_io_max_bytes_per_second
+        if self._cleaner is not None:
+            self._cleaner.set_backoff(config.log_cleaner_backoff_ms)
+
     def _services(self) -> Services:
-        member = self.member
+        member, coordinators = self.member, self.coordinators
         return Services(
             config=self.config,
             clock=self.clock,
@@ -539,25 +371,25 @@ class Broker:
             metadata=self.metadata,
             controller=self.controller,
             replicas=self.replicas,
-            find_groups=lambda: self.groups,
+            find_groups=lambda: coordinators.groups,
             turns=self._turns,
             logs=self.logs,
             fetch_sessions=self.fetch_sessions,
-            find_transactions=lambda: self.transactions,
+            find_transactions=lambda: coordinators.transactions,
             zookeeper_offsets=self.zookeeper_offsets,
-            txn_markers=self.txn_markers,
+            txn_markers=coordinators.txn_markers,
             scram=self.access.credentials,
             features=self.features,
             is_controller=(lambda: True) if member is None else member.is_controller,
-            transaction_verifier=self.transaction_verifier,
+            transaction_verifier=coordinators.transaction_verifier,
             joined=None if member is None else member.controller_requests.joined,
             quotas=self.access.quotas,
             quota_admin=self.access.quota_admin,
             acls=self.access.acls,
             tokens=self.access.tokens,
             cluster_member=member,
-            find_shares=lambda: self.shares,
-            load_coordinators=None if self._needs_coordinators else self._load_coordinators,
+            find_shares=lambda: coordinators.shares,
+            load_coordinators=None if coordinators.are_needed else coordinators.load,
             telemetry=self.telemetry,
             coordinated=lambda: None if self.push is None else self.push.groups,
         )
@@ -619,13 +451,13 @@ class Broker:
 
     async def _keep_lag_history(self) -> None:
         """Sample how far groups are behind, from the second interval on."""
-        config, member = self.config, self.member
+        config, member, coordinators = self.config, self.member, self.coordinators
         interval_ms = config.ottla_lag_history_interval_ms
         store = self._store if member is None else member.store
         await self.clock.sleep(interval_ms / 1000)
-        while self._groups.made is None and not await children_of(store, "/consumers"):
+        while not coordinators.has_groups and not await children_of(store, "/consumers"):
             await self.clock.sleep(interval_ms / 1000)
-        await self._groups.load()
+        await coordinators.load_groups()
         # Imported here because a start shouldn't wait for it.
         await import_in_steps(("ottla_protocol.group_lag", "ottla_broker.metrics.lag_reader"))
         from ottla_broker.metrics.lag_history import LagEnvironment, LagHistory, Settings
@@ -639,12 +471,12 @@ class Broker:
             clock=self.clock,
             replicas=self.replicas,
             logs=self.logs,
-            groups=self.groups,
-            partitions_of=lambda topic: self._partitions_of(topic, configured[topic]),
-            leader_of=self._leader_of,
+            groups=coordinators.groups,
+            partitions_of=lambda topic: self._environment.partitions_of(topic, configured[topic]),
+            leader_of=self._environment.leader_of,
             ensure_topic=self.controller.ensure_topic,
             leaders=None if member is None else member.lag_transport(),
-            share_state=None if self.shares is None else self.shares.persister.summary,
+            share_state=None if coordinators.shares is None else coordinators.shares.persister.summary,
             store=store,
             reads_store=(lambda: True) if member is None else member.is_controller,
         )
@@ -661,33 +493,11 @@ class Broker:
 
     async def stop(self) -> None:
         """Stop cleanly, undoing every step of the start that was reached."""
-        await self._undo(self._stopping)
-
-    async def _undo(self, steps: list[Callable[[], Awaitable[None] | None]]) -> None:
-        while steps:
-            step = steps.pop()
-            try:
-                if (ending := step()) is not None:
-                    await ending
-            except Exception as error:
-                # The other parts must be closed anyway.
-                _log.error(
-                    "a step of the stop failed", step=getattr(step, "__qualname__", str(step)), exc_info=error
-                )
+        await undo(self._stopping)
 
     async def _drain(self) -> None:
         self.listeners.stop_accepting()
-        if self._old_consumers is not None:
-            await self._old_consumers.close()
-        await self._groups.close()
-        await self._transactions.close()
-        groups, transactions = self._groups.made, self._transactions.made
-        if groups is not None:
-            groups.coordinator.stop()
-        if transactions is not None:
-            transactions.stop()
-        if groups is not None and groups.shares is not None:
-            groups.shares.partitions.close()
+        await self.coordinators.stop()
         self.replicas.answer_fetches()
         await self.listeners.drain()
 

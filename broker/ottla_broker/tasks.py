@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Generator, Iterable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
+from typing import Any, TypeAlias, TypeVar
+
+from ottla_broker.events import get_logger
+
+_log = get_logger()
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+Step: TypeAlias = Callable[[], Awaitable[None] | None]
+"""A step of the broker's stop, or of a part's."""
+
+
+async def undo(steps: list[Step]) -> None:
+    """Take the steps of a stop, the last first. One that fails is logged: the other parts must be closed anyway."""
+    while steps:
+        step = steps.pop()
+        try:
+            if (ending := step()) is not None:
+                await ending
+        except Exception as error:
+            _log.error(
+                "a step of the stop failed", step=getattr(step, "__qualname__", str(step)), exc_info=error
+            )
 
 
 class Tasks:

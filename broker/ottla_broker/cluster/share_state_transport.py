@@ -97,7 +97,7 @@ class _Request:
 
 
 class ShareStateTransport:
-    """Owned by the loop thread. See :class:`ottla_broker.coordinator.share.persister.Coordinators`.
+    """Owned by the loop thread. See :class:`ottla_broker.coordinator.share.persister.ShareCoordinators`.
 
     ``leader_of`` is the broker that leads a partition of ``__share_group_state``, None or -1 without one.
     ``timeout_ms``: how long a coordinator waits for its replicas.

@@ -35,7 +35,7 @@ _AGAIN: Final = frozenset(
 )
 
 
-class Coordinators(Protocol):
+class ShareCoordinators(Protocol):
     """The share coordinators: the requests of :class:`.ShareStateCoordinator`, to the one that serves a key."""
 
     def initialize(self, key: ShareKey, epoch: int, start: int, settled: Settled) -> None: ...
@@ -55,7 +55,7 @@ class Persister:
         closed: no more requests are sent.
     """
 
-    _coordinators: Coordinators
+    _coordinators: ShareCoordinators
     _ensure_topic: Callable[[], Awaitable[object]]
     clock: Clock
     _has_topic: bool = field(default=False, init=False)
