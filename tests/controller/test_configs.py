@@ -190,6 +190,18 @@ async def test_a_brokers_config_acts_on_topics_that_do_not_have_their_own(open_w
         ),
         (
             "",
+            ("ssl.keystore.location", "/a.pem"),
+            "INVALID_REQUEST",
+            "Cannot update these configs at default cluster level, broker id must be specified: ssl.keystore.location",
+        ),
+        (
+            "",
+            ("listener.name.a.ssl.truststore.type", "PEM"),
+            "INVALID_REQUEST",
+            "Cannot update these configs at default cluster level, broker id must be specified: listener.name.a.ssl",
+        ),
+        (
+            "",
             ("max.connections", "0"),
             "INVALID_REQUEST",
             "Invalid value 0 for configuration max.connections",

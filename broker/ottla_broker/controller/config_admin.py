@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final
 
 from ottla_broker.config import BrokerConfig, InvalidValue
-from ottla_broker.config.broker import all_keys
+from ottla_broker.config.broker import all_keys, key_of
 from ottla_broker.config.client_metrics import (
     CLIENT_METRICS_KEYS,
     MATCH,
@@ -20,7 +20,7 @@ from ottla_broker.config.client_metrics import (
 )
 from ottla_broker.config.group_configs import GROUP_KEYS, check_group_configs
 from ottla_broker.config.message_formats import message_format
-from ottla_broker.config.model import LIST, Key, format_value
+from ottla_broker.config.model import LIST, PER_BROKER, Key, format_value
 from ottla_broker.config.topics import TOPIC_KEYS, check_topic_configs
 from ottla_broker.controller.api import ConfigChange, ConfigOperation, Outcome, ResourceType
 from ottla_broker.controller.stored_passwords import StoredPasswords
@@ -93,7 +93,7 @@ class ConfigAdmin(ABC):
             check_client_metrics(settings)
         else:
             check_broker(self._config, name, settings)
-            self._passwords.check(name, settings)
+            self._passwords.check(settings)
         if not validate_only:
             await self._apply_configs(kind, name, settings)
 
@@ -245,6 +245,12 @@ def check_broker(config: BrokerConfig, name: str, settings: Mapping[str, str]) -
 
     Raises KafkaError: INVALID_REQUEST for a config that can't change, and for a bad value.
     """
+    own = sorted(each for each in settings if not name and _is_of_one_broker(each))
+    if own:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Cannot update these configs at default cluster level, broker id must be specified: {', '.join(own)}",
+        )
     try:
         config.check_dynamic(settings)
         if name:
@@ -254,6 +260,12 @@ def check_broker(config: BrokerConfig, name: str, settings: Mapping[str, str]) -
             config.check_addresses({**config.static, **settings, **config.dynamic_broker})
     except ValueError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+
+def _is_of_one_broker(name: str) -> bool:
+    """Whether a setting is a broker's own: its certificates and logins."""
+    key = key_of(name)
+    return key is not None and key.mode == PER_BROKER and key.name.startswith(("ssl.", "sasl."))
 
 
 def check_own_id(config: BrokerConfig, name: str, called: str = "Node id", other: str = "") -> None:

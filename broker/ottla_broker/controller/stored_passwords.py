@@ -26,19 +26,9 @@ class StoredPasswords:
         self._config = config
         self._random = random
 
-    def check(self, name: str, settings: Mapping[str, str]) -> None:
-        """Check that the passwords among a broker's settings, or (empty name) those of all brokers, can be stored.
-
-        Raises KafkaError(INVALID_REQUEST).
-        """
-        passwords = _passwords(settings)
-        if passwords and not name:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                "Cannot update these configs at default cluster level, broker id must be specified:"
-                f" {', '.join(sorted(passwords))}",
-            )
-        if passwords:
+    def check(self, settings: Mapping[str, str]) -> None:
+        """Check that the passwords among a broker's settings can be stored. Raises KafkaError(INVALID_REQUEST)."""
+        if _passwords(settings):
             try:
                 self._encoder()
             except ValueError as error:
