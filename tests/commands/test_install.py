@@ -59,6 +59,7 @@ def test_an_installed_wheel_works(tmp_path: Path) -> None:
         "configs",
         "console",
         "consume",
+        "features",
         "groups",
         "log",
         "pipeline",

@@ -283,7 +283,7 @@ def test_more_replicas_than_brokers_are_warned_of() -> None:
             {"authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
             "authorizer.class.name: 'org.apache.kafka.metadata.authorizer.StandardAuthorizer' is not allowed",
         ),
-        ({"sasl_kerberos_service_name": "kafka"}, "sasl.kerberos.service.name: Kerberos and security"),
+        ({"sasl_kerberos_service_name": "kafka"}, "sasl.kerberos.service.name: Kerberos is not built yet"),
         ({"ssl_keystore_type": "BCFKS"}, "ssl.keystore.type: 'BCFKS' is not allowed (String must be one of"),
         ({"ssl_provider": "SunJSSE"}, "ssl.provider: TLS is OpenSSL's"),
         ({"ssl_enabled_protocols": "TLSv1.1"}, "ssl.enabled.protocols: 'TLSv1.1' is not allowed"),
