@@ -20,6 +20,7 @@ from ottla_broker.metrics.health import STARTING, STOPPING, Problem, problems
 from ottla_broker.metrics.lag import LagCollector
 from ottla_broker.metrics.lag_page import lag_page
 from ottla_broker.metrics.loop_monitor import LoopMonitor
+from ottla_broker.metrics.partitions import PartitionCollector
 from ottla_broker.metrics.process_page import process_page
 from ottla_broker.metrics.render_throttle import RenderThrottle
 from ottla_broker.metrics.shares import ShareCollector, shares_page
@@ -119,7 +120,8 @@ class MetricsService:
         monitor.start()
         traffic = TrafficCollector(sources, windows, monitor)
         state = StateCollector(sources, windows)
-        self._prepare = (traffic.prepare, state.prepare)
+        partitions = PartitionCollector(sources)
+        self._prepare = (traffic.prepare, partitions.prepare)
         self._collectors = (
             state.broker,
             traffic.loop,
@@ -127,6 +129,7 @@ class MetricsService:
             traffic.requests,
             traffic.connections,
             state.controller,
+            state.store,
             state.disks,
             state.transactions,
             traffic.topics,
@@ -134,7 +137,7 @@ class MetricsService:
             ShareCollector(sources).collect,
             LagCollector(sources).collect,
             ClientCollector(sources).collect,
-            state.partitions,
+            partitions.collect,
         )
         self._sources = sources
 

@@ -1,10 +1,10 @@
-"""Collectors for partitions, logs, data folders, the controller, coordinators and the store."""
+"""Collectors for data folders, the controller, the store and coordinators; partitions have their own."""
 
 from __future__ import annotations
 
 import os.path
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
@@ -15,23 +15,18 @@ from ottla_broker.coordinator.group.share.group import SHARE_TYPE
 from ottla_broker.coordinator.group.states import GroupState
 from ottla_broker.coordinator.transaction.states import ONGOING, TransactionState
 from ottla_broker.counters import Timings
-from ottla_broker.log import names
 from ottla_broker.metrics.exposition import Exposition
+from ottla_broker.metrics.partitions import PURGATORY, WAITING
 from ottla_broker.replica.partition import Role
 from ottla_broker.store.api import SessionState
-from ottla_broker.tasks import unhurried
 from ottla_protocol.prometheus import labels
 
 if TYPE_CHECKING:
     from ottla_broker.controller.cluster.context import Context
-    from ottla_broker.log.files import Files
     from ottla_broker.metrics.sources import Sources
     from ottla_broker.metrics.windows import Windows
-    from ottla_broker.replica.partition import Partition
 
 _A_STEP: Final = 25
-_PURGATORY: Final = "kafka_server_delayedoperationpurgatory_purgatorysize"
-_WAITING: Final = "What waits, by operation, for each partition, group or member."
 _RUNNING: Final = 3
 """``BrokerState.RUNNING``."""
 
@@ -41,20 +36,6 @@ def _version() -> str:
     return version("ottla")
 
 
-def closed_sizes(files: Files, logs: Sequence[tuple[tuple[str, int], str]]) -> dict[tuple[str, int], int]:
-    """The bytes of the segments in these logs' folders. May run on any thread: it reads names and sizes alone."""
-    found = {}
-    for key, path in logs:
-        try:
-            found[key] = sum(
-                files.size(f"{path}/{name}") for name in files.names(path) if name.endswith(names.LOG)
-            )
-        except OSError:
-            # Opened, moved or deleted meanwhile.
-            continue
-    return found
-
-
 class StateCollector:
     """See :data:`.sources.Collector`. Owned by the loop thread."""
 
@@ -62,25 +43,6 @@ class StateCollector:
         self._sources = sources
         self._windows = windows
         self._no_elections = Timings()
-        # The sizes of closed logs, which don't change.
-        self._closed_sizes: dict[tuple[str, int], int] = {}
-
-    async def prepare(self) -> None:
-        """Find out the sizes of closed logs, on a thread: opening thousands of logs for a scrape would be wrong."""
-        logs = self._sources.logs
-        known = self._closed_sizes
-        wanted = []
-        async for each in unhurried(list(self._sources.replicas.partitions()), 1_000):
-            key = (each.topic, each.partition)
-            if each.is_open:
-                known.pop(key, None)
-            elif key not in known and (log := logs.get(*key)) is not None:
-                wanted.append((key, log.path))
-        if len(known) > len(self._sources.replicas.partitions()):
-            present = {(each.topic, each.partition) for each in self._sources.replicas.partitions()}
-            self._closed_sizes = known = {key: size for key, size in known.items() if key in present}
-        if wanted:
-            known.update(await self._sources.background.run(closed_sizes, logs.files, wanted))
 
     def broker(self, out: Exposition) -> Iterator[None]:
         """Which broker this is, and the in-sync replicas' changes."""
@@ -106,115 +68,6 @@ class StateCollector:
             counters.failed_isr_updates
         )
         yield
-
-    def partitions(self, out: Exposition) -> Iterator[None]:
-        """Replicas in sync, and the logs."""
-        sources = self._sources
-        part, log_name = "kafka_cluster_partition_", "kafka_log_log_"
-        detail = (
-            out.gauge(f"{part}underreplicated", "1: not all replicas are in sync."),
-            out.gauge(f"{part}insyncreplicascount", "Replicas in sync, where this broker leads."),
-            out.gauge(f"{part}replicascount", "Replicas, where this broker leads."),
-            out.gauge(f"{part}underminisr", "1: fewer replicas in sync than min.insync.replicas."),
-            out.gauge(
-                f"{part}laststableoffsetlag",
-                "Offsets from the last stable one to the high watermark: an open transaction.",
-            ),
-        )
-        of_log = (
-            out.gauge(f"{log_name}size", "Bytes of the log's segments."),
-            out.gauge(f"{log_name}logstartoffset", "The first offset; of logs that have been used."),
-            out.gauge(f"{log_name}logendoffset", "The next offset; of logs that have been used."),
-            out.gauge(f"{log_name}numlogsegments", "Segments; of logs that have been used."),
-        )
-        # Looked up once, not a hundred thousand times.
-        add_under, add_in_sync, add_replicas, add_under_min, add_stable_lag = (f.lines.append for f in detail)
-        under_name, in_sync_name, replicas_name, under_min_name, stable_lag_name = (f.name for f in detail)
-        add_size, add_start, add_end, add_segments = (f.lines.append for f in of_log)
-        size_name, start_name, end_name, segments_name = (f.name for f in of_log)
-        lags: Counter[int] = Counter()
-        waiting_writes = waiting_fetches = 0
-        led = under_count = under_min_count = at_min_count = offline = opened = total = 0
-        for partition in list(sources.replicas.partitions()):
-            total += 1
-            if total % _A_STEP == 0:
-                yield
-                for family in (*detail, *of_log):
-                    family.flush()
-            writes, fetches = partition.waiting
-            waiting_writes += writes
-            waiting_fetches += fetches
-            role = partition.role
-            is_open = partition.is_open
-            opened += is_open
-            at = f'{{topic="{partition.topic}",partition="{partition.partition}"}}'
-            if role is Role.LEADER:
-                led += 1
-                count, most = len(partition.isr), len(partition.replicas)
-                minimum = self._min_isr(partition)
-                is_under, is_below = count < most, count < minimum
-                under_count += is_under
-                under_min_count += is_below
-                at_min_count += count == minimum
-                if is_open and partition.followers:
-                    log_end = partition.log.log_end_offset
-                    for broker, follower in partition.followers.items():
-                        if follower.end_offset >= 0:
-                            lags[broker] = max(lags[broker], log_end - follower.end_offset)
-                if out.room(5 if is_open else 4):
-                    add_under(f"{under_name}{at} {is_under:d}\n")
-                    add_in_sync(f"{in_sync_name}{at} {count}\n")
-                    add_replicas(f"{replicas_name}{at} {most}\n")
-                    add_under_min(f"{under_min_name}{at} {is_below:d}\n")
-                    if is_open:
-                        open_offsets = partition.high_watermark - partition.last_stable_offset
-                        add_stable_lag(f"{stable_lag_name}{at} {open_offsets}\n")
-            elif role is Role.OFFLINE:
-                offline += 1
-                continue
-            if is_open:
-                log = partition.log
-                if out.room(4):
-                    add_size(f"{size_name}{at} {log.size}\n")
-                    add_start(f"{start_name}{at} {log.log_start_offset}\n")
-                    add_end(f"{end_name}{at} {log.log_end_offset}\n")
-                    add_segments(f"{segments_name}{at} {len(log.segments)}\n")
-            else:
-                known = self._closed_sizes.get((partition.topic, partition.partition))
-                if known is not None and out.room(1):
-                    add_size(f"{size_name}{at} {known}\n")
-        prefix = "kafka_server_replicamanager_"
-        for name, value, meaning in (
-            ("partitioncount", total, "Partitions of which this broker has a replica."),
-            ("leadercount", led, "Partitions that this broker leads."),
-            ("underreplicatedpartitions", under_count, "Led partitions without all replicas in sync."),
-            ("underminisrpartitioncount", under_min_count, "Led partitions that acks=all can't write to."),
-            ("atminisrpartitioncount", at_min_count, "Led partitions with just min.insync.replicas in sync."),
-            ("offlinereplicacount", offline, "Replicas here whose disk has failed."),
-        ):
-            out.gauge(prefix + name, meaning).add(value)
-        lag = out.gauge(
-            "ottla_follower_lag_records_max",
-            "How far a broker is behind at most, in records of a partition led here.",
-        )
-        for broker, behind in sorted(lags.items()):
-            lag.add(behind, f'{{follower="{broker}"}}')
-        purgatory = out.gauge(_PURGATORY, _WAITING)
-        purgatory.add(waiting_fetches, '{delayedOperation="Fetch"}')
-        purgatory.add(waiting_writes, '{delayedOperation="Produce"}')
-        fetchers = sources.replicas.fetchers
-        out.gauge(
-            "kafka_server_replicafetchermanager_maxlag",
-            "By how many records a replica here is behind its leader at most.",
-        ).add(0 if fetchers is None else fetchers.behind, '{clientId="Replica"}')
-        out.gauge("ottla_logs_open", "Logs that have been used since the start.").add(opened)
-        yield
-
-    def _min_isr(self, partition: Partition) -> int:
-        """``min.insync.replicas`` of a partition, without opening its log."""
-        log = self._sources.logs.get(partition.topic, partition.partition)
-        configured = 1 if log is None else log.config.min_insync_replicas
-        return min(configured, max(1, len(partition.replicas)))
 
     def disks(self, out: Exposition) -> Iterator[None]:
         """Data folders, fsyncs, compaction."""
@@ -311,7 +164,11 @@ class StateCollector:
         )
         timings = self._no_elections if active is None else active.context.elections
         self._windows.add(elections, "", [timings], self._sources.clock.monotonic())
-        stored = self._sources.store_timings
+        yield
+
+    def store(self, out: Exposition) -> Iterator[None]:
+        """What the embedded store or ZooKeeper takes."""
+        stored, member = self._sources.store_timings, self._sources.member
         if stored is not None:
             writes = out.summary(
                 "ottla_store_write_seconds",
@@ -352,7 +209,7 @@ class StateCollector:
                 group_members.add(len(group.members), at)
             if done % _A_STEP == 0:
                 yield
-        waiting = out.gauge(_PURGATORY, _WAITING)
+        waiting = out.gauge(PURGATORY, WAITING)
         waiting.add(states[GroupState.PREPARING.value], '{delayedOperation="Rebalance"}')
         waiting.add(members, '{delayedOperation="Heartbeat"}')
         prefix = "kafka_coordinator_group_groupmetadatamanager_"
