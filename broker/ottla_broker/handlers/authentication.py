@@ -29,7 +29,7 @@ from ottla_broker.network.pending_response import CloseConnection, PendingRespon
 from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply, Service
 from ottla_protocol.api_keys import ApiKey, api_name
 from ottla_protocol.errors import ErrorCode, ProtocolError
-from ottla_protocol.header import RequestHeader, parse_request_header, response_header_is_flexible
+from ottla_protocol.header import RequestHeader, encode_response_header, parse_request_header
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
 from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -56,8 +56,6 @@ _MEMORY: Final = 4096
 
 _API_KEY: Final = Struct(">h")
 _SIZE: Final = Struct(">i")
-_HEADER: Final = Struct(">ii")
-_FLEXIBLE_HEADER: Final = Struct(">iib")
 
 
 class State(Enum):
@@ -337,7 +335,6 @@ class AuthenticatingService:
 
 
 def _encoded(header: RequestHeader, response: SaslHandshakeResponse | SaslAuthenticateResponse) -> Parts:
+    head = encode_response_header(header.api_key, header.api_version, header.correlation_id)
     body = response.encode(header.api_version)
-    if response_header_is_flexible(header.api_key, header.api_version):
-        return [_FLEXIBLE_HEADER.pack(len(body) + 5, header.correlation_id, 0) + body]
-    return [_HEADER.pack(len(body) + 4, header.correlation_id) + body]
+    return [_SIZE.pack(len(head) + len(body)) + head + body]
