@@ -171,6 +171,36 @@ class ClusterMember:
         self._alter_partition = AlterPartitionManager(
             number, self._broker_epoch, self._to_controller, self._clock
         )
+        self._create_replicas()
+        self.controller_requests = ControllerRequests(
+            self.fence,
+            self._metadata,
+            self.replicas,
+            ReplicaStateChanges(self.replicas, self._fetchers, self._logs),
+            self.configs,
+            self.in_force,
+            self._peers.set_address,
+            self.store,
+            self._clock,
+        )
+        self.controller_requests.on_leaders = self._on_leaders
+        self.controller_requests.on_brokers.append(self._update_addresses)
+        self.controller_requests.on_brokers.append(self.replicas.brokers_changed)
+        self.controller = ClusterController(
+            config=config,
+            metadata=self._metadata,
+            clock=self._clock,
+            random=self._random,
+            configs=self.configs,
+            to_controller=self._to_controller,
+            wait_for=self.controller_requests.wait_for,
+            broker_epoch=self._broker_epoch,
+            active=lambda: self._active,
+        )
+
+    def _create_replicas(self) -> None:
+        """The replicas here, and what fetches them from their leaders."""
+        config, number = self._config, self._config.broker_id
         self.replicas = ReplicaManager(
             ReplicaEnvironment(
                 number,
@@ -214,31 +244,6 @@ class ClusterMember:
         )
         if config.replica_selector_class == RACK_AWARE:
             self.replicas.selector = RackAwareSelector(number, self._rack_of)
-        self.controller_requests = ControllerRequests(
-            self.fence,
-            self._metadata,
-            self.replicas,
-            ReplicaStateChanges(self.replicas, self._fetchers, self._logs),
-            self.configs,
-            self.in_force,
-            self._peers.set_address,
-            self.store,
-            self._clock,
-        )
-        self.controller_requests.on_leaders = self._on_leaders
-        self.controller_requests.on_brokers.append(self._update_addresses)
-        self.controller_requests.on_brokers.append(self.replicas.brokers_changed)
-        self.controller = ClusterController(
-            config=config,
-            metadata=self._metadata,
-            clock=self._clock,
-            random=self._random,
-            configs=self.configs,
-            to_controller=self._to_controller,
-            wait_for=self.controller_requests.wait_for,
-            broker_epoch=self._broker_epoch,
-            active=lambda: self._active,
-        )
 
     @property
     def active_controller(self) -> ActiveController | None:
