@@ -55,8 +55,8 @@ class FakePartition:
         self.waiters = OffsetWaiters()
         self.clock: FakeClock | None = None
 
-    def hear(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
-        return True
+    def is_late(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
+        return False
 
     def hear_from_now(self) -> None:
         pass

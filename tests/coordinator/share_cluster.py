@@ -152,10 +152,10 @@ class Network:
                 answer(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
         def serve(answer: Callable[[Any], None]) -> None:
-            if to.hear(KEY, leader_epoch, connected_at):
-                request(to, answer)
-            else:
+            if to.is_late(KEY, leader_epoch, connected_at):
                 give_up()
+            else:
+                request(to, answer)
 
         fate = self.fates.pop() if self.fates else "served"
         if fate == "served":

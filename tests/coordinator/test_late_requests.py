@@ -13,32 +13,32 @@ ADD, END = ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN
 
 def test_the_newest_connection_is_heard() -> None:
     world = TransactionWorld()
-    hear = world.coordinator.hear
+    late = world.coordinator.is_late
     start = world.clock.monotonic()
-    assert hear("x", None, start + 1, END)  # It isn't known yet.
+    assert not late("x", None, start + 1, END)  # It isn't known yet.
     producer = world.producer()
-    assert hear("x", producer, start + 1, END)
-    assert hear("x", producer, start + 1, END)
-    assert hear("x", producer, start + 2, END)
-    assert not hear("x", producer, start + 1, END)
-    assert not hear("x", None, start + 1, ADD)
-    assert hear("y", None, start + 1, END)
+    assert not late("x", producer, start + 1, END)
+    assert not late("x", producer, start + 1, END)
+    assert not late("x", producer, start + 2, END)
+    assert late("x", producer, start + 1, END)
+    assert late("x", None, start + 1, ADD)
+    assert not late("y", None, start + 1, END)
 
 
 def test_a_producer_that_sends_a_request_again_still_uses_the_connection() -> None:
     world = TransactionWorld()
-    hear = world.coordinator.hear
+    late = world.coordinator.is_late
     start = world.clock.monotonic()
     producer = world.producer()
-    assert hear("x", producer, start + 3, END)
-    assert not hear("x", producer, start + 1, ADD)
-    assert not hear("x", producer, start + 1, END)
-    assert not hear("x", producer, start + 2, END)
-    assert not hear("x", producer, start + 1, END)
-    assert hear("x", producer, start + 1, END)
-    assert hear("x", producer, start + 1, ADD)
-    assert hear("x", producer, start + 3, ADD)
-    assert not hear("x", producer, start + 2, ADD)
+    assert not late("x", producer, start + 3, END)
+    assert late("x", producer, start + 1, ADD)
+    assert late("x", producer, start + 1, END)
+    assert late("x", producer, start + 2, END)
+    assert late("x", producer, start + 1, END)
+    assert not late("x", producer, start + 1, END)
+    assert not late("x", producer, start + 1, ADD)
+    assert not late("x", producer, start + 3, ADD)
+    assert late("x", producer, start + 2, ADD)
 
 
 def test_a_fenced_producer_changes_nothing() -> None:
@@ -47,20 +47,20 @@ def test_a_fenced_producer_changes_nothing() -> None:
     start = world.clock.monotonic()
     old = world.producer()
     new = world.producer()
-    assert world.coordinator.hear("x", new, start + 1, END)
-    assert world.coordinator.hear("x", old, start + 2, END)
-    assert world.coordinator.hear("x", Producer(9999, 0), start + 3, END)
-    assert world.coordinator.hear("x", new, start + 1, END)
+    assert not world.coordinator.is_late("x", new, start + 1, END)
+    assert not world.coordinator.is_late("x", old, start + 2, END)
+    assert not world.coordinator.is_late("x", Producer(9999, 0), start + 3, END)
+    assert not world.coordinator.is_late("x", new, start + 1, END)
 
 
 def test_a_new_coordinator_hears_new_connections_only() -> None:
     world = TransactionWorld()
     producer = world.producer()
     before = world.clock.monotonic()
-    assert world.coordinator.hear("x", producer, before, END)
+    assert not world.coordinator.is_late("x", producer, before, END)
     world.clock.advance(1)
     world.coordinator.on_stop(TRANSACTION_TOPIC, 0)
     again = world.restart()
-    assert not again.coordinator.hear("x", producer, before, END)
-    assert again.coordinator.hear("x", producer, again.clock.monotonic(), END)
-    assert again.coordinator.hear("y", None, before, END)
+    assert again.coordinator.is_late("x", producer, before, END)
+    assert not again.coordinator.is_late("x", producer, again.clock.monotonic(), END)
+    assert not again.coordinator.is_late("y", None, before, END)

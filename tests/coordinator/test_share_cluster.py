@@ -225,15 +225,15 @@ async def test_requests_by_older_connections_are_late() -> None:
     now = cluster.clock.monotonic()
     answers: list[object] = []
     coordinator.read(KEY, 3, answers.append)
-    assert coordinator.hear(KEY, 3, now + 1)
-    assert coordinator.hear(KEY, 3, now + 2)
-    assert not coordinator.hear(KEY, 3, now + 1)
+    assert not coordinator.is_late(KEY, 3, now + 1)
+    assert not coordinator.is_late(KEY, 3, now + 2)
+    assert coordinator.is_late(KEY, 3, now + 1)
     # Another leader has connections of its own; and earlier ones are refused for their epoch.
-    assert coordinator.hear(KEY, 2, now)
-    assert coordinator.hear(KEY, 4, now)
+    assert not coordinator.is_late(KEY, 2, now)
+    assert not coordinator.is_late(KEY, 4, now)
     # What was sent before this broker became the coordinator isn't meant for it.
-    assert not coordinator.hear(KEY, 4, now - 1)
-    assert not coordinator.hear(KEY, None, now - 1)
-    assert coordinator.hear(KEY, None, now)
+    assert coordinator.is_late(KEY, 4, now - 1)
+    assert coordinator.is_late(KEY, None, now - 1)
+    assert not coordinator.is_late(KEY, None, now)
     # Where there is nothing to say, the request is refused for that.
-    assert cluster.brokers[2].coordinator.hear(KEY, 3, 0.0)
+    assert not cluster.brokers[2].coordinator.is_late(KEY, 3, 0.0)

@@ -71,8 +71,8 @@ class ReplicatedPartition(FakePartition):
         self.committed_end = 0
         self.appended = appended
 
-    def hear(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
-        return True
+    def is_late(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
+        return False
 
     def hear_from_now(self) -> None:
         pass

@@ -257,31 +257,31 @@ def test_the_newest_connection_of_a_producer_is_heard(open_log: OpenLog) -> None
     log = open_log()
     now = 10.0
     log.producers.monotonic = lambda: now
-    hear = log.producers.hear
-    assert hear(7, 0, 5, 0)  # Nothing is known of it.
+    late = log.producers.is_late
+    assert not late(7, 0, 5, 0)  # Nothing is known of it.
     send(log, 0)
-    assert hear(7, 0, 5, 1)
-    assert hear(7, 0, 6, 1)
-    assert not hear(7, 0, 5, 1)
-    assert hear(7, 1, 5, 0)  # What a newer epoch has sent is not late.
-    assert hear(7, 0, 5, 2)  # So this connection isn't given up.
+    assert not late(7, 0, 5, 1)
+    assert not late(7, 0, 6, 1)
+    assert late(7, 0, 5, 1)
+    assert not late(7, 1, 5, 0)  # What a newer epoch has sent is not late.
+    assert not late(7, 0, 5, 2)  # So this connection isn't given up.
 
 
 def test_batches_that_are_sent_again_come_by_a_connection_that_is_used(open_log: OpenLog) -> None:
     log = open_log()
     send(log, 0)
-    hear = log.producers.hear
+    late = log.producers.is_late
     end_transaction(log, commit=False)
     log.producers.hear_from_now()
     before = log.environment.monotonic() - 1
-    assert not hear(7, 0, before, 1)
-    assert not hear(7, 0, before, 4)
-    assert not hear(7, 0, before - 1, 1)
-    assert not hear(7, 0, before, 1)
-    assert hear(7, 0, before, 1)
-    assert hear(7, 0, before, 4)
+    assert late(7, 0, before, 1)
+    assert late(7, 0, before, 4)
+    assert late(7, 0, before - 1, 1)
+    assert late(7, 0, before, 1)
+    assert not late(7, 0, before, 1)
+    assert not late(7, 0, before, 4)
     for sequence in range(1000):
-        assert not hear(7, 0, before - 2, sequence)
+        assert late(7, 0, before - 2, sequence)
 
 
 def test_an_abort_makes_connections_old_and_a_commit_does_not(open_log: OpenLog) -> None:
@@ -289,15 +289,15 @@ def test_an_abort_makes_connections_old_and_a_commit_does_not(open_log: OpenLog)
     now = 10.0
     log.producers.monotonic = lambda: now
     end_transaction(log, commit=True)
-    assert log.producers.hear(7, 0, 5, 0)
+    assert not log.producers.is_late(7, 0, 5, 0)
     # Also where nothing of the transaction has come.
     end_transaction(log, commit=False)
-    assert not log.producers.hear(7, 0, 9, 0)
-    assert log.producers.hear(7, 0, 11, 0)
+    assert log.producers.is_late(7, 0, 9, 0)
+    assert not log.producers.is_late(7, 0, 11, 0)
     now = 20.0
     end_transaction(log, commit=False, epoch=1)
-    assert not log.producers.hear(7, 1, 11, 0)
-    assert log.producers.hear(7, 2, 11, 0)
+    assert log.producers.is_late(7, 1, 11, 0)
+    assert not log.producers.is_late(7, 2, 11, 0)
 
 
 def test_a_broker_that_starts_has_only_new_connections(open_log: OpenLog) -> None:
@@ -305,25 +305,25 @@ def test_a_broker_that_starts_has_only_new_connections(open_log: OpenLog) -> Non
     end_transaction(log, commit=False)
     log.close()
     again = open_log()
-    assert again.producers.hear(7, 0, 0.0, 0)
+    assert not again.producers.is_late(7, 0, 0.0, 0)
     again.producers.hear_from_now()
-    assert again.producers.hear(7, 0, again.environment.monotonic(), 0)
+    assert not again.producers.is_late(7, 0, again.environment.monotonic(), 0)
 
 
 def test_markers_of_a_coordinator_are_heard_on_its_newest_connection(open_log: OpenLog) -> None:
     log = open_log()
     now = 10.0
     log.producers.monotonic = lambda: now
-    hear = log.producers.hear_marker
-    assert hear(7, 0, 6)  # Nothing is known of it.
+    late = log.producers.is_marker_late
+    assert not late(7, 0, 6)  # Nothing is known of it.
     end_transaction(log, commit=True)
-    assert hear(7, 0, 6)
-    assert hear(7, 0, 7)
-    assert not hear(7, 0, 6)
+    assert not late(7, 0, 6)
+    assert not late(7, 0, 7)
+    assert late(7, 0, 6)
     # Other coordinators have other connections; earlier ones are refused for their epoch.
-    assert hear(7, 1, 5)
-    assert hear(7, -1, 1)
-    assert not hear(7, 0, 4)
+    assert not late(7, 1, 5)
+    assert not late(7, -1, 1)
+    assert late(7, 0, 4)
 
 
 def test_a_marker_that_another_leader_has_written_makes_connections_old(open_log: OpenLog) -> None:
@@ -334,8 +334,8 @@ def test_a_marker_that_another_leader_has_written_makes_connections_old(open_log
         producer_id=7, producer_epoch=0, commit=True, coordinator_epoch=0, timestamp_ms=NOW_MS, base_offset=1
     )
     log.append_as_follower(marker)
-    assert not log.producers.hear_marker(7, 0, 9)
-    assert log.producers.hear_marker(7, 0, 11)
+    assert log.producers.is_marker_late(7, 0, 9)
+    assert not log.producers.is_marker_late(7, 0, 11)
 
 
 def test_the_oldest_of_too_many_producers_are_forgotten(open_log: OpenLog) -> None:

@@ -116,7 +116,7 @@ async def test_roles_and_what_they_refuse(bench: Bench) -> None:
     assert code_of(partition.check_leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     partition.follow(LeaderState(1, 2, 4, [1, 2], 0, REPLICAS))
     assert code_of(bench.append) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert code_of(partition.lacks_replicas) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert code_of(partition.is_under_min_isr) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert code_of(partition.delete_records, -1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert code_of(partition.check_readable, 4, any_replica=False) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     partition.check_readable(4, any_replica=True)
@@ -283,20 +283,20 @@ async def test_a_change_that_is_refused(
 async def test_below_min_isr_nothing_is_committed(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "log", min_insync_replicas=2)
     partition = bench.lead([1])
-    assert partition.lacks_replicas()
+    assert partition.is_under_min_isr()
     assert code_of(partition.append_internal, bytearray(), 0) is ErrorCode.NOT_ENOUGH_REPLICAS
     bench.append()
     assert partition.high_watermark == 0
     bench.fetched(2, 1)
     partition.settle(bench.proposed[0], IsrOutcome(ErrorCode.NONE, 1, 11, (1, 2)))
-    assert not partition.lacks_replicas()
+    assert not partition.is_under_min_isr()
     assert partition.high_watermark == 1
 
 
 async def test_min_isr_is_at_most_the_number_of_replicas(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "log", min_insync_replicas=5)
     partition = bench.lead([1, 2, 3])
-    assert not partition.lacks_replicas()
+    assert not partition.is_under_min_isr()
 
 
 async def test_delete_records_waits_for_live_followers(bench: Bench) -> None:

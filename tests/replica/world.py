@@ -330,7 +330,7 @@ class World:
 
     def produce(self, number: int, count: int) -> None:
         node = self.nodes.get(number)
-        if node is None or node.partition.role is not Role.LEADER or node.partition.lacks_replicas():
+        if node is None or node.partition.role is not Role.LEADER or node.partition.is_under_min_isr():
             return
         values = []
         for _ in range(count):

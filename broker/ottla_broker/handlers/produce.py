@@ -172,7 +172,7 @@ def _append(
                         raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch in the request")
                     check_codec(version, known)
                 checked = True
-                if acks == -1 and partition.lacks_replicas():
+                if acks == -1 and partition.is_under_min_isr():
                     raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
                 if known is None:
                     continue
@@ -251,7 +251,7 @@ def _answer_when_committed(
         for (answer, partition, _), outcome in zip(waits, outcomes, strict=True):
             code = outcome.error
             try:
-                if code is ErrorCode.NONE and acks == -1 and partition.lacks_replicas():
+                if code is ErrorCode.NONE and acks == -1 and partition.is_under_min_isr():
                     # All replicas in sync have it, but they are fewer than the topic demands.
                     code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             except KafkaError as error:
@@ -303,7 +303,7 @@ def _late(
     found = {}
     for key, header in batches.items():
         partition = ctx.services.replicas.partition(*key)
-        if partition is not None and not partition.hear(
+        if partition is not None and partition.is_late(
             header.producer_id, header.producer_epoch, connected_at, header.base_sequence
         ):
             found[key] = _LATE

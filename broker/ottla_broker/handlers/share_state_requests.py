@@ -87,7 +87,7 @@ class _Serving:
             key = ShareKey(self._group_id, topic_id, data.partition)
             leader_epoch = getattr(data, "leader_epoch", None)
             coordinator = services(self._ctx).coordinator
-            if not coordinator.hear(key, leader_epoch, self._ctx.connection.connected_at):
+            if coordinator.is_late(key, leader_epoch, self._ctx.connection.connected_at):
                 self._abandon()
                 self._pending.complete(late("the broker that sent it"))
                 return

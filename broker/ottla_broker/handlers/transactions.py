@@ -21,7 +21,7 @@ def is_late(ctx: RequestContext, transactional_id: str, producer: Producer | Non
 
     Answer it with :data:`TRY_AGAIN`: a producer that still uses the connection sends it again.
     """
-    return not ctx.services.transactions.hear(transactional_id, producer, ctx.connection.connected_at, api)
+    return ctx.services.transactions.is_late(transactional_id, producer, ctx.connection.connected_at, api)
 
 
 TRY_AGAIN: Final = codes.COORDINATOR_LOAD_IN_PROGRESS

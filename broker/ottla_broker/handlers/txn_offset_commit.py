@@ -100,7 +100,7 @@ class _Commit:
         self._abandoned = True
 
     def is_late(self) -> bool:
-        return not self._ctx.services.groups.hear(
+        return self._ctx.services.groups.is_late(
             self._request.group_id, self._producer, self._ctx.connection.connected_at
         )
 

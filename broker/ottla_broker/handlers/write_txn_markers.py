@@ -56,7 +56,7 @@ def _refuse_late(ctx: RequestContext, markers: list[TxnMarker]) -> None:
     for marker in markers:
         for topic, index in marker.partitions:
             partition = ctx.services.replicas.partition(topic, index)
-            if partition is not None and not partition.hear_marker(
+            if partition is not None and partition.is_marker_late(
                 marker.producer_id, marker.coordinator_epoch, connected_at
             ):
                 raise late(f"the coordinator of producer {marker.producer_id}")

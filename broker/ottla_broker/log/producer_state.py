@@ -210,32 +210,33 @@ class ProducerStates:
         # With this number of producers, forgetting some is tried again.
         self._full_until = 0
 
-    def hear(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
-        """A producer writes on a connection accepted at ``connected_at``: False if its request is late.
+    def is_late(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
+        """Whether a producer's request is late, and note the connection, which was accepted at ``connected_at``.
 
-        A producer with a newer epoch than seen here is not: what it sent before had the older one. ``request``: see
-        :meth:`.HeardConnections.is_late`.
+        A request with a newer epoch than seen here is not late: the producer sent earlier ones with the older epoch.
+        ``request``: see :meth:`.HeardConnections.is_late`.
         """
         entry = self.producers.get(producer_id)
         if entry is None or epoch < entry.epoch:
-            return True  # Nothing is known of it, or it is refused for its epoch.
+            return False  # The producer is unknown, or is refused for its epoch.
         if epoch > entry.epoch:
             entry.heard.trust(connected_at)
-            return True
-        return not entry.heard.is_late(connected_at, request)
+            return False
+        return entry.heard.is_late(connected_at, request)
 
-    def hear_marker(self, producer_id: int, coordinator_epoch: int, connected_at: float) -> bool:
-        """A coordinator sends a marker on a connection accepted at ``connected_at``: False if it is late.
+    def is_marker_late(self, producer_id: int, coordinator_epoch: int, connected_at: float) -> bool:
+        """Whether a coordinator's marker is late, and note the connection, which was accepted at ``connected_at``.
 
-        The coordinator has sent it again then, and the producer may have gone on: it would end the next transaction.
+        The coordinator has sent a late marker again, and the producer may have continued: the marker would end the next
+        transaction.
         """
         entry = self.producers.get(producer_id)
         if entry is None or coordinator_epoch < entry.coordinator_epoch:
-            return True  # Nothing is known of it, or it is refused for its epoch.
+            return False  # The producer is unknown, or the marker is refused for its epoch.
         if coordinator_epoch == entry.coordinator_epoch and connected_at < entry.marked_since:
-            return False
+            return True
         entry.marked_since = connected_at
-        return True
+        return False
 
     def marked_elsewhere(self, producer_id: int) -> None:
         """A coordinator has sent a marker to another leader: what comes here by an older connection is late."""

@@ -198,8 +198,8 @@ class Partition:
         """How many replicas must be in sync for acks=all: at most as many as the partition has."""
         return min(self.log.config.min_insync_replicas, max(1, len(self.replicas)))
 
-    def lacks_replicas(self) -> bool:
-        """Whether fewer replicas are in sync than acks=all asks for. Raises KafkaError: this broker doesn't lead."""
+    def is_under_min_isr(self) -> bool:
+        """Whether fewer replicas are in sync than acks=all needs. Raises KafkaError: this broker doesn't lead."""
         in_sync = len((self._leadership or self._led()).isr)
         log = self._log or self._open_log()
         return in_sync < log.config.min_insync_replicas and in_sync < max(1, len(self.replicas))
@@ -333,23 +333,23 @@ class Partition:
             self._appended(info)
         return info
 
-    def hear(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
-        """Whether a transactional producer's request isn't late; see :meth:`.ProducerStates.hear`."""
+    def is_late(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
+        """Whether a transactional producer's request is late; see :meth:`.ProducerStates.is_late`."""
         try:
             self.check_leader()
             producers = self.log.producers
         except KafkaError:
-            return True  # It is refused for that.
-        return producers.hear(producer_id, epoch, connected_at, request)
+            return False  # The caller refuses the request for that.
+        return producers.is_late(producer_id, epoch, connected_at, request)
 
-    def hear_marker(self, producer_id: int, coordinator_epoch: int, connected_at: float) -> bool:
-        """Whether a coordinator's marker isn't late; see :meth:`.ProducerStates.hear_marker`."""
+    def is_marker_late(self, producer_id: int, coordinator_epoch: int, connected_at: float) -> bool:
+        """Whether a coordinator's marker is late; see :meth:`.ProducerStates.is_marker_late`."""
         try:
             self.check_leader()
             producers = self.log.producers
         except KafkaError:
-            return True  # It is refused for that.
-        return producers.hear_marker(producer_id, coordinator_epoch, connected_at)
+            return False  # The caller refuses the request for that.
+        return producers.is_marker_late(producer_id, coordinator_epoch, connected_at)
 
     def hear_from_now(self) -> None:
         """Take all connections that exist now for old ones. Raises KafkaError: KAFKA_STORAGE_ERROR."""
@@ -380,7 +380,7 @@ class Partition:
         :meth:`begin_verification`. Raises KafkaError: as :meth:`append`; NOT_ENOUGH_REPLICAS.
         """
         self.check_leader()
-        if self.lacks_replicas():
+        if self.is_under_min_isr():
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         info = self.log.append(
             memoryview(records),

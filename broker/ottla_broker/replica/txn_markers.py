@@ -143,7 +143,7 @@ class _Write:
             code = outcome.error
             if code is ErrorCode.NONE:
                 try:
-                    if partition.lacks_replicas():
+                    if partition.is_under_min_isr():
                         code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
                 except KafkaError as error:
                     code = error.code

@@ -444,11 +444,11 @@ class GroupCoordinator:
         else:
             self._commits.commit(group_id, group, shard, sender, items, reply, version)
 
-    def hear(self, group_id: str, producer: tuple[int, int], connected_at: float) -> bool:
-        """Whether a commit of ``producer`` (id and epoch), by a connection accepted at ``connected_at``, isn't late."""
+    def is_late(self, group_id: str, producer: tuple[int, int], connected_at: float) -> bool:
+        """Whether a commit of ``producer`` (id and epoch), by a connection accepted at ``connected_at``, is late."""
         _, _, shard = self._find(group_id)
         # A producer has one commit under way.
-        return shard is None or shard.shard.partition.hear(*producer, connected_at, 0)
+        return shard is not None and shard.shard.partition.is_late(*producer, connected_at, 0)
 
     def begin_verification(self, group_id: str, producer: tuple[int, int]) -> VerificationGuard | None:
         """The guard under which the transaction of ``producer`` must be verified before it commits offsets.

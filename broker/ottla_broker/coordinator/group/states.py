@@ -101,8 +101,8 @@ class GroupStateMachine:
 
     def fire(self, event: Event, now_ms: int) -> None:
         """Change the state. Raises GroupStateError when the table has no such transition."""
-        following = TRANSITIONS[self._state].get(event)
-        if following is None:
+        next_state = TRANSITIONS[self._state].get(event)
+        if next_state is None:
             raise GroupStateError(f"a group in state {self._state.value} can't handle: {event.value}")
-        self._state = following
+        self._state = next_state
         self.state_since_ms = now_ms

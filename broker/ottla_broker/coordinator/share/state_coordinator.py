@@ -146,26 +146,26 @@ class ShareStateCoordinator:
 
     # Requests
 
-    def hear(self, key: ShareKey, leader_epoch: int | None, connected_at: float) -> bool:
-        """Another broker sends a request on a connection accepted at ``connected_at``: False if it is late.
+    def is_late(self, key: ShareKey, leader_epoch: int | None, connected_at: float) -> bool:
+        """Whether another broker's request is late, and note the connection, which was accepted at ``connected_at``.
 
-        The broker has sent it again then, on a newer connection or to another coordinator, and gone on (decision 9).
+        The broker has sent a late request again, on a newer connection or to another coordinator (decision 9).
         ``leader_epoch``: of a request by the partition's leader; each epoch is one broker's.
         """
         if not self._active:
-            return True  # It is refused for that.
+            return False  # The caller refuses the request for that.
         _, shard = self._host.find(coordinator_key(key))
         if shard is None:
-            return True
-        if connected_at < shard.started_at:
             return False
+        if connected_at < shard.started_at:
+            return True
         state = self._shards[shard.index].states.get(key)
         if state is None or leader_epoch is None or leader_epoch < state.leader_epoch:
-            return True
-        if leader_epoch == state.leader_epoch and connected_at < state.heard_since:
             return False
+        if leader_epoch == state.leader_epoch and connected_at < state.heard_since:
+            return True
         state.heard_since = connected_at
-        return True
+        return False
 
     def initialize(self, key: ShareKey, epoch: int, start: int, settled: Settled) -> None:
         """InitializeShareGroupState: begin at ``start`` in a new state epoch; in the present one this does nothing."""

@@ -215,21 +215,21 @@ class TransactionCoordinator:
         error = transaction.metadata.check_producer(producer)
         return (error, None, None) if error != codes.NONE else (codes.NONE, shard, transaction)
 
-    def hear(
+    def is_late(
         self, transactional_id: str, producer: Producer | None, connected_at: float, request: int
     ) -> bool:
-        """A producer sends a request on a connection accepted at ``connected_at``: False if the request is late.
+        """Whether a producer's request is late, and note the connection, which was accepted at ``connected_at``.
 
-        The client has gone on then, on a newer connection or with another coordinator, so the request must not reach
+        The client has continued on a newer connection or with another coordinator, so a late request must not reach
         into its next transaction (decision 9). ``producer``: None where the request names none. ``request``: see
         :meth:`.HeardConnections.is_late`.
         """
         _, _, transaction = self._find(transactional_id)
         if transaction is None:
-            return True
+            return False
         if producer is not None and transaction.metadata.check_producer(producer) != codes.NONE:
-            return True  # It is refused for that.
-        return not transaction.heard.is_late(connected_at, request)
+            return False  # The caller refuses the request for that.
+        return transaction.heard.is_late(connected_at, request)
 
     def _draw_id(self, again: Callable[[int], None], refuse: Reply) -> None:
         """Draw a producer id, and serve the request ``again`` with it; ``refuse`` it if there is none."""
@@ -302,15 +302,15 @@ class TransactionCoordinator:
         elif (rotates := metadata.needs_producer_id(expected)) and new_id is None:
             draw_first()
         else:
-            following = metadata.initialized(expected, timeout_ms, now_ms, new_id if rotates else None)
-            if following is None:
+            successor = metadata.initialized(expected, timeout_ms, now_ms, new_id if rotates else None)
+            if successor is None:
                 reply(InitResult(codes.PRODUCER_FENCED))
             else:
-                self._initialize(shard, transaction, following, reply)
+                self._initialize(shard, transaction, successor, reply)
 
     @staticmethod
     def _initialize(
-        shard: TransactionShard, transaction: Transaction, following: TransactionMetadata, reply: InitReply
+        shard: TransactionShard, transaction: Transaction, successor: TransactionMetadata, reply: InitReply
     ) -> None:
         def written(error: int) -> None:
             if error != codes.NONE:
@@ -319,12 +319,12 @@ class TransactionCoordinator:
             _log.info(
                 "transactional id initialized",
                 transactional_id=transaction.transactional_id,
-                producer_id=following.producer_id,
-                producer_epoch=following.producer_epoch,
+                producer_id=successor.producer_id,
+                producer_epoch=successor.producer_epoch,
             )
-            reply(InitResult(codes.NONE, following.producer_id, following.producer_epoch))
+            reply(InitResult(codes.NONE, successor.producer_id, successor.producer_epoch))
 
-        shard.change(transaction, following, written)
+        shard.change(transaction, successor, written)
 
     # AddPartitionsToTxn, AddOffsetsToTxn
 
@@ -354,8 +354,8 @@ class TransactionCoordinator:
         elif metadata.state is ONGOING and metadata.partitions.issuperset(partitions):
             reply(codes.NONE)
         else:
-            following = metadata.added(partitions, self._clock.now_ms(), client_version)
-            shard.change(transaction, following, reply)
+            successor = metadata.added(partitions, self._clock.now_ms(), client_version)
+            shard.change(transaction, successor, reply)
 
     def add_for_leader(
         self,
@@ -407,8 +407,8 @@ class TransactionCoordinator:
         if answer is not None:
             reply(answer)
             return
-        following = metadata.ended(commit, self._clock.now_ms())
-        shard.change(transaction, following, reply, partial(self._send_markers, shard, transaction))
+        successor = metadata.ended(commit, self._clock.now_ms())
+        shard.change(transaction, successor, reply, partial(self._send_markers, shard, transaction))
 
     def end_with_bump(
         self,
@@ -447,20 +447,20 @@ class TransactionCoordinator:
                 lambda error: reply(EndResult(error)),
             )
         else:
-            following = metadata.ended_with_bump(
+            successor = metadata.ended_with_bump(
                 commit, self._clock.now_ms(), next_id if metadata.is_exhausted else NO_PRODUCER_ID
             )
             shard.change(
                 transaction,
-                following,
-                lambda error: reply(_ended(error, following)),
+                successor,
+                lambda error: reply(_ended(error, successor)),
                 partial(self._send_markers, shard, transaction),
             )
 
     def _fence(self, shard: TransactionShard, transaction: Transaction, reply: Reply) -> None:
         """Abort an ongoing transaction with an epoch that keeps its producer out."""
-        following = transaction.metadata.fenced(self._clock.now_ms())
-        shard.change(transaction, following, reply, partial(self._send_markers, shard, transaction))
+        successor = transaction.metadata.fenced(self._clock.now_ms())
+        shard.change(transaction, successor, reply, partial(self._send_markers, shard, transaction))
 
     def _resume(self, shard: TransactionShard) -> None:
         """Complete the transactions that an earlier coordinator has ended."""

@@ -203,12 +203,12 @@ class TransactionMetadata(NamedTuple):
 
     def completed(self, now_ms: int) -> TransactionMetadata:
         """All partitions have their markers."""
-        following = self._replace(
+        successor = self._replace(
             state=state_after(self.state, Event.MARKED), partitions=frozenset(), update_ms=now_ms
         )
         if self.next_producer_id == NO_PRODUCER_ID:
-            return following
-        return following._replace(
+            return successor
+        return successor._replace(
             producer_id=self.next_producer_id,
             producer_epoch=0,
             previous_producer_id=self.producer_id,
@@ -219,16 +219,16 @@ class TransactionMetadata(NamedTuple):
         """Not used for too long."""
         return self._replace(state=state_after(self.state, Event.EXPIRE), partitions=frozenset())
 
-    def check_successor(self, following: TransactionMetadata) -> None:
-        """Raise TransactionStateError unless ``following`` may come after this: no epoch and no partition is lost."""
-        grows = following.producer_epoch - self.producer_epoch in (0, 1)
-        if following.producer_id != self.producer_id:
+    def check_successor(self, successor: TransactionMetadata) -> None:
+        """Raise TransactionStateError unless ``successor`` may come after this: no epoch and no partition is lost."""
+        grows = successor.producer_epoch - self.producer_epoch in (0, 1)
+        if successor.producer_id != self.producer_id:
             rotates = self.state is not ONGOING and self.state not in PREPARED
-            grows = following.producer_epoch == 0 and (
-                rotates or following.producer_id == self.next_producer_id
+            grows = successor.producer_epoch == 0 and (
+                rotates or successor.producer_id == self.next_producer_id
             )
-        keeps = not {following.state, self.state} <= {ONGOING, *PREPARED} or (
-            self.partitions <= following.partitions
+        keeps = not {successor.state, self.state} <= {ONGOING, *PREPARED} or (
+            self.partitions <= successor.partitions
         )
         if not (grows and keeps):
-            raise TransactionStateError(f"{following} can't follow {self}")
+            raise TransactionStateError(f"{successor} can't follow {self}")

@@ -126,8 +126,8 @@ class TransactionStateError(Exception):
 def state_after(state: TransactionState, *events: Event) -> TransactionState:
     """The state after ``events``. Raises TransactionStateError when the table has no such transition."""
     for event in events:
-        following = TRANSITIONS[state].get(event)
-        if following is None:
+        next_state = TRANSITIONS[state].get(event)
+        if next_state is None:
             raise TransactionStateError(f"a transaction in state {state.value} can't handle: {event.value}")
-        state = following
+        state = next_state
     return state

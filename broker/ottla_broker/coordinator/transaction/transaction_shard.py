@@ -166,7 +166,7 @@ class TransactionShard:
     def change(
         self,
         transaction: Transaction,
-        following: TransactionMetadata,
+        successor: TransactionMetadata,
         reply: Reply,
         committed: Callable[[], None] | None = None,
     ) -> None:
@@ -176,19 +176,19 @@ class TransactionShard:
         """
         if transaction.pending is not None:
             raise RuntimeError(f"{transaction.transactional_id} is changing already")
-        transaction.metadata.check_successor(following)
+        transaction.metadata.check_successor(successor)
         key = records.transaction_key(transaction.transactional_id)
         try:
-            end_offset = self.shard.write([(key, records.transaction_value(following))])
+            end_offset = self.shard.write([(key, records.transaction_value(successor))])
         except KafkaError as error:
             reply(log_error(int(error.code)))
             return
         if transaction.metadata.producer_epoch == NO_EPOCH:
             self.transactions[transaction.transactional_id] = transaction
-        transaction.pending = following
+        transaction.pending = successor
 
         def apply() -> None:
-            self._apply(transaction, following)
+            self._apply(transaction, successor)
             change.answer(codes.NONE)
             if committed is not None:
                 committed()
@@ -196,23 +196,23 @@ class TransactionShard:
                 self._release(transaction)
 
         change = _Change(reply, apply)
-        self._wait(change, end_offset, min(following.timeout_ms, MAX_WAIT_MS))
+        self._wait(change, end_offset, min(successor.timeout_ms, MAX_WAIT_MS))
 
     def remove(self, expired: list[Transaction], reply: Reply) -> None:
         """Append the tombstones of expired ids, and forget the ids when the log has committed them."""
         tombstones = [(records.transaction_key(each.transactional_id), None) for each in expired]
-        following = [each.metadata.expired() for each in expired]
+        dead = [each.metadata.expired() for each in expired]
         try:
             end_offset = self.shard.write(tombstones)
         except KafkaError as error:
             reply(log_error(int(error.code)))
             return
-        for transaction, dead in zip(expired, following, strict=True):
-            transaction.pending = dead
+        for transaction, metadata in zip(expired, dead, strict=True):
+            transaction.pending = metadata
 
         def apply() -> None:
-            for transaction, dead in zip(expired, following, strict=True):
-                transaction.metadata, transaction.pending = dead, None
+            for transaction, metadata in zip(expired, dead, strict=True):
+                transaction.metadata, transaction.pending = metadata, None
                 self.transactions.pop(transaction.transactional_id, None)
             change.answer(codes.NONE)
             for transaction in expired:
@@ -240,9 +240,9 @@ class TransactionShard:
         for each in held:
             each.resume()
 
-    def _apply(self, transaction: Transaction, following: TransactionMetadata) -> None:
-        transaction.metadata, transaction.pending = following, None
-        if following.state is ONGOING:
+    def _apply(self, transaction: Transaction, successor: TransactionMetadata) -> None:
+        transaction.metadata, transaction.pending = successor, None
+        if successor.state is ONGOING:
             self.ongoing[transaction.transactional_id] = transaction
         else:
             self.ongoing.pop(transaction.transactional_id, None)
