@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ottla_broker.replica.offset_waiters import OffsetWaiter, Reached
+from ottla_broker.replica.offset_waiters import Reached
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -21,17 +21,15 @@ def _future() -> tuple[asyncio.Future[int], Reached]:
     return future, reached
 
 
-def _unless_reached(future: asyncio.Future[int], waiter: OffsetWaiter | None) -> asyncio.Future[int] | None:
-    return None if waiter is None else future
-
-
-def committed(partition: Partition, end_offset: int) -> asyncio.Future[int] | None:
-    """Done when everything below ``end_offset`` is committed; None: it is."""
+def committed(partition: Partition, end_offset: int) -> asyncio.Future[int]:
+    """Done when everything below ``end_offset`` is committed, which it isn't yet."""
     future, reached = _future()
-    return _unless_reached(future, partition.when_committed(end_offset, reached))
+    assert partition.when_committed(end_offset, reached) is not None, "it is committed already"
+    return future
 
 
-def deleted(partition: Partition, offset: int) -> asyncio.Future[int] | None:
-    """Done when all live replicas begin at ``offset``; None: they do."""
+def deleted(partition: Partition, offset: int) -> asyncio.Future[int]:
+    """Done when all live replicas begin at ``offset``, which they don't yet."""
     future, reached = _future()
-    return _unless_reached(future, partition.when_deleted(offset, reached))
+    assert partition.when_deleted(offset, reached) is not None, "the records are deleted already"
+    return future

@@ -393,7 +393,7 @@ class World:
 
     def describe(self) -> str:
         nodes = [
-            f"{number}: {node.partition!r} isr={node.partition.isr} pending={node.partition._leadership and node.partition._leadership.pending_isr}"
+            f"{number}: {node.partition!r} isr={node.partition.isr}"
             f" hw={node.partition.high_watermark} end={node.local.log_end_offset}"
             f" latest={node.local.epochs.latest}"
             for number, node in self.nodes.items()

@@ -134,10 +134,10 @@ class Model(RuleBasedStateMachine):
     def check_commit(self, number: int, offset: int) -> None:
         missing = set(range(offset)) - self.done[number]
         if missing:
-            at_work = missing & self.handed[number]
+            being_processed = missing & self.handed[number]
             self.wrong.append(
-                f"{offset} of partition {number} was committed, with {sorted(missing - at_work)} not handed out and "
-                f"{sorted(at_work)} at work"
+                f"{offset} of partition {number} was committed, with {sorted(missing - being_processed)} not handed "
+                f"out and {sorted(being_processed)} being processed"
             )
 
     # the model
@@ -346,7 +346,7 @@ class OnFake(Model):
         async def begin() -> None:
             self.fake.rebalance(numbers)
 
-        # Once it is known to have begun, `is_stable` doesn't take what was before for its end.
+        # Wait until the rebalance has begun, or `is_stable` would take the old assignment for the new one.
         self.thread.run(begin())
 
     def is_stable(self) -> bool:
