@@ -46,92 +46,94 @@ class BatchPlanner:
 
     def stop_at_latest(self) -> None:
         """Let the last batch end where the logs end now."""
-        self._final, _ = self._now()
+        self._final, _ = self._latest_offsets()
 
     def next_end(self, start: Offsets, *, limited: bool = True) -> Offsets:
         """Where the batch from ``start`` ends; ``start`` itself if there is nothing to read, or too little yet.
 
         ``limited``: keep to the options' limits. Raises DataLoss if records are gone and ``failOnDataLoss`` is true.
         """
-        now, lasts = (self._final, {}) if self._final is not None else self._now()
-        self.latest = now
-        now = self._checked(start, now)
-        starts = _starts(start, now)
-        new = [each for each, at in now.of.items() if at > starts[each]]
-        earliest = self._cluster.earliest(new)
+        end, log_ends = (self._final, {}) if self._final is not None else self._latest_offsets()
+        self.latest = end
+        end = self._check_loss(start, end)
+        starts = _starts(start, end)
+        grown = [each for each, at in end.of.items() if at > starts[each]]
+        earliest = self._cluster.earliest(grown)
         sizes = estimate_bytes_per_offset(
-            self._cluster, self._options, new, earliest, lasts or self._cluster.ends(new)
+            self._cluster, self._options, grown, earliest, log_ends or self._cluster.ends(grown)
         )
         if limited:
             # Retention has already removed what lies before the log's start: it counts towards no limit.
             begin = {each: max(at, earliest.get(each, at)) for each, at in starts.items()}
-            now = self._limited(start, now, begin, sizes)
-        if now.of == start.of and not loss.other_topics(start.ids, now.ids):
+            end = self._limited(start, end, begin, sizes)
+        if end.of == start.of and not loss.other_topics(start.ids, end.ids):
             return start
-        sizes = {each: size for each, size in sizes.items() if now.of[each] > starts[each]}
-        return replace(now, since=start.of if start.first else None, bytes=sizes)
+        sizes = {each: size for each, size in sizes.items() if end.of[each] > starts[each]}
+        return replace(end, since=start.of if start.first else None, bytes=sizes)
 
     def tasks(self, start: Offsets, end: Offsets) -> tuple[tuple[OffsetRange, ...], ...]:
         """The ranges between two offsets, by task. Raises DataLoss as :meth:`next_end`."""
         return plan(self._cluster, self._options, start, end).tasks
 
-    def _now(self) -> tuple[Offsets, dict[TopicPartition, LogEnd]]:
+    def _latest_offsets(self) -> tuple[Offsets, dict[TopicPartition, LogEnd]]:
         topics = self._cluster.topics(self._options.topics)
         ends = self._cluster.ends(select(self._options.topics, topics), self._options.isolation)
         return Offsets({each: end.offset for each, end in ends.items()}, ids_of(topics)), ends
 
-    def _checked(self, start: Offsets, now: Offsets) -> Offsets:
-        """``now``, if nothing has been lost since ``start``. Raises DataLoss, if wanted; otherwise the plan logs it.
+    def _check_loss(self, start: Offsets, end: Offsets) -> Offsets:
+        """``end``, corrected where it lies before ``start`` for another reason than lost records.
 
-        An end before the start may come from a broker that lags behind, so the brokers are asked several times.
+        A broker that lags behind may report such an end, so the brokers are asked several times. A last stable offset
+        may lie before what another isolation level has read. Raises DataLoss if records are gone and
+        ``failOnDataLoss`` is true; otherwise the plan logs the loss.
         """
-        other = loss.other_topics(start.ids, now.ids)
+        other = loss.other_topics(start.ids, end.ids)
         tries = self._options.offset_retries
         while True:
             back = {
                 each: at
-                for each, at in now.of.items()
+                for each, at in end.of.items()
                 if at < start.of.get(each, 0) and each.topic not in other
             }
             if back and self._options.isolation == "read_committed":
-                # Open transactions hold back the last stable offset, even behind what another isolation level read.
+                # Where open transactions hold back the last stable offset, the batch ends at its start.
                 highest = self._cluster.latest(back)
                 held = {each: start.of[each] for each in back if highest[each] >= start.of[each]}
-                now = replace(now, of={**now.of, **held})
+                end = replace(end, of={**end.of, **held})
                 back = {each: highest[each] for each in back if each not in held}
             if not back or not tries:
                 break
             tries -= 1
             sleep(self._options.offset_retry_seconds)
-            now = replace(now, of={**now.of, **self._cluster.latest(back, self._options.isolation)})
+            end = replace(end, of={**end.of, **self._cluster.latest(back, self._options.isolation)})
         if self._options.fail_on_data_loss:
             lost = [loss.truncation(each, start.of[each], at) for each, at in back.items()]
-            lost += [loss.deletion(each, at, None) for each, at in start.of.items() if each not in now.of]
+            lost += [loss.deletion(each, at, None) for each, at in start.of.items() if each not in end.of]
             lost += [
                 loss.recreated(each, at, None)
                 for each, at in start.of.items()
-                if each.topic in other and each in now.of
+                if each.topic in other and each in end.of
             ]
             loss.report(lost, True)
-        return now
+        return end
 
     def _limited(
         self,
         start: Offsets,
-        now: Offsets,
+        end: Offsets,
         begin: Mapping[TopicPartition, int],
         sizes: Mapping[TopicPartition, float],
     ) -> Offsets:
-        """The part between ``begin`` and ``now`` that makes the next batch, by the limits; ``start`` for none."""
+        """The part between ``begin`` and ``end`` that makes the next batch, by the limits; ``start`` for none."""
         wanted = self._options.limits
-        if self._waits(limits.together(begin, now.of)):
+        if self._waits(limits.together(begin, end.of)):
             return start
-        of: Mapping[TopicPartition, int] = now.of
+        of: Mapping[TopicPartition, int] = end.of
         if wanted.max_offsets is not None:
             of = limits.by_offsets(begin, of, wanted.max_offsets)
         if wanted.max_bytes is not None:
             of = limits.by_bytes(begin, of, wanted.max_bytes, sizes)
-        return replace(now, of=of)
+        return replace(end, of=of)
 
     def _waits(self, offsets: int) -> bool:
         """Whether to wait for more offsets. The first batch, and one with a fixed end, never wait."""
@@ -146,7 +148,7 @@ class BatchPlanner:
         return False
 
 
-def _starts(start: Offsets, now: Offsets) -> dict[TopicPartition, int]:
-    """Where each partition of ``now`` goes on; new partitions, and those of a topic made again, start at 0."""
-    other = loss.other_topics(start.ids, now.ids)
-    return {each: 0 if each.topic in other else start.of.get(each, 0) for each in now.of}
+def _starts(start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
+    """Where each partition of ``end`` continues; new partitions, and those of a recreated topic, start at 0."""
+    other = loss.other_topics(start.ids, end.ids)
+    return {each: 0 if each.topic in other else start.of.get(each, 0) for each in end.of}

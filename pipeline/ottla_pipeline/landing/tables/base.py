@@ -239,8 +239,12 @@ class Table(ABC):
     def commit(self, commit: Commit) -> State:
         """Make a commit, or find that it was made already; returns the state after it.
 
-        Raises Collision if another job has landed the same, or other writers were faster again and again, DataGone
-        if offsets would be left out; Undecided if the commit may have been made, and its answer lost.
+        The first attempt builds on the version read last. If another writer has committed since, or that version seems
+        to forbid the commit, the next attempt reads the newest version. So Collision and DataGone are raised from the
+        second attempt on.
+
+        Raises Collision if another job has landed the same, DataGone if offsets would be left out, Undecided if the
+        commit may have been made and its answer lost, or if other writers were faster every time.
         """
         written = False
         for attempt in range(ATTEMPTS):
@@ -256,7 +260,7 @@ class Table(ABC):
                     raise Undecided(str(error)) from error
                 if attempt:
                     raise
-                continue  # The newest version decides.
+                continue  # This version may be old: the newest one decides.
             if state is None:
                 return old
             written = True
