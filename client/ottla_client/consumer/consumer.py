@@ -353,7 +353,7 @@ class Consumer:
         states = self._states(partitions)
         commits = self._commits()
         found = await commits.stable([state.partition for state in states], self._deadline())
-        commits.settle()
+        commits.discard_revoked()
         for state in states:
             committed = found.get(state.partition)
             if self._engine.positions.get(state.partition) is not state:

@@ -160,7 +160,7 @@ class Membership:
                 if self.listener is not None:
                     await self._call(self.listener.on_partitions_revoked, partitions)
             finally:
-                self._commits.taken_away(partitions)
+                self._commits.on_revoked(partitions)
                 self._removed(partitions)
 
     async def on_assigned(self, partitions: Set[TopicPartition]) -> None:
@@ -179,7 +179,7 @@ class Membership:
 
     async def on_lost(self, partitions: Set[TopicPartition]) -> None:
         """Drop the partitions at once: other members may be reading them."""
-        self._commits.taken_away(partitions)
+        self._commits.on_revoked(partitions)
         self._removed(partitions)
         if self.listener is not None:
             await self._call(self.listener.on_partitions_lost, partitions)

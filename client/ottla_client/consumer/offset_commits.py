@@ -47,8 +47,8 @@ class OffsetCommits:
         self._automatic = settings.enable_auto_commit
         self._running: asyncio.Task[None] | None = None
         self._due_at = 0.0
-        self._overtaken = False
-        """Whether ``transaction_offsets`` lacks records: the group took their partitions away before it was called."""
+        self._revoked_in_transaction = False
+        """Whether ``transaction_offsets`` lacks records that were handed out: their partitions have been revoked."""
 
     def processed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The offsets of an automatic commit, without those already committed and those of deleted partitions."""
@@ -80,26 +80,26 @@ class OffsetCommits:
             return ConsumerGroupMetadata(self.client.group_id)
         return self.member.joined_metadata()
 
-    def taken_away(self, partitions: Collection[TopicPartition]) -> None:
-        """The group takes partitions away; call it before they are removed."""
+    def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Note whether records of revoked partitions were handed out; call it before the partitions are removed."""
         self._buffer.sync()
         states = [state for partition in partitions if (state := self._positions.get(partition)) is not None]
-        self._overtaken |= any(state.unsettled for state in states)
+        self._revoked_in_transaction |= any(state.unsettled for state in states)
 
-    def settle(self) -> None:
-        """The application begins again at the committed offsets: it has given up what was taken away."""
-        self._overtaken = False
+    def discard_revoked(self) -> None:
+        """Forget revoked partitions: the application begins again at the committed offsets."""
+        self._revoked_in_transaction = False
 
     def transaction_offsets(self) -> tuple[ConsumerGroupMetadata, dict[TopicPartition, OffsetAndMetadata]]:
         """The member, and the positions of all partitions; without a position, the group alone.
 
-        Raises CommitFailedError once if the group took partitions away since the last call, after records of theirs
-        were handed out: their transaction must not be committed without their offsets. Raises GroupError while the
-        member is not joined.
+        Raises CommitFailedError once if partitions were revoked since the last call, after records of theirs were
+        handed out: their transaction must not be committed without their offsets. Raises GroupError while the member is
+        not joined.
         """
         offsets = self.handed_out()
-        if self._overtaken:
-            self._overtaken = False
+        if self._revoked_in_transaction:
+            self._revoked_in_transaction = False
             raise CommitFailedError(
                 ErrorCode.ILLEGAL_GENERATION,
                 f"group {self.client.group_id!r}: nothing was committed: the group has taken partitions away after"
