@@ -306,32 +306,33 @@ class BrokerConfig(
             self.retention_policies = parse_policies(self.static, self._error)
 
     def _set_identity(self) -> None:
-        """Take the number from ``broker.id`` or ``node.id``, or choose one."""
+        """Take the broker id from ``broker.id`` or ``node.id``, or choose one."""
         given = [self.static.get(name) for name in ("broker.id", "node.id")]
         if given[0] is not None and given[1] is not None and self.broker_id != self.node_id:
             raise self._error(
                 "node.id", f"is {self.node_id} while broker.id is {self.broker_id}; set only one of them"
             )
-        number = self.broker_id if given[1] is None else self.node_id
+        broker_id = self.broker_id if given[1] is None else self.node_id
         name = "broker.id" if given[1] is None else "node.id"
-        # Numbers are given out above the reserved ones.
+        # Ids are chosen above the reserved ones.
         generates = self.broker_id_generation_enable
-        if number < -1 or (generates and number > self.reserved_broker_max_id):
+        if broker_id < -1 or (generates and broker_id > self.reserved_broker_max_id):
             raise self._error(
-                name, f"{number} is not between -1 and reserved.broker.max.id ({self.reserved_broker_max_id})"
+                name,
+                f"{broker_id} is not between -1 and reserved.broker.max.id ({self.reserved_broker_max_id})",
             )
-        self.broker_id_given = number >= 0
-        if number < 0:
+        self.broker_id_given = broker_id >= 0
+        if broker_id < 0:
             if not self.broker_id_generation_enable:
                 raise self._error(
                     name, "is missing, and broker.id.generation.enable is false; set it to 0 or more"
                 )
-            number = self.reserved_broker_max_id + 1
-        self.use_broker_id(number)
+            broker_id = self.reserved_broker_max_id + 1
+        self.use_broker_id(broker_id)
 
-    def use_broker_id(self, number: int) -> None:
-        """Take the number of the data folder, when none was given."""
-        self.__dict__["broker_id"] = self.__dict__["node_id"] = number
+    def use_broker_id(self, broker_id: int) -> None:
+        """Take the broker id of the data folder, when the settings give none."""
+        self.__dict__["broker_id"] = self.__dict__["node_id"] = broker_id
 
     def _set_listeners(self, hostname: Callable[[], str]) -> None:
         try:
@@ -468,7 +469,7 @@ class BrokerConfig(
             raise self._error(*wrong)
         try:
             self._check_retention(self.static)
-            self.check_addresses(self.static)
+            self.check_connection_limits(self.static)
         except InvalidValue as error:
             raise self._error(error.name, error.reason) from error
         for name, factor, topic in (
@@ -490,8 +491,8 @@ class BrokerConfig(
             )
 
     @staticmethod
-    def check_addresses(given: Mapping[str, str]) -> None:
-        """Check that with all these settings some address may connect. Raises InvalidValue."""
+    def check_connection_limits(given: Mapping[str, str]) -> None:
+        """Check that the limits of connections let at least one address connect. Raises InvalidValue."""
         most, overrides = NetworkKeys.max_connections_per_ip, NetworkKeys.max_connections_per_ip_overrides
         allowed = overrides.parse(given.get(overrides.name, ""))
         if most.name in given and most.parse(given[most.name]) == 0 and not allowed:

@@ -254,10 +254,10 @@ def check_broker(config: BrokerConfig, name: str, settings: Mapping[str, str]) -
     try:
         config.check_dynamic(settings)
         if name:
-            config.check_addresses(config.settings_with(settings))
+            config.check_connection_limits(config.settings_with(settings))
             config.check_reconfiguration(settings)
         else:
-            config.check_addresses({**config.static, **settings, **config.dynamic_broker})
+            config.check_connection_limits({**config.static, **settings, **config.dynamic_broker})
     except ValueError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
