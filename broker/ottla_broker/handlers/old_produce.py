@@ -76,16 +76,16 @@ def handle(ctx: RequestContext, request: ProduceRequest, append: Append) -> Answ
         jobs.append(_Job(number, data, log, now_ms))
     size = sum(len(job.data.records or b"") for job in jobs)
     if size <= _AT_ONCE_BYTES:
-        settled: dict[int, Validated | KafkaError | None] = {}
+        checked: dict[int, Validated | KafkaError | None] = {}
         try:
             for job in jobs:
-                settled[job.number] = job.run(None, _AT_ONCE_LIMIT)
+                checked[job.number] = job.run(None, _AT_ONCE_LIMIT)
         except DecompressedTooLargeError:
             pass  # A little that decompresses to a lot: on a thread.
         else:
             for job in jobs:
-                slow_produce.settle(job, settled[job.number], settled)
-            return append(ctx, request, settled)
+                slow_produce.note_result(job, checked[job.number], checked)
+            return append(ctx, request, checked)
     return slow_produce.run(ctx, request, jobs, append)
 
 

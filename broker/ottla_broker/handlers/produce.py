@@ -25,7 +25,7 @@ from ottla_broker.handlers.produce_verification import (
     append_verified,
     transactional_batches,
 )
-from ottla_broker.handlers.slow_produce import FORMAT_2_SINCE, Settled, check_codec
+from ottla_broker.handlers.slow_produce import FORMAT_2_SINCE, CheckedRecords, check_codec
 from ottla_broker.handlers.turns import OPENED_AT_ONCE
 from ottla_broker.log.record_validation import QUICK_BYTES, Validated
 from ottla_broker.log.validator import RecordsRefused
@@ -59,7 +59,7 @@ MANY: Final = 500
 that opens many logs."""
 _WRITES_INTERNAL = "__admin_client"
 
-_NONE: Settled = MappingProxyType({})
+_NONE: CheckedRecords = MappingProxyType({})
 _UNKNOWN: Final = memoryview(b"")
 
 
@@ -89,12 +89,12 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> Any:
     return serve(ctx, request)
 
 
-def serve(ctx: RequestContext, request: ProduceRequest, settled: Settled = _NONE) -> Any:
+def serve(ctx: RequestContext, request: ProduceRequest, checked_records: CheckedRecords = _NONE) -> Any:
     """Append all of a request at once; what is returned is the same.
 
-    ``settled``: of partitions that were looked at before.
+    ``checked_records``: of partitions whose records were checked before.
     """
-    if settled is _NONE:
+    if checked_records is _NONE:
         if ctx.version < FORMAT_2_SINCE:
             from ottla_broker.handlers import old_produce
 
@@ -105,11 +105,11 @@ def serve(ctx: RequestContext, request: ProduceRequest, settled: Settled = _NONE
     if request.acks not in (-1, 0, 1):
         refusal = ErrorCode.INVALID_REQUIRED_ACKS, None
     if request.transactional_id is None or refusal is not None:
-        return _append(ctx, request, refusal, settled)
+        return _append(ctx, request, refusal, checked_records)
     batches = transactional_batches(request)
     refusal = _transactional_refusal(ctx, request.transactional_id, batches)
     if refusal is not None:
-        return _append(ctx, request, refusal, settled)
+        return _append(ctx, request, refusal, checked_records)
 
     late = _late(ctx, batches)
     timely = {key: header for key, header in batches.items() if key not in late}
@@ -118,8 +118,8 @@ def serve(ctx: RequestContext, request: ProduceRequest, settled: Settled = _NONE
         verified.failures.update(late)
         if pending is not None:
             verified.failures.update(_late(ctx, timely))
-            return _append(ctx, request, None, _of_copy(request, settled), verified, pending)
-        return _append(ctx, request, None, settled, verified)
+            return _append(ctx, request, None, _of_copy(request, checked_records), verified, pending)
+        return _append(ctx, request, None, checked_records, verified)
 
     return append_verified(ctx, request, timely, append)
 
@@ -128,7 +128,7 @@ def _append(
     ctx: RequestContext,
     request: ProduceRequest,
     refusal: tuple[ErrorCode, str | None] | None,
-    settled: Settled,
+    checked_records: CheckedRecords,
     verified: Verified | None = None,
     pending: PendingResponse | None = None,
 ) -> Any:
@@ -165,7 +165,7 @@ def _append(
                     raise KafkaError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only"
                     )
-                known = settled.get(number, _UNKNOWN)
+                known = checked_records.get(number, _UNKNOWN)
                 if known is _UNKNOWN:
                     known = data.records
                     if known is None or not len(known):
@@ -212,16 +212,16 @@ def _may_write_internal(ctx: RequestContext) -> bool:
     return ctx.client_id == _WRITES_INTERNAL and ctx.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
 
 
-def _of_copy(request: ProduceRequest, settled: Settled) -> Settled:
-    """The same for a copy of the request."""
-    if not settled:
-        return settled
+def _of_copy(request: ProduceRequest, checked_records: CheckedRecords) -> CheckedRecords:
+    """The checked records, as parts of a copy of the request."""
+    if not checked_records:
+        return checked_records
     parts = [data for topic in request.topic_data for data in topic.partition_data]
     return {
         number: Validated(memoryview(parts[number].records or b""), known.header)
         if isinstance(known, Validated)
         else known
-        for number, known in settled.items()
+        for number, known in checked_records.items()
     }
 
 

@@ -1,8 +1,8 @@
 """Produce requests whose records may take long to check: compressed or many, or in formats of old producers.
 
-All records of such a request are looked at before any is appended. Where that takes some milliseconds at most, it is
-done at once. Otherwise the request is copied and looked at on a thread. Meanwhile nothing is read from its connection:
-so the order of requests stays, and a client can't send more than the broker can check.
+All records of such a request are checked before any is appended. Where that takes some milliseconds at most, it is done
+at once. Otherwise the request is copied and checked on a thread. Meanwhile nothing is read from its connection, so that
+requests keep their order, and a client can't send more than the broker can check.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 FORMAT_2_SINCE: Final = 3
 """The first version whose records are batches of format 2, and only those."""
 
-Settled: TypeAlias = "Mapping[int, Validated | KafkaError | None]"
-"""What is known of a request's partitions, by their places in the request: the records were validated, the error, or
-None for nothing to append."""
+CheckedRecords: TypeAlias = "Mapping[int, Validated | KafkaError | None]"
+"""The result of the check, by a partition's place in the request: the validated records, the error, or None for nothing
+to append."""
 Answer: TypeAlias = "ProduceResponse | PendingResponse | None"
-Append: TypeAlias = "Callable[[RequestContext, ProduceRequest, Settled], Answer]"
+Append: TypeAlias = "Callable[[RequestContext, ProduceRequest, CheckedRecords], Answer]"
 Pause: TypeAlias = "Callable[[], object]"
 
 
 class Job(Protocol):
-    """What is to be done with a partition's records before they are appended.
+    """A partition's records, which are checked or converted before they are appended.
 
     Attributes:
         number: the partition's place in the request.
@@ -79,18 +79,18 @@ def handle(ctx: RequestContext, request: ProduceRequest, append: Append) -> Answ
         for number, data, log in writable(ctx, request)
         if data.records
     ]
-    settled: dict[int, Validated | KafkaError | None] = {}
+    checked: dict[int, Validated | KafkaError | None] = {}
     budget = Budget()
     try:
         for job in jobs:
-            settle(job, job.run(None, budget), settled)
+            note_result(job, job.run(None, budget), checked)
     except SlowRecordsError:
         return run(ctx, request, jobs, append)
-    return append(ctx, request, settled)
+    return append(ctx, request, checked)
 
 
 def writable(ctx: RequestContext, request: ProduceRequest) -> Iterator[tuple[int, PartitionProduceData, Log]]:
-    """The partitions that this client may write to and this broker leads; the others are refused without a look."""
+    """The partitions that this client may write to and this broker leads; the others are refused unchecked."""
     number = -1
     for topic in request.topic_data:
         for data in topic.partition_data:
@@ -117,12 +117,12 @@ def check_codec(version: int, records: memoryview) -> None:
         )
 
 
-def settle(
+def note_result(
     job: Job | _Check,
     result: Validated | KafkaError | None,
-    settled: dict[int, Validated | KafkaError | None],
+    checked: dict[int, Validated | KafkaError | None],
 ) -> None:
-    settled[job.number] = result
+    checked[job.number] = result
     if isinstance(result, Validated):
         job.data.records = result.batch
 
@@ -142,11 +142,11 @@ def run(
 
 async def _run(ctx: RequestContext, request: ProduceRequest, jobs: Sequence[Job], append: Append) -> Answer:
     conversions = ctx.services.conversions
-    settled: dict[int, Validated | KafkaError | None] = {}
+    checked: dict[int, Validated | KafkaError | None] = {}
     try:
         for job in jobs:
-            settle(job, await conversions.run(job.run, conversions.pause), settled)
-        answer = append(ctx, request, settled)
+            note_result(job, await conversions.run(job.run, conversions.pause), checked)
+        answer = append(ctx, request, checked)
     finally:
         ctx.connection.end_long()
     if isinstance(answer, PendingResponse):
