@@ -50,13 +50,13 @@ def read_keys(data: Octets, position: int, header: BatchHeader) -> tuple[list[in
     return [record.offset for record in records], [hash(record.key) for record in records]
 
 
-class Settled(NamedTuple):
-    """What acknowledgements come to.
+class Judged(NamedTuple):
+    """A member's acknowledgements, compared with the order of keys.
 
     Attributes:
-        applied: those that count as they stand.
-        taken_back: what is given back because an earlier record of its key is.
-        keys: those of all these records.
+        applied: acknowledgements that count as they stand.
+        taken_back: records that are released because an earlier record of the same key is.
+        keys: the keys of all these records.
     """
 
     applied: list[Acknowledgement]
@@ -198,7 +198,7 @@ class KeyOrder:
 
     # Giving up
 
-    def settle(self, batches: Sequence[Acknowledgement]) -> Settled:
+    def judge(self, batches: Sequence[Acknowledgement]) -> Judged:
         """Judge a member's acknowledgements, which rise and name what it has acquired.
 
         Raises KafkaError: INVALID_RECORD_STATE for a record that is accepted while the member still has an earlier one
@@ -236,10 +236,10 @@ class KeyOrder:
                 taken_back += [offset for offset in left if offset > after]
                 left = [offset for offset in left if offset < after]
             self._hold(key, left)
-        return Settled(applied, _ranges(taken_back), gone.keys())
+        return Judged(applied, _ranges(taken_back), gone.keys())
 
-    def _accepted(self, batches: Sequence[Acknowledgement]) -> Settled | None:
-        """:meth:`settle` where all is accepted, in order, as it mostly is; None: it isn't, and nothing has changed."""
+    def _accepted(self, batches: Sequence[Acknowledgement]) -> Judged | None:
+        """:meth:`judge` where all is accepted, in order, as it mostly is; None: it isn't, and nothing has changed."""
         base, keys, held, end = self._base, self._keys, self._held, self.known_to
         # By key: how many of the first that are held are done with.
         heads: dict[int, int] = {}
@@ -262,7 +262,7 @@ class KeyOrder:
                 del held[key]
             else:
                 del held[key][:head]
-        return Settled(list(batches), [], heads.keys())
+        return Judged(list(batches), [], heads.keys())
 
     def release(self, ranges: Iterable[tuple[int, int]]) -> Released:
         """Give back what is acquired of ``ranges``, which rise, and the later records of the same keys."""

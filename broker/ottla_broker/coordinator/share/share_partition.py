@@ -465,10 +465,10 @@ class SharePartition:
                 changed = in_flight.acknowledge(batches, member_id, settings.most_deliveries, renewed)
             else:
                 in_flight.check_held(batches, member_id)
-                settled = keys.order.settle(batches)
-                changed = in_flight.acknowledge(settled.applied, member_id, settings.most_deliveries, renewed)
-                changed += in_flight.take_back(settled.taken_back)
-                reply = self._when_written(keys.order, settled.keys, reply)
+                judged = keys.order.judge(batches)
+                changed = in_flight.acknowledge(judged.applied, member_id, settings.most_deliveries, renewed)
+                changed += in_flight.take_back(judged.taken_back)
+                reply = self._when_written(keys.order, judged.keys, reply)
         except KafkaError as error:
             reply(error)
             return
