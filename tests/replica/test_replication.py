@@ -181,7 +181,7 @@ async def test_a_follower_joins_with_all_that_is_committed_and_this_epochs_start
     assert partition.high_watermark == 4
     fixture.fetched(3, 5)
     assert len(fixture.proposed) == 1, "one change at a time"
-    assert partition.settle(fixture.proposed[0], IsrOutcome(ErrorCode.NONE, 2, 11, (1, 2)))
+    assert partition.on_isr_answer(fixture.proposed[0], IsrOutcome(ErrorCode.NONE, 2, 11, (1, 2)))
     assert (partition.isr, partition._led().partition_epoch, partition.high_watermark) == ([1, 2], 11, 4)
     fixture.fetched(2, 5)
     assert partition.high_watermark == 5
@@ -206,7 +206,7 @@ async def test_a_replica_that_lags_too_long_is_removed(fixture: PartitionFixture
     assert [change.isr for change in fixture.proposed] == [(1, 2)]
     assert partition.high_watermark == 0, "the larger set counts until the controller agrees"
     assert set(partition._led().counted()) == {1, 2, 3}
-    partition.settle(fixture.proposed[0], IsrOutcome(ErrorCode.NONE, 1, 11, (1, 2)))
+    partition.on_isr_answer(fixture.proposed[0], IsrOutcome(ErrorCode.NONE, 1, 11, (1, 2)))
     assert partition.high_watermark == 1
 
 
@@ -215,14 +215,14 @@ async def test_a_replica_that_dies_while_joining_no_longer_counts(fixture: Parti
     fixture.fetched(3, 0)
     wait = committed(partition, fixture.append())
     fixture.fetched(2, 1)
-    partition.settle(fixture.proposed[0], IsrOutcome(ErrorCode.INELIGIBLE_REPLICA))
+    partition.on_isr_answer(fixture.proposed[0], IsrOutcome(ErrorCode.INELIGIBLE_REPLICA))
     assert not wait.done(), "the third had everything a moment ago"
     fixture.dead = {3}
     partition.brokers_changed()
     assert partition.high_watermark == 1
     fixture.dead = set()
     fixture.fetched(3, 1)
-    partition.settle(fixture.proposed[1], IsrOutcome(ErrorCode.INELIGIBLE_REPLICA))
+    partition.on_isr_answer(fixture.proposed[1], IsrOutcome(ErrorCode.INELIGIBLE_REPLICA))
     wait = committed(partition, fixture.append())
     fixture.fetched(2, 2)
     assert not wait.done()
@@ -270,11 +270,11 @@ async def test_a_change_that_is_refused(
 ) -> None:
     partition = fixture.lead([1])
     fixture.fetched(2, 0)
-    assert partition.settle(fixture.proposed[0], IsrOutcome(error)) == settled
+    assert partition.on_isr_answer(fixture.proposed[0], IsrOutcome(error)) == settled
     assert (len(partition._led().counted()) == 2) == open_still
     fixture.lead([1], epoch=2, partition_epoch=12)
     assert partition._led().counted() == [1]
-    assert partition.settle(fixture.proposed[0], IsrOutcome(ErrorCode.NONE, 1, 11, (1, 2)))
+    assert partition.on_isr_answer(fixture.proposed[0], IsrOutcome(ErrorCode.NONE, 1, 11, (1, 2)))
     assert partition._led().counted() == [1], "an answer from before"
 
 
@@ -286,7 +286,7 @@ async def test_below_min_isr_nothing_is_committed(tmp_path: Path) -> None:
     fixture.append()
     assert partition.high_watermark == 0
     fixture.fetched(2, 1)
-    partition.settle(fixture.proposed[0], IsrOutcome(ErrorCode.NONE, 1, 11, (1, 2)))
+    partition.on_isr_answer(fixture.proposed[0], IsrOutcome(ErrorCode.NONE, 1, 11, (1, 2)))
     assert not partition.is_under_min_isr()
     assert partition.high_watermark == 1
 

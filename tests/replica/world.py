@@ -317,7 +317,7 @@ class World:
             )
         if outcome.error is ErrorCode.NONE:
             outcome = IsrOutcome(ErrorCode.NONE, state.leader_epoch, state.partition_epoch, tuple(state.isr))
-        if answer_lost or not node.partition.settle(change, outcome):
+        if answer_lost or not node.partition.on_isr_answer(change, outcome):
             self.proposals.append((node, change))
 
     def _is_eligible(self, number: int, epoch: int) -> bool:

@@ -131,7 +131,7 @@ class ShareStateTransport:
             data = initialization.PartitionData(
                 partition=key.partition, state_epoch=epoch, start_offset=start
             )
-            self._ask(broker, _INITIALIZE, key, data, partial(_settle, settled))
+            self._ask(broker, _INITIALIZE, key, data, partial(_report, settled))
 
     def read(self, key: ShareKey, leader_epoch: int, read: Read) -> None:
         broker = self._coordinator(key, read)
@@ -154,7 +154,7 @@ class ShareStateTransport:
                 delivery_complete_count=change.completed,
                 state_batches=to_wire(change.batches, writing.StateBatch),
             )
-            self._ask(broker, _WRITE, key, data, partial(_settle, settled), len(change.batches))
+            self._ask(broker, _WRITE, key, data, partial(_report, settled), len(change.batches))
 
     def delete(self, key: ShareKey, settled: Settled) -> None:
         broker = self._coordinator(key, settled)
@@ -162,7 +162,7 @@ class ShareStateTransport:
             self._local.delete(key, settled)
         elif broker is not None:
             data = deletion.PartitionData(partition=key.partition)
-            self._ask(broker, _DELETE, key, data, partial(_settle, settled))
+            self._ask(broker, _DELETE, key, data, partial(_report, settled))
 
     def summary(self, key: ShareKey, read: Read) -> None:
         broker = self._coordinator(key, read)
@@ -256,7 +256,7 @@ class ShareStateTransport:
             _log.info("a share coordinator doesn't answer", broker=broker, reason=str(error))
 
 
-def _settle(settled: Settled, result: Any) -> None:
+def _report(settled: Settled, result: Any) -> None:
     settled(result if isinstance(result, KafkaError) else None)
 
 

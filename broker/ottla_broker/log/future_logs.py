@@ -70,8 +70,11 @@ class FutureLogs:
         self.folder_of(log).log_count += 1
         return True
 
-    def settle(self) -> list[Log]:
-        """Decide about the copies that a start has found; returns those that are the logs now. Raises OSError."""
+    def promote_or_discard(self) -> list[Log]:
+        """After a start, promote copies whose log is gone, and discard those in the log's own folder.
+
+        Returns the promoted ones. Raises OSError.
+        """
         promoted = []
         for key, log in tuple(self._logs.items()):
             current = self._current.get(key)
@@ -88,7 +91,7 @@ class FutureLogs:
                 self._discard(log)
         return promoted
 
-    def settle_duplicates(self, one: Log, other: Log) -> Log:
+    def choose_duplicate(self, one: Log, other: Log) -> Log:
         """Which of two logs of a partition a move has put in the other's place; the other one is set aside.
 
         Raises LogDirError, OSError.

@@ -203,7 +203,7 @@ class LogManager:
         key = (log.topic, log.partition)
         other = self._logs.get(key)
         if other is not None:
-            if self.future.settle_duplicates(other, log) is other:
+            if self.future.choose_duplicate(other, log) is other:
                 return False
             self._folder_of(other).log_count -= 1
         self._add(key, log)
@@ -213,7 +213,7 @@ class LogManager:
     def _settle_moves(self) -> None:
         """Decide about copies of logs that a start has found. Raises LogDirError."""
         try:
-            for log in self.future.settle():
+            for log in self.future.promote_or_discard():
                 self._add((log.topic, log.partition), log)
         except OSError as error:
             what = error.filename or "a file"

@@ -92,7 +92,7 @@ class _Waiting:
         self.name = name
         self.alarm: TimerHandle | None = None
 
-    def settle(self, value: Any, error: BaseException | None) -> None:
+    def complete(self, value: Any, error: BaseException | None) -> None:
         if self.alarm is not None:
             self.alarm.cancel()
         if self.future.done():
@@ -316,7 +316,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._transport.abort()
         reason = error or PeerError(f"the connection to {self.host}:{self.port} is closed")
         while self._exchange.pending:
-            self._exchange.pending.popleft().token.settle(None, reason)
+            self._exchange.pending.popleft().token.complete(None, reason)
         held, self._held = self._held or [], None
         for future, _ in held:
             if not future.done():
@@ -338,7 +338,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def _time_out(self, waiting: _Waiting, timeout: float) -> None:
         message = f"{self.host}:{self.port} did not answer {waiting.name} within {timeout:.3g} s"
-        waiting.settle(None, PeerTimeoutError(message))
+        waiting.complete(None, PeerTimeoutError(message))
         self.close(PeerError(message))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -361,10 +361,10 @@ class PeerConnection(asyncio.BufferedProtocol):
             return
         for token, value, wrong in answers:
             if wrong is None:
-                token.settle(value, None)
+                token.complete(value, None)
             else:
                 failure = PeerError(f"{self.host}:{self.port} sent {wrong}")
-                token.settle(None, failure)
+                token.complete(None, failure)
                 self.close(failure)
 
     def eof_received(self) -> None:

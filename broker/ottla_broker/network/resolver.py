@@ -39,7 +39,7 @@ class Resolver:
         # Marks an error as retrieved: without callers left, the next lookup finds it again.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-        def settle(addresses: list[str], error: OSError | None) -> None:
+        def complete(addresses: list[str], error: OSError | None) -> None:
             self._under_way.pop(host, None)
             if error is None:
                 future.set_result(addresses)
@@ -56,7 +56,7 @@ class Resolver:
             except UnicodeError as error:
                 failure = socket.gaierror(socket.EAI_NONAME, str(error))
             try:
-                loop.call_soon_threadsafe(settle, addresses, failure)
+                loop.call_soon_threadsafe(complete, addresses, failure)
             except RuntimeError:
                 return  # the loop has been closed
 

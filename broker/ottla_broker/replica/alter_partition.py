@@ -95,7 +95,7 @@ class AlterPartitionManager:
         return {
             key: change
             for key, change in changes.items()
-            if key not in outcomes or not change.settle(change, outcomes[key])
+            if key not in outcomes or not change.on_answer(change, outcomes[key])
         }
 
     def _request(self, changes: dict[tuple[str, int], IsrChange], version: int) -> wire.AlterPartitionRequest:

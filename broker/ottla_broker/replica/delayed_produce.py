@@ -57,12 +57,12 @@ class DelayedProduce:
         self._timer = self._clock.call_later(timeout_ms / 1000, self._complete)
         for index, (wait, offset) in enumerate(self._awaited):
             try:
-                waiter = wait(offset, partial(self._settle, index))
+                waiter = wait(offset, partial(self._on_outcome, index))
             except KafkaError as error:
-                self._settle(index, error.code, -1)
+                self._on_outcome(index, error.code, -1)
                 continue
             if waiter is None:
-                self._settle(index, ErrorCode.NONE, offset)
+                self._on_outcome(index, ErrorCode.NONE, offset)
             else:
                 self._waiters.append(waiter)
 
@@ -71,7 +71,7 @@ class DelayedProduce:
         self._run = None
         self._leave()
 
-    def _settle(self, index: int, error: ErrorCode, offset: int) -> None:
+    def _on_outcome(self, index: int, error: ErrorCode, offset: int) -> None:
         self._outcomes[index] = Outcome(error, offset)
         self._left -= 1
         if not self._left and self._timer is not None:

@@ -21,7 +21,7 @@ class IsrChange(NamedTuple):
     """A change of the in-sync replicas for the controller to agree to (AlterPartition).
 
     ``epochs`` are the registrations under which the members of ``isr`` were seen in sync, -1 where unknown: a broker
-    that has restarted since then may have lost records and doesn't count (KIP-903). ``settle`` takes the answer;
+    that has restarted since then may have lost records and doesn't count (KIP-903). ``on_answer`` takes the answer;
     False means that the controller must be asked again.
     """
 
@@ -32,4 +32,4 @@ class IsrChange(NamedTuple):
     partition_epoch: int
     isr: tuple[int, ...]
     epochs: tuple[int, ...]
-    settle: Callable[[IsrChange, IsrOutcome], bool]
+    on_answer: Callable[[IsrChange, IsrOutcome], bool]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _log = get_logger()
 
-Settle = Callable[["IsrChange", "IsrOutcome"], bool]
+OnIsrAnswer = Callable[["IsrChange", "IsrOutcome"], bool]
 
 
 class LeaderState(NamedTuple):
@@ -148,16 +148,16 @@ class Leadership:
         ]
         return min([log_start, *starts])
 
-    def add_caught_up(self, follower: FollowerState, high_watermark: int, settle: Settle) -> None:
+    def add_caught_up(self, follower: FollowerState, high_watermark: int, on_answer: OnIsrAnswer) -> None:
         """Propose to add a follower that has all that is committed, and all up to the epoch's start."""
         if (
             self.pending_isr is None
             and follower.end_offset >= max(high_watermark, self.epoch_start)
             and self._environment.is_eligible(follower.broker_id, follower.broker_epoch)
         ):
-            self._propose((*self.isr, follower.broker_id), settle)
+            self._propose((*self.isr, follower.broker_id), on_answer)
 
-    def remove_lossy(self, follower: FollowerState, high_watermark: int, settle: Settle) -> None:
+    def remove_lossy(self, follower: FollowerState, high_watermark: int, on_answer: OnIsrAnswer) -> None:
         """Propose to remove a replica that has lost committed records: its disk, or what it had not flushed.
 
         If it were elected, they would be lost for good. (Kafka leaves it in until it lags for too long.)
@@ -171,9 +171,9 @@ class Leadership:
                 end_offset=follower.end_offset,
                 high_watermark=high_watermark,
             )
-            self._propose(tuple(each for each in self.isr if each != follower.broker_id), settle)
+            self._propose(tuple(each for each in self.isr if each != follower.broker_id), on_answer)
 
-    def remove_lagging(self, log_end: int, high_watermark: int, settle: Settle) -> None:
+    def remove_lagging(self, log_end: int, high_watermark: int, on_answer: OnIsrAnswer) -> None:
         """Propose to remove in-sync replicas that haven't caught up for ``replica.lag.time.max.ms``."""
         if self.pending_isr is not None or len(self.isr) < 2:
             return
@@ -192,9 +192,9 @@ class Leadership:
                 end_offset=log_end,
                 high_watermark=high_watermark,
             )
-            self._propose(tuple(each for each in self.isr if each not in lagging), settle)
+            self._propose(tuple(each for each in self.isr if each not in lagging), on_answer)
 
-    def _propose(self, isr: tuple[int, ...], settle: Settle) -> None:
+    def _propose(self, isr: tuple[int, ...], on_answer: OnIsrAnswer) -> None:
         from ottla_broker.replica.isr import IsrChange
 
         self.pending_isr = tuple({*self.isr, *isr})
@@ -208,11 +208,11 @@ class Leadership:
                 self.partition_epoch,
                 isr,
                 tuple(followers[each].broker_epoch if each in followers else -1 for each in isr),
-                settle,
+                on_answer,
             )
         )
 
-    def settle(self, change: IsrChange, outcome: IsrOutcome) -> bool:
+    def on_isr_answer(self, change: IsrChange, outcome: IsrOutcome) -> bool:
         """Apply the controller's answer to a change; False: the controller must be asked again."""
         if (
             self.pending_isr is None

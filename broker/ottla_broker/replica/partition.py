@@ -496,9 +496,9 @@ class Partition:
         before, start_before = follower.end_offset, follower.start_offset
         follower.fetched(offset, start_offset, end, self._environment.clock.monotonic(), broker_epoch)
         if broker_id not in leadership.isr:
-            leadership.add_caught_up(follower, self.high_watermark, self.settle)
+            leadership.add_caught_up(follower, self.high_watermark, self.on_isr_answer)
         elif offset < self._watermark.offset:
-            leadership.remove_lossy(follower, self._watermark.offset, self.settle)
+            leadership.remove_lossy(follower, self._watermark.offset, self.on_isr_answer)
         if offset != before or self._watermark.is_awaited:
             # Another follower that was waited for may no longer count.
             self._advance_high_watermark()
@@ -552,15 +552,15 @@ class Partition:
         """Propose to remove in-sync replicas that haven't caught up for too long. To be called from time to time."""
         self.brokers_changed()
         if self._leadership is not None:
-            self._leadership.remove_lagging(self.log.log_end_offset, self.high_watermark, self.settle)
+            self._leadership.remove_lagging(self.log.log_end_offset, self.high_watermark, self.on_isr_answer)
 
-    def settle(self, change: IsrChange, outcome: IsrOutcome) -> bool:
+    def on_isr_answer(self, change: IsrChange, outcome: IsrOutcome) -> bool:
         """Apply the controller's answer to a change; False: the controller must be asked again."""
         if self._leadership is None:
             return True
-        is_settled = self._leadership.settle(change, outcome)
+        is_final = self._leadership.on_isr_answer(change, outcome)
         self._advance_high_watermark()
-        return is_settled
+        return is_final
 
     def scan(self, start_offset: int) -> Iterator[memoryview]:
         """Whole batches from ``start_offset`` to the log's end, in chunks: for a coordinator that loads.

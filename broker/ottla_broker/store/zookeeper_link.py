@@ -399,9 +399,9 @@ class Link:
             self._flying[request] = None
             # kazoo checks the connection only while nothing is requested.
             request.timer = self._loop.call_later(self._silence, self._handler.cut)
-            request.start(self._client).rawlink(partial(self.hand_over, self._settle, request))
+            request.start(self._client).rawlink(partial(self.hand_over, self._on_response, request))
 
-    def _settle(self, request: Request, result: Any) -> None:
+    def _on_response(self, request: Request, result: Any) -> None:
         if self._flying.pop(request, self) is self:
             return
         if request.timer is not None:

@@ -217,15 +217,15 @@ class Deletion:
         if Stage.STARTED in stages.values():
             return
         if Stage.HELD_UP in stages.values():
-            self._settle(name)
+            self._end_wait(name)
             return
         await self._persistence.remove_topic(topic)
         self._stages.pop(name, None)
         self._topics.forget(name)
-        self._settle(name)
+        self._end_wait(name)
         _log.info("topic deleted", topic=name)
 
-    def _settle(self, name: str) -> None:
+    def _end_wait(self, name: str) -> None:
         waiting = self._waiting.pop(name, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)

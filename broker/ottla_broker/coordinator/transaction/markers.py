@@ -258,19 +258,21 @@ class MarkerSender:
         if request.deadline is not None:
             request.deadline.cancel()
         try:
-            self._settle(destination.broker_id, request.batch, errors)
+            self._handle_response(destination.broker_id, request.batch, errors)
         finally:
             self._pump(destination)
 
-    def _settle(self, broker_id: int, batch: _Batch, errors: list[MarkerErrors] | None) -> None:
+    def _handle_response(self, broker_id: int, batch: _Batch, errors: list[MarkerErrors] | None) -> None:
         for number, (job, partitions) in enumerate(batch):
             if not job.cancelled:
                 # What the answer leaves out is sent again.
                 found = {} if errors is None else errors[number]
                 unanswered = ErrorCode.REQUEST_TIMED_OUT
-                self._settle_job(broker_id, job, {each: found.get(each, unanswered) for each in partitions})
+                self._handle_answers(
+                    broker_id, job, {each: found.get(each, unanswered) for each in partitions}
+                )
 
-    def _settle_job(self, broker_id: int, job: MarkerJob, answers: MarkerErrors) -> None:
+    def _handle_answers(self, broker_id: int, job: MarkerJob, answers: MarkerErrors) -> None:
         sorted_out: dict[_Action, list[TopicPartition]] = {action: [] for action in _Action}
         for partition, error in answers.items():
             sorted_out[_ACTIONS.get(error, _Action.WAIT)].append(partition)
