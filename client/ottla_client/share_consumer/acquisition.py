@@ -30,7 +30,7 @@ class Source(Protocol):
         """Goes up when the session has ended, and what was acquired in it is void."""
 
     def acknowledge(self, outgoing: Outgoing) -> None:
-        """Send acknowledgements to the session's broker, or settle them with an error."""
+        """Send acknowledgements to the session's broker, or complete them with an error."""
 
 
 class Acquisition:
@@ -131,6 +131,6 @@ class Outgoing:
         """The first and the last offset that they are about."""
         return self.runs[0].first, self.runs[-1].last
 
-    def settle(self, error: ClientError | None) -> None:
+    def complete(self, error: ClientError | None) -> None:
         if not self.outcome.done():
             self.outcome.set_result(error)

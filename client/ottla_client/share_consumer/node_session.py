@@ -109,7 +109,7 @@ class NodeSession:
             self._pending.append(outgoing)
             self._awake.set()
         else:
-            outgoing.settle(
+            outgoing.complete(
                 BrokerError(
                     ErrorCode.SHARE_SESSION_NOT_FOUND,
                     f"the share session with broker {self.node} has ended, so the records are delivered again",
@@ -186,7 +186,7 @@ class NodeSession:
             first, last = each.span
             beside = chosen.setdefault(each.acquisition.partition, [])
             if each.deadline.passed():
-                each.settle(RequestTimeoutError("the broker did not take the acknowledgements in time"))
+                each.complete(RequestTimeoutError("the broker did not take the acknowledgements in time"))
             elif any(other.span[0] <= last and first <= other.span[1] for other in beside):
                 left.append(each)
             else:
@@ -218,7 +218,7 @@ class NodeSession:
             raise BrokerError(
                 ErrorCode.INVALID_REQUEST, f"broker {self.node} answered ShareFetch with other partitions"
             )
-        again = self._settle(
+        again = self._complete(
             sent,
             {
                 each: (data.acknowledge_error_code, data.acknowledge_error_message)
@@ -267,7 +267,7 @@ class NodeSession:
         response = await connection.submit(request, timeout=self._settings.request_timeout)
         self._check(response, "ShareAcknowledge")
         self._session.answered(0, _SESSION_ID, ())
-        again = self._settle(sent, _results(response, sent))
+        again = self._complete(sent, _results(response, sent))
         self._failures = self._failures + 1 if again else 0
         return self._cluster.backoff.after(self._failures)
 
@@ -287,7 +287,7 @@ class NodeSession:
         except ClientError as error:
             _log.info("ending the share session with broker %d failed: %s", self.node, error)
         else:
-            self._settle(sent, _results(response, sent))
+            self._complete(sent, _results(response, sent))
 
     def _check(self, response: ShareFetchResponse | ShareAcknowledgeResponse, what: str) -> None:
         """Raise the error of a whole response."""
@@ -296,14 +296,14 @@ class NodeSession:
             said = f": {response.error_message}" if response.error_message else ""
             raise BrokerError(code, f"broker {self.node} refused {what}: {code.name}{said}")
 
-    def _settle(self, sent: Iterable[Outgoing], results: Results) -> bool:
+    def _complete(self, sent: Iterable[Outgoing], results: Results) -> bool:
         """Give acknowledgements their outcome; returns whether some have to be sent again."""
         again = False
         for each in sent:
             partition = each.acquisition.partition
             number, message = results.get(partition, (int(ErrorCode.UNKNOWN_SERVER_ERROR), None))
             if not number:
-                each.settle(None)
+                each.complete(None)
                 continue
             code = error_code(number)
             if code in RETRIABLE and code not in _MOVED and not self._closing.is_set():
@@ -312,7 +312,7 @@ class NodeSession:
                 continue
             if code in _MOVED:
                 self._cluster.stale(partition.topic)
-            each.settle(
+            each.complete(
                 BrokerError(code, f"the acknowledgements of {partition} were refused: {message or code.name}")
             )
         return again
@@ -337,7 +337,7 @@ class NodeSession:
         self._session.failed()
         pending, self._pending = self._pending, []
         for each in pending:
-            each.settle(error)
+            each.complete(error)
 
 
 @contextmanager
@@ -347,7 +347,7 @@ def _settled(sent: Iterable[Outgoing]) -> Iterator[None]:
         yield
     except BaseException as error:
         for each in sent:
-            each.settle(error if isinstance(error, ClientError) else _closed())
+            each.complete(error if isinstance(error, ClientError) else _closed())
         raise
 
 

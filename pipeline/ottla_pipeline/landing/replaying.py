@@ -24,7 +24,7 @@ from ottla_pipeline.landing.files import FileWriter
 from ottla_pipeline.landing.job_plan import columns, table_of, task_of, values_of
 from ottla_pipeline.landing.parsing import Parsed, ParserSettings, formats, parser
 from ottla_pipeline.landing.parsing.formats import unpacked
-from ottla_pipeline.landing.parsing.json import settled
+from ottla_pipeline.landing.parsing.json import known_columns
 from ottla_pipeline.landing.settings import Landing
 from ottla_pipeline.landing.tables import Commit, DataFile, Table
 from ottla_pipeline.landing.tables.storage import place
@@ -183,7 +183,7 @@ class _Pass:
         return rows.select(wanted).rename_columns([one.name for one in self._names.fields()])
 
     def _note(self, parsed: Parsed) -> None:
-        found = settled(parsed.unknown) if parsed.unknown is not None else pa.schema([])
+        found = known_columns(parsed.unknown) if parsed.unknown is not None else pa.schema([])
         if len(found):
             self.unknown = found if self.unknown is None else merged(self.unknown, found)
 

@@ -22,7 +22,7 @@ from ottla_pipeline.landing.errors import LandingError
 from ottla_pipeline.landing.files import FileSettings, FileWriter, with_columns
 from ottla_pipeline.landing.parsing import Parsed, ParserSettings, parser
 from ottla_pipeline.landing.parsing.formats import packed, unpacked
-from ottla_pipeline.landing.parsing.json import settled
+from ottla_pipeline.landing.parsing.json import known_columns
 from ottla_pipeline.landing.tables.base import DataFile, Names
 from ottla_pipeline.landing.tables.storage import place
 from ottla_pipeline.reading import Checksum, CorruptBatch, ReadError, read
@@ -141,7 +141,7 @@ class _Lander:
         if parsed.failures:
             self._set_aside_failures(piece, origin, parsed)
         if parsed.unknown is not None:
-            found = settled(parsed.unknown)
+            found = known_columns(parsed.unknown)
             if len(found):
                 from ottla_pipeline.landing.evolution import merged
 

@@ -84,10 +84,10 @@ class TaskWriter:
                     )
                 for rows in self._layout.split(batch):
                     self._put(rows)
-                    self._settle(wait=False)
+                    self._check_deliveries(wait=False)
             # Here the broker's refusals of large records show; their dead letters are sent then.
             while self._pending:
-                self._settle(wait=True)
+                self._check_deliveries(wait=True)
         for name, topic in self._topics.items():
             # Rows that other tasks have written may come to them again.
             if self._options.skip_replayed == "task" and len(topic.already):
@@ -125,7 +125,7 @@ class TaskWriter:
         )
         self._pending.append((delivery, rows))
 
-    def _settle(self, *, wait: bool) -> None:
+    def _check_deliveries(self, *, wait: bool) -> None:
         """Check finished deliveries in order; with ``wait``, wait for the first one."""
         while self._pending and (wait or self._pending[0][0].done()):
             wait = False

@@ -149,13 +149,13 @@ class BatchTransaction:
             for part in parts:
                 for rows in self._to_send(part.unpack()):
                     self._put(rows)
-                self._settle(wait=False)
+                self._check_deliveries(wait=False)
             self._producer.flush()
         except TransactionAbortedError as error:
             # A delivery has the reason.
-            self._settle(wait=True)
+            self._check_deliveries(wait=True)
             raise WriteError(str(error)) from error
-        self._settle(wait=True)
+        self._check_deliveries(wait=True)
 
     def _to_send(self, rows: Rows) -> Iterator[Rows]:
         """``rows``, or their dead letters, without those that an earlier try has written."""
@@ -203,7 +203,7 @@ class BatchTransaction:
         )
         self._pending.append((delivery, rows))
 
-    def _settle(self, *, wait: bool) -> None:
+    def _check_deliveries(self, *, wait: bool) -> None:
         """Check finished deliveries, with ``wait`` all of them. Raises _Refused, WriteError."""
         failed: list[tuple[BatchDeliveryError, Rows]] = []
         # Once one has failed, none is sent any more, so that the others have an outcome soon.

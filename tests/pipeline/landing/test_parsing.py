@@ -211,7 +211,7 @@ def test_new_fields_are_reported_where_they_are_wanted() -> None:
     assert parse(FLIGHT, values).unknown is None
     parsed = parse(JsonParser(FLIGHT.schema, grow=True), values)
     assert parsed.unknown is not None
-    assert json_values.settled(parsed.unknown).equals(
+    assert json_values.known_columns(parsed.unknown).equals(
         pa.schema([("new", pa.float64()), ("nested", pa.struct([("x", pa.int64())]))])
     )
 

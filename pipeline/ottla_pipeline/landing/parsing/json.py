@@ -154,7 +154,7 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
     return TIMESTAMP if pa.types.is_timestamp(kind) else kind
 
 
-def settled(schema: pa.Schema) -> pa.Schema:
+def known_columns(schema: pa.Schema) -> pa.Schema:
     """New columns with a table's types, without those whose type is still unknown."""
     known = [one for one in _reading(schema) if not _unclear(one.type)]
     return pa.schema([one.with_type(normalised(one.type)) for one in known])
