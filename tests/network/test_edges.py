@@ -513,6 +513,20 @@ def test_reading_waits_for_all_that_began_long_work() -> None:
     assert sock.sent == [sent]
 
 
+def test_a_request_that_was_read_to_find_out_whether_its_client_has_left_is_served_in_its_turn() -> None:
+    data = framed(b"request")
+    sock = Pieces(data)
+    connection = connection_on(sock, echo)
+    waiting: list[Connection] = []
+    backlog: Any = SimpleNamespace(is_long=False, late_after=-1.0, admit=lambda *_: False, add=waiting.append)
+    connection.processor.backlog = backlog
+    connection._on_readable()
+    assert not connection.has_left()
+    backlog.late_after = float("inf")
+    waiting.pop().serve_held()
+    assert sock.sent == [data]
+
+
 def test_a_client_that_is_still_there_has_not_left() -> None:
     connection = connection_on(Pieces(), echo)
     connection.begin_long()

@@ -293,6 +293,8 @@ class Connection:
             return True
         processor.received_bytes += n
         self._held = bytes(processor.scratch[:n])
+        # Its turn serves these bytes: there may be none left to read.
+        self._unread = False
         self._received_at = processor.clock.monotonic()
         self._deadline = self._received_at + FRAME_SECONDS
         return False
