@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
@@ -15,8 +15,8 @@ class ClientQueue(Generic[T]):
     __slots__ = ("_count", "_items")
 
     def __init__(self) -> None:
-        # Clients in the order of their turns.
-        self._items: dict[Hashable, deque[T]] = {}
+        # In the order of their turns. A dict would find its first key by passing over those that were there before.
+        self._items: OrderedDict[Hashable, deque[T]] = OrderedDict()
         self._count = 0
 
     def __len__(self) -> int:
@@ -36,8 +36,7 @@ class ClientQueue(Generic[T]):
         return next(iter(self._items.values()))[0]
 
     def popleft(self) -> T:
-        client = next(iter(self._items))
-        items = self._items.pop(client)
+        client, items = self._items.popitem(last=False)
         item = items.popleft()
         if items:
             self._items[client] = items
