@@ -115,20 +115,20 @@ class Acls:
         """Add rules; those of one pattern together. Outcomes come in the order of the rules."""
         outcomes = [Outcome() for _ in bindings]
         by_pattern: dict[ResourcePattern, list[int]] = {}
-        for number, (pattern, _) in enumerate(bindings):
+        for index, (pattern, _) in enumerate(bindings):
             if AclNode.can_have(pattern):
-                by_pattern.setdefault(pattern, []).append(number)
+                by_pattern.setdefault(pattern, []).append(index)
             else:
-                outcomes[number] = Outcome(ErrorCode.INVALID_REQUEST, "Failed to create ACL")
+                outcomes[index] = Outcome(ErrorCode.INVALID_REQUEST, "Failed to create ACL")
         async with self._lock:
-            for pattern, numbers in by_pattern.items():
-                added = frozenset(bindings[number].entry for number in numbers)
+            for pattern, indexes in by_pattern.items():
+                added = frozenset(bindings[index].entry for index in indexes)
                 try:
                     await self._change(pattern, lambda entries, added=added: entries | added)  # type: ignore[misc]
                 except (KafkaError, StoreError) as error:
                     failed = _failure(error)
-                    for number in numbers:
-                        outcomes[number] = failed
+                    for index in indexes:
+                        outcomes[index] = failed
         return outcomes
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[list[tuple[AclBinding, Outcome]]]:
@@ -157,9 +157,9 @@ class Acls:
         def remaining(entries: frozenset[AclEntry]) -> frozenset[AclEntry]:
             removed.clear()
             for entry in entries:
-                for number, each in wanted:
+                for index, each in wanted:
                     if each.finds_entry(entry):
-                        removed[entry] = number
+                        removed[entry] = index
                         break
             return entries - removed.keys()
 
@@ -168,8 +168,8 @@ class Acls:
             await self._change(pattern, remaining)
         except (KafkaError, StoreError) as error:
             outcome = _failure(error)
-        for entry, number in removed.items():
-            found[number].append((AclBinding(pattern, entry), outcome))
+        for entry, index in removed.items():
+            found[index].append((AclBinding(pattern, entry), outcome))
 
     async def _change(
         self, pattern: ResourcePattern, change: Callable[[frozenset[AclEntry]], frozenset[AclEntry]]

@@ -59,10 +59,10 @@ def handle(
     pending = PendingResponse()
     waiting = len(transactions)
 
-    def answered(number: int, errors: Mapping[TopicPartition, int]) -> None:
+    def answered(index: int, errors: Mapping[TopicPartition, int]) -> None:
         nonlocal waiting
-        asked = transactions[number]
-        results[number] = AddPartitionsToTxnResult(
+        asked = transactions[index]
+        results[index] = AddPartitionsToTxnResult(
             transactional_id=asked.transactional_id, topic_results=_results(asked.topics, errors)
         )
         waiting -= 1
@@ -71,8 +71,8 @@ def handle(
 
     if not transactions:
         return _response(ctx, [])
-    for number, transaction in enumerate(transactions):
-        _serve(ctx, transaction, partial(answered, number), pending)
+    for index, transaction in enumerate(transactions):
+        _serve(ctx, transaction, partial(answered, index), pending)
     return pending
 
 

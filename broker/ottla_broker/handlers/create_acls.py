@@ -35,8 +35,8 @@ async def handle(ctx: RequestContext, request: wire.CreateAclsRequest) -> wire.C
     bindings = [_binding(ctx, creation) for creation in request.creations]
     outcomes: list[Outcome] = [_check(binding) for binding in bindings]
     valid = [n for n, outcome in enumerate(outcomes) if outcome.error is ErrorCode.NONE]
-    for number, outcome in zip(valid, await acls.create([bindings[n] for n in valid]), strict=True):
-        outcomes[number] = outcome
+    for index, outcome in zip(valid, await acls.create([bindings[n] for n in valid]), strict=True):
+        outcomes[index] = outcome
     return wire.CreateAclsResponse(results=[_result(outcome) for outcome in outcomes])
 
 

@@ -36,7 +36,7 @@ _AT_ONCE_LIMIT: Final = 128 * 1024
 class _Job:
     """A partition's message set, which becomes a batch, or a batch."""
 
-    number: int
+    place: int
     data: PartitionProduceData
     log: Log
     now_ms: int
@@ -67,24 +67,24 @@ def handle(ctx: RequestContext, request: ProduceRequest, append: Append) -> Answ
     """Convert the request's message sets, and ``append`` what they become."""
     now_ms = ctx.services.clock.now_ms()
     jobs = []
-    for number, data, log in slow_produce.writable(ctx, request):
+    for place, data, log in slow_produce.writable(ctx, request):
         if data.records is None:
             continue
         if not is_message_set(memoryview(data.records)):
             # As Kafka does in these versions alone, leave out a part of a batch at the end.
             data.records = memoryview(data.records)[: _whole(data.records)]
-        jobs.append(_Job(number, data, log, now_ms))
+        jobs.append(_Job(place, data, log, now_ms))
     size = sum(len(job.data.records or b"") for job in jobs)
     if size <= _AT_ONCE_BYTES:
         checked: dict[int, Validated | KafkaError | None] = {}
         try:
             for job in jobs:
-                checked[job.number] = job.run(None, _AT_ONCE_LIMIT)
+                checked[job.place] = job.run(None, _AT_ONCE_LIMIT)
         except DecompressedTooLargeError:
             pass  # A little that decompresses to a lot: on a thread.
         else:
             for job in jobs:
-                slow_produce.note_result(job, checked[job.number], checked)
+                slow_produce.note_result(job, checked[job.place], checked)
             return append(ctx, request, checked)
     return slow_produce.run(ctx, request, jobs, append)
 

@@ -143,12 +143,12 @@ def _append(
     topics = []
     # Texts and codes, not errors: an error's traceback would keep the request until the next garbage collection.
     failure: str | None = None
-    number = -1
+    place = -1
     for topic in request.topic_data:
         name = topic.name
         answers = []
         for data in topic.partition_data:
-            number += 1
+            place += 1
             answer = PartitionProduceResponse(index=data.index, base_offset=-1)
             answers.append(answer)
             checked = False
@@ -165,7 +165,7 @@ def _append(
                     raise KafkaError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only"
                     )
-                known = checked_records.get(number, _UNKNOWN)
+                known = checked_records.get(place, _UNKNOWN)
                 if known is _UNKNOWN:
                     known = data.records
                     if known is None or not len(known):
@@ -218,10 +218,10 @@ def _of_copy(request: ProduceRequest, checked_records: CheckedRecords) -> Checke
         return checked_records
     parts = [data for topic in request.topic_data for data in topic.partition_data]
     return {
-        number: Validated(memoryview(parts[number].records or b""), known.header)
+        place: Validated(memoryview(parts[place].records or b""), known.header)
         if isinstance(known, Validated)
         else known
-        for number, known in checked_records.items()
+        for place, known in checked_records.items()
     }
 
 

@@ -39,10 +39,10 @@ class Job(Protocol):
     """A partition's records, which are checked or converted before they are appended.
 
     Attributes:
-        number: the partition's place in the request.
+        place: the partition's place in the request.
     """
 
-    number: int
+    place: int
     data: PartitionProduceData
 
     def run(self, pause: Pause) -> Validated | KafkaError | None:
@@ -54,7 +54,7 @@ class Job(Protocol):
 class _Check:
     """A partition's batch, and the settings of its log."""
 
-    number: int
+    place: int
     data: PartitionProduceData
     log: Log
     version: int
@@ -75,8 +75,8 @@ def handle(ctx: RequestContext, request: ProduceRequest, append: Append) -> Answ
     """Check the request's batches, and ``append`` them."""
     now_ms = ctx.services.clock.now_ms()
     jobs = [
-        _Check(number, data, log, ctx.version, now_ms)
-        for number, data, log in writable(ctx, request)
+        _Check(place, data, log, ctx.version, now_ms)
+        for place, data, log in writable(ctx, request)
         if data.records
     ]
     checked: dict[int, Validated | KafkaError | None] = {}
@@ -91,17 +91,17 @@ def handle(ctx: RequestContext, request: ProduceRequest, append: Append) -> Answ
 
 def writable(ctx: RequestContext, request: ProduceRequest) -> Iterator[tuple[int, PartitionProduceData, Log]]:
     """The partitions that this client may write to and this broker leads; the others are refused unchecked."""
-    number = -1
+    place = -1
     for topic in request.topic_data:
         for data in topic.partition_data:
-            number += 1
+            place += 1
             try:
                 partition = ctx.partition(topic.name, data.index)
                 partition.check_leader()
                 log = partition.log
             except KafkaError:
                 continue  # for produce.handle to answer
-            yield number, data, log
+            yield place, data, log
 
 
 def check_codec(version: int, records: memoryview) -> None:
@@ -122,7 +122,7 @@ def note_result(
     result: Validated | KafkaError | None,
     checked: dict[int, Validated | KafkaError | None],
 ) -> None:
-    checked[job.number] = result
+    checked[job.place] = result
     if isinstance(result, Validated):
         job.data.records = result.batch
 

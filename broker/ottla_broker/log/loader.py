@@ -134,11 +134,11 @@ def load(
 
 def rebuild_producers(producers: ProducerStates, segments: Sequence[LogSegment], end: int) -> None:
     """Replay the batches from where the producers' state ends to ``end``. Raises OSError, CorruptRecordError."""
-    for number, segment in enumerate(segments):
+    for index, segment in enumerate(segments):
         start = producers.end_offset
         if start >= end or segment.base_offset >= end:
             break
-        if number + 1 < len(segments) and segments[number + 1].base_offset <= start:
+        if index + 1 < len(segments) and segments[index + 1].base_offset <= start:
             continue
         for _, header, batch in segment.batches(segment.position_below(start)):
             if header.base_offset >= end:
@@ -215,9 +215,9 @@ class _Recovery:
 
     def rebuild_damaged_indexes(self, found: set[str], below: int | None = None) -> None:
         """Rebuild missing or wrong indexes; ``below``: only of segments that end before that offset."""
-        for number, segment in enumerate(self.segments):
-            is_last = number + 1 == len(self.segments)
-            if below is not None and (is_last or self.segments[number + 1].base_offset > below):
+        for index, segment in enumerate(self.segments):
+            is_last = index + 1 == len(self.segments)
+            if below is not None and (is_last or self.segments[index + 1].base_offset > below):
                 return
             try:
                 stem = names.segment_name(segment.base_offset)
@@ -264,20 +264,20 @@ class _Recovery:
         if first:
             rebuild_producers(self.producers, segments[: first + 1], start)
         self.producers.end_offset = start
-        for number in range(first, len(segments)):
-            segment = segments[number]
+        for index in range(first, len(segments)):
+            segment = segments[index]
             end = self.producers.end_offset
-            if number > first and self._is_elsewhere(segment, end):
-                self._remove_from(number, f"it begins at {segment.base_offset} where {end} is next")
+            if index > first and self._is_elsewhere(segment, end):
+                self._remove_from(index, f"it begins at {segment.base_offset} where {end} is next")
                 break
             self.producers.end_offset = max(end, segment.base_offset)
-            if number > first:
+            if index > first:
                 self.producers.write_snapshot()
             damage = self._scan(segment, replay=True)
             if damage is not None:
-                self._truncate(number, *damage)
+                self._truncate(index, *damage)
                 break
-            if number + 1 < len(segments):
+            if index + 1 < len(segments):
                 segment.seal()
             else:
                 segment.write_indexes()
@@ -288,9 +288,9 @@ class _Recovery:
         distance = segment.base_offset - end
         return distance < 0 or (0 < distance <= MAX_RELATIVE and not self.may_have_gaps)
 
-    def _remove_from(self, number: int, why: str) -> None:
-        """Remove the segments from ``number`` on: what was written before them is lost."""
-        later = self._remove(number)
+    def _remove_from(self, index: int, why: str) -> None:
+        """Remove the segments from ``index`` on: what was written before them is lost."""
+        later = self._remove(index)
         _log.warning(
             "segments removed, records before them are missing",
             partition=self.name,
@@ -300,19 +300,19 @@ class _Recovery:
             why=why,
         )
 
-    def _remove(self, number: int) -> list[LogSegment]:
-        """Remove the segments from ``number`` on, the last one first, so that no power failure leaves a gap."""
-        later = self.segments[number:]
+    def _remove(self, index: int) -> list[LogSegment]:
+        """Remove the segments from ``index`` on, the last one first, so that no power failure leaves a gap."""
+        later = self.segments[index:]
         for one in reversed(later):
             self.producers.remove_snapshot(one.base_offset)
             one.unlink()
-        del self.segments[number:]
+        del self.segments[index:]
         self.has_removed |= bool(later)
         return later
 
-    def _truncate(self, number: int, position: int, why: str) -> None:
-        segment = self.segments[number]
-        later = self._remove(number + 1)
+    def _truncate(self, index: int, position: int, why: str) -> None:
+        segment = self.segments[index]
+        later = self._remove(index + 1)
         lost = segment.size - position
         segment.cut(position)
         self.truncated.append(segment)

@@ -480,8 +480,8 @@ class Log:
         """Update the producers' state from batches that were written; ``markers``: those that have been read."""
         position = 0
         try:
-            for number, header in enumerate(headers):
-                marker = markers[number] if markers else None
+            for index, header in enumerate(headers):
+                marker = markers[index] if markers else None
                 ended = self.producers.replay(header, view[position : position + header.size], marker)
                 if ended is not None and ended.aborted:
                     self.reader.add_aborted(self.active, self.producers.aborted_entry(ended))

@@ -148,21 +148,21 @@ def _plan_segments(files: Files, plan: PartitionPlan, found: list[str], drop_dam
     parts = [list(stretches(open_segment(files, path), end)) for path, end in zip_longest(paths, bases[1:])]
     # Recovery reads from the segment on that holds the recovery point.
     scanned = sum(base <= plan.recovery_point for base in bases[1:])
-    for number, path in enumerate(paths):
-        for at, stretch in enumerate(parts[number]):
+    for index, path in enumerate(paths):
+        for at, stretch in enumerate(parts[index]):
             if stretch.is_intact:
                 continue
             name = os.path.basename(path)
-            behind = [*parts[number][at + 1 :], *(each for later in parts[number + 1 :] for each in later)]
+            behind = [*parts[index][at + 1 :], *(each for later in parts[index + 1 :] for each in later)]
             later = sum(each.batches for each in behind)
             if not stretch.problem:
                 plan.cuts[path] = stretch.position
                 plan.add(name, stretch.position, "space that was reserved and not used", "cut off")
-            elif not later or (not plan.was_clean and number >= scanned and not drop_damaged):
-                _plan_cut(plan, path, stretch, paths[number + 1 :], later)
+            elif not later or (not plan.was_clean and index >= scanned and not drop_damaged):
+                _plan_cut(plan, path, stretch, paths[index + 1 :], later)
                 return
             elif drop_damaged:
-                plan.rewrites[path] = [each for each in parts[number] if each.is_intact]
+                plan.rewrites[path] = [each for each in parts[index] if each.is_intact]
                 lost = _lost(stretch, behind)
                 plan.add(name, stretch.position, stretch.problem, f"{stretch.size} bytes taken out{lost}")
             else:

@@ -117,11 +117,11 @@ BUILT_IN: Final[Policies] = (*ALWAYS, ("retention.bytes", over_size), ("retentio
 def removable(log: LogView) -> int:
     """How many of the first segments may be removed at all."""
     segments = log.segments
-    for number, segment in enumerate(segments):
-        is_last = number + 1 == len(segments)
-        end = log.end_offset if is_last else segments[number + 1].base_offset
+    for index, segment in enumerate(segments):
+        is_last = index + 1 == len(segments)
+        end = log.end_offset if is_last else segments[index + 1].base_offset
         if end > log.high_watermark or (is_last and not segment.size):
-            return number
+            return index
     return len(segments)
 
 

@@ -100,7 +100,7 @@ def to_batch(
         raise _bad_timestamps(
             name,
             "a timestamp is negative",
-            [number for number, each in enumerate(messages.timestamps) if each < NO_TIMESTAMP],
+            [index for index, each in enumerate(messages.timestamps) if each < NO_TIMESTAMP],
         )
     target = _target(config, codec)
     return encode_columns(
@@ -314,9 +314,9 @@ def _invalid(name: str, what: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_RECORD, f"{name}: {what}")
 
 
-def _bad_timestamps(name: str, what: str, numbers: list[int]) -> RecordsRefused:
+def _bad_timestamps(name: str, what: str, indexes: list[int]) -> RecordsRefused:
     return RecordsRefused(
-        ErrorCode.INVALID_TIMESTAMP, f"{name}: {what}", [(number, what) for number in numbers]
+        ErrorCode.INVALID_TIMESTAMP, f"{name}: {what}", [(index, what) for index in indexes]
     )
 
 

@@ -89,7 +89,7 @@ class _Write:
         self._markers = markers
         self._written = written
         self._errors: list[MarkerErrors] = [{} for _ in markers]
-        # What waits for replicas: a marker's number, its partition, the offset after it.
+        # What waits for replicas: a marker's index, its partition, the offset after it.
         self._awaited: list[tuple[int, Partition, int]] = []
         self._steps = self._append()
         self._run()
@@ -110,8 +110,8 @@ class _Write:
     def _append(self) -> Iterator[None]:
         """Append the markers, one at each step."""
         now_ms = self._clock.now_ms()
-        for number, marker in enumerate(self._markers):
-            errors = self._errors[number]
+        for marker_index, marker in enumerate(self._markers):
+            errors = self._errors[marker_index]
             for key in marker.partitions:
                 if key in errors:
                     continue
@@ -135,11 +135,11 @@ class _Write:
                         "a marker was not written", marker, error, partition=f"{key[0]}-{key[1]}"
                     )
                 else:
-                    self._awaited.append((number, partition, end_offset))
+                    self._awaited.append((marker_index, partition, end_offset))
                 yield
 
     def _finish(self, outcomes: Sequence[Outcome]) -> None:
-        for (number, partition, _), outcome in zip(self._awaited, outcomes, strict=True):
+        for (marker_index, partition, _), outcome in zip(self._awaited, outcomes, strict=True):
             code = outcome.error
             if code is ErrorCode.NONE:
                 try:
@@ -147,7 +147,7 @@ class _Write:
                         code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
                 except KafkaError as error:
                     code = error.code
-            self._errors[number][partition.topic, partition.partition] = code
+            self._errors[marker_index][partition.topic, partition.partition] = code
         for marker, errors in zip(self._markers, self._errors, strict=True):
             indexes = [
                 index

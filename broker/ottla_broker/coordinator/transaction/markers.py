@@ -263,10 +263,10 @@ class MarkerSender:
             self._pump(destination)
 
     def _handle_response(self, broker_id: int, batch: _Batch, errors: list[MarkerErrors] | None) -> None:
-        for number, (job, partitions) in enumerate(batch):
+        for index, (job, partitions) in enumerate(batch):
             if not job.cancelled:
                 # What the answer leaves out is sent again.
-                found = {} if errors is None else errors[number]
+                found = {} if errors is None else errors[index]
                 unanswered = ErrorCode.REQUEST_TIMED_OUT
                 self._handle_answers(
                     broker_id, job, {each: found.get(each, unanswered) for each in partitions}
