@@ -67,7 +67,7 @@ class AclCalls(AdminBase):
                 ]
             }
 
-        found = await self._each("describe ACLs", [acl_filter], self._any(), ask, timeout)
+        found = await self._ask_each("describe ACLs", [acl_filter], self._any_broker(), ask, timeout)
         return sorted(found[acl_filter])
 
     async def create_acls(self, acls: Iterable[AclBinding], *, timeout: float | None = None) -> None:
@@ -98,7 +98,7 @@ class AclCalls(AdminBase):
             }
 
         wanted = listed(acls, AclBinding)
-        await self._each("create ACLs", wanted, self._any(), ask, timeout)
+        await self._ask_each("create ACLs", wanted, self._any_broker(), ask, timeout)
 
     async def delete_acls(
         self, filters: Iterable[AclFilter], *, timeout: float | None = None
@@ -138,7 +138,7 @@ class AclCalls(AdminBase):
             return outcomes
 
         wanted = listed(filters, AclFilter)
-        found = await self._each("delete ACLs", wanted, self._any(), ask, timeout)
+        found = await self._ask_each("delete ACLs", wanted, self._any_broker(), ask, timeout)
         return sorted({acl for some in found.values() for acl in some})
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-# The broker's share of a request's time, so that its response arrives before the client gives up.
-_ANSWER_MARGIN: Final = 0.9
+_BROKER_SHARE: Final = 0.9
+"""The broker's share of a request's time, so that its response arrives before the client gives up."""
 
 
 class AdminOptions(ConnectionOptions, total=False):
@@ -108,9 +108,9 @@ class AdminBase:
 
     def _broker_ms(self, deadline: Deadline) -> int:
         """The timeout in a request, in milliseconds."""
-        return max(1, int(deadline.left(self._request_timeout) * 1000 * _ANSWER_MARGIN))
+        return max(1, int(deadline.left(self._request_timeout) * 1000 * _BROKER_SHARE))
 
-    async def _each(
+    async def _ask_each(
         self,
         what: str,
         keys: Collection[K],
@@ -118,12 +118,12 @@ class AdminBase:
         ask: Ask[K, V],
         timeout: float | Deadline | None,
     ) -> dict[K, V]:
-        """Send requests for all items. Raises as ``results_or_raise``."""
+        """Ask about each of ``keys``, in requests along ``route``. Raises as ``results_or_raise``."""
         outcomes = await drive(keys, route, ask, self._deadline(timeout), self._backoff)
         return results_or_raise(what, outcomes)
 
-    def _any(self) -> ToNodes[K]:
-        """The way to whichever broker is connected."""
+    def _any_broker(self) -> ToNodes[K]:
+        """The route to any connected broker."""
         return ToNodes(self._cluster, lambda _: None)
 
     async def _call(
@@ -133,11 +133,11 @@ class AdminBase:
         return await self._cluster.request(node, request, deadline, version=version)
 
     async def _version(self, node: Node, api: ApiKey, deadline: Deadline) -> int:
-        """The version of an API that requests to this broker have."""
+        """The version of an API that this broker's connection uses."""
         assert node is not None, "the broker is known"
         return (await self._cluster.connection(node, deadline)).version_of(api)
 
-    async def _of_nodes(
+    async def _ask_nodes(
         self, what: str, nodes: Iterable[int] | None, ask: Ask[int, V], timeout: float | None
     ) -> dict[int, V]:
         """Send a request to each of these brokers, or to all. Returns results by broker id."""
@@ -146,9 +146,9 @@ class AdminBase:
             await self._cluster.fetch_topics((), deadline)
             nodes = sorted(self._cluster.nodes)
         route: ToNodes[int] = ToNodes(self._cluster, lambda node: node)
-        return await self._each(what, list(nodes), route, ask, deadline)
+        return await self._ask_each(what, list(nodes), route, ask, deadline)
 
-    async def _of_group(
+    async def _ask_coordinator(
         self,
         what: str,
         group_id: str,
@@ -163,5 +163,5 @@ class AdminBase:
         async def ask_of(node: Node, _: list[str], deadline: Deadline) -> dict[str, Outcomes[K, V]]:
             return {group_id: await ask(node, deadline)}
 
-        found = await self._each(what, [group_id], ToCoordinators(self._cluster), ask_of, timeout)
+        found = await self._ask_each(what, [group_id], ToCoordinators(self._cluster), ask_of, timeout)
         return results_or_raise(f"{what} of group {group_id}", found[group_id])

@@ -66,7 +66,7 @@ class ConfigCalls(AdminBase):
                 },
             )
 
-        return await self._each(
+        return await self._ask_each(
             "describe configs", listed(resources, ConfigResource), self._route(), ask, timeout
         )
 
@@ -106,7 +106,7 @@ class ConfigCalls(AdminBase):
             answer = await self._call(node, request, deadline)
             return _outcomes(some, answer.responses, lambda result: None)
 
-        await self._each("alter configs", changes, self._route(), ask, timeout)
+        await self._ask_each("alter configs", changes, self._route(), ask, timeout)
 
     async def list_client_metrics(self, *, timeout: float | None = None) -> list[str]:
         """The names of the subscriptions to clients' metrics (KIP-714), sorted.
@@ -121,7 +121,7 @@ class ConfigCalls(AdminBase):
                 return {"names": error_of(answer.error_code, "client metrics")}
             return {"names": sorted(each.name for each in answer.client_metrics_resources)}
 
-        found: dict[str, list[str]] = await self._each(
+        found: dict[str, list[str]] = await self._ask_each(
             "list client metrics", ["names"], ToNodes(self._cluster, lambda _: None), ask, timeout
         )
         return found["names"]

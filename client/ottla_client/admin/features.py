@@ -37,7 +37,7 @@ class FeatureCalls(AdminBase):
             )
             return dict.fromkeys(its, outcome_of(answer.error_code, features, f"broker {node}"))
 
-        return await self._of_nodes("describe features", nodes, ask, timeout)
+        return await self._ask_nodes("describe features", nodes, ask, timeout)
 
     async def update_features(
         self,
@@ -70,7 +70,7 @@ class FeatureCalls(AdminBase):
             }
 
         route: ToController[str] = ToController(self._cluster)
-        await self._each("update features", updates, route, ask, timeout)
+        await self._ask_each("update features", updates, route, ask, timeout)
 
 
 def _update(name: str, update: FeatureUpdate, version: int) -> FeatureUpdateKey:

@@ -69,7 +69,7 @@ class GroupOffsetCalls(OffsetCalls):
             return _outcomes(group_id, commit_codes(answer))
 
         if wanted:
-            await self._of_group("alter offsets", group_id, ask, timeout)
+            await self._ask_coordinator("alter offsets", group_id, ask, timeout)
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], *, timeout: float | None = None
@@ -102,7 +102,7 @@ class GroupOffsetCalls(OffsetCalls):
             return _outcomes(group_id, codes)
 
         if wanted:
-            await self._of_group("delete offsets", group_id, ask, timeout)
+            await self._ask_coordinator("delete offsets", group_id, ask, timeout)
 
     async def group_lag(
         self,
@@ -164,14 +164,14 @@ class GroupOffsetCalls(OffsetCalls):
         }
 
 
-# Codes that apply to all partitions alike, and that call for another coordinator or a later attempt.
-_OF_THE_WHOLE: Final = ToCoordinators.again | {ErrorCode.REBALANCE_IN_PROGRESS}
+_GROUP_CODES: Final = ToCoordinators.again | {ErrorCode.REBALANCE_IN_PROGRESS}
+"""Errors of the whole group, not of a partition: ask another coordinator, or later."""
 
 
 def _outcomes(group_id: str, codes: Mapping[TopicPartition, int]) -> dict[TopicPartition, ClientError | None]:
-    """Raises the group's error."""
+    """Each partition's outcome. Raises the group's error."""
     for code in codes.values():
-        if code in _OF_THE_WHOLE:
+        if code in _GROUP_CODES:
             raise error_of(code, f"group {group_id}")
     return {
         partition: outcome_of(
@@ -185,7 +185,7 @@ def _outcomes(group_id: str, codes: Mapping[TopicPartition, int]) -> dict[TopicP
 
 
 def _cannot_be_read(error: ClientError) -> bool:
-    """The record has been deleted meanwhile, is damaged, or has a format from before Kafka 0.11."""
+    """Whether the record was deleted meanwhile, is damaged, or has a format from before Kafka 0.11."""
     return isinstance(error, CorruptBatchError) or (
         isinstance(error, BrokerError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
     )

@@ -83,7 +83,7 @@ class GroupCalls(AdminBase):
             ]
             return {its[0]: outcome_of(answer.error_code, listings, f"broker {node}")}
 
-        found = await self._of_nodes("list groups", None, ask, timeout)
+        found = await self._ask_nodes("list groups", None, ask, timeout)
         listings = {group.group_id: group for groups in found.values() for group in groups}
         return dict(sorted(listings.items()))
 
@@ -105,7 +105,7 @@ class GroupCalls(AdminBase):
             missing = [name for name, group in found.items() if is_unknown_group(group)]
             return found | await self._describe_coordinated(node, missing, deadline)
 
-        return await self._each(
+        return await self._ask_each(
             "describe groups", listed(group_ids, str), ToCoordinators(self._cluster), ask, timeout
         )
 
@@ -177,7 +177,9 @@ class GroupCalls(AdminBase):
                 for result in answer.results
             }
 
-        await self._each("delete groups", listed(group_ids, str), ToCoordinators(self._cluster), ask, timeout)
+        await self._ask_each(
+            "delete groups", listed(group_ids, str), ToCoordinators(self._cluster), ask, timeout
+        )
 
     async def remove_members(
         self,
@@ -231,7 +233,7 @@ class GroupCalls(AdminBase):
                 for member in wanted
             }
 
-        await self._of_group("remove members", group_id, ask, deadline)
+        await self._ask_coordinator("remove members", group_id, ask, deadline)
 
 
 def _assigned_group(group: AssignedGroup, node: Node) -> GroupDescription | ClientError:

@@ -44,7 +44,7 @@ class NodeCalls(AdminBase):
                 its, outcome_of(answer.error_code, dict(sorted(ranges.items())), f"broker {node}")
             )
 
-        return await self._of_nodes("describe APIs", nodes, ask, timeout)
+        return await self._ask_nodes("describe APIs", nodes, ask, timeout)
 
     async def describe_log_dirs(
         self,
@@ -66,7 +66,7 @@ class NodeCalls(AdminBase):
                 return dict.fromkeys(its, error_of(answer.error_code, f"broker {node}"))
             return dict.fromkeys(its, tuple(_log_dir(result, wanted) for result in answer.results))
 
-        return await self._of_nodes("describe log directories", nodes, ask, timeout)
+        return await self._ask_nodes("describe log directories", nodes, ask, timeout)
 
 
 def _log_dir(result: DescribeLogDirsResult, wanted: frozenset[str] | None) -> LogDir:

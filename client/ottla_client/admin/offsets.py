@@ -155,7 +155,7 @@ class OffsetCalls(AdminBase):
             }
 
         route = ToLeaders(self._cluster)
-        return await self._each("describe producers", list(partitions), route, ask, timeout)
+        return await self._ask_each("describe producers", list(partitions), route, ask, timeout)
 
 
 def _producer(state: Any) -> ProducerState:

@@ -47,7 +47,7 @@ class PasswordCalls(AdminBase):
                 }
             }
 
-        return (await self._each("list users", ["users"], self._any(), ask, timeout))["users"]
+        return (await self._ask_each("list users", ["users"], self._any_broker(), ask, timeout))["users"]
 
     async def set_password(
         self,
@@ -92,7 +92,7 @@ class PasswordCalls(AdminBase):
             return {user: outcome_of(result.error_code, None, f"user {user}", result.error_message)}
 
         route: ToController[str] = ToController(self._cluster)
-        await self._each("change a password", [user], route, ask, timeout)
+        await self._ask_each("change a password", [user], route, ask, timeout)
 
 
 def _number(mechanism: str) -> int:

@@ -86,7 +86,7 @@ class PlacementCalls(AdminBase):
         if wanted is None:
             return results_or_raise("elect leaders", await self._of_all("elect leaders", ask, deadline))
         route: ToController[TopicPartition] = ToController(self._cluster)
-        return await self._each("elect leaders", wanted, route, ask, deadline)
+        return await self._ask_each("elect leaders", wanted, route, ask, deadline)
 
     async def alter_partition_reassignments(
         self, replicas: Mapping[TopicPartition, Sequence[int] | None], *, timeout: float | None = None
@@ -119,7 +119,7 @@ class PlacementCalls(AdminBase):
             }
 
         route: ToController[TopicPartition] = ToController(self._cluster)
-        await self._each("reassign partitions", replicas, route, ask, timeout)
+        await self._ask_each("reassign partitions", replicas, route, ask, timeout)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
@@ -166,7 +166,7 @@ class PlacementCalls(AdminBase):
             return dict.fromkeys(keys, await ask(node, None, deadline))
 
         route: ToController[str] = ToController(self._cluster)
-        return (await self._each(what, [_ALL], route, ask_once, timeout))[_ALL]
+        return (await self._ask_each(what, [_ALL], route, ask_once, timeout))[_ALL]
 
 
 _Outcomes = Mapping[TopicPartition, "bool | ClientError"]

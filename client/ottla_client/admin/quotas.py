@@ -63,7 +63,7 @@ class QuotaCalls(AdminBase):
                 ]
             }
 
-        found = await self._each(
+        found = await self._ask_each(
             "describe quotas", ["quotas"], ToNodes(self._cluster, lambda _: None), ask, timeout
         )
         return sorted(
@@ -100,7 +100,7 @@ class QuotaCalls(AdminBase):
             (result,) = (await self._call(node, request, deadline)).entries
             return {"quotas": outcome_of(result.error_code, None, "quotas", result.error_message)}
 
-        await self._each("alter quotas", ["quotas"], ToNodes(self._cluster, lambda _: None), ask, timeout)
+        await self._ask_each("alter quotas", ["quotas"], ToNodes(self._cluster, lambda _: None), ask, timeout)
 
 
 def _checked(entity: Mapping[str, str | None]) -> dict[str, str | None]:

@@ -67,7 +67,7 @@ class ShareGroupCalls(AdminBase):
                         found[partition] = _outcome(each, offset, group_id, f"partition {partition}")
             return found
 
-        return await self._of_group("describe share group offsets", group_id, ask, timeout)
+        return await self._ask_coordinator("describe share group offsets", group_id, ask, timeout)
 
     async def alter_share_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], *, timeout: float | None = None
@@ -104,7 +104,7 @@ class ShareGroupCalls(AdminBase):
                 for partition in (TopicPartition(topic.topic_name, each.partition_index),)
             }
 
-        await self._of_group("alter share group offsets", group_id, ask, timeout)
+        await self._ask_coordinator("alter share group offsets", group_id, ask, timeout)
 
     async def delete_share_group_offsets(
         self, group_id: str, topics: Iterable[str], *, timeout: float | None = None
@@ -130,7 +130,7 @@ class ShareGroupCalls(AdminBase):
                 for topic in answer.responses
             }
 
-        await self._of_group("delete share group offsets", group_id, ask, timeout)
+        await self._ask_coordinator("delete share group offsets", group_id, ask, timeout)
 
 
 def _check(answer: Any, group_id: str) -> None:

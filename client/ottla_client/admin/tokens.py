@@ -120,7 +120,7 @@ class TokenCalls(AdminBase):
                 return {what: error_of(answer.error_code, what, None)}
             return {what: answer}
 
-        return (await self._each(what, [what], self._any(), ask, timeout))[what]
+        return (await self._ask_each(what, [what], self._any_broker(), ask, timeout))[what]
 
 
 def _principal(text: str) -> tuple[str, str]:

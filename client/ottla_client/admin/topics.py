@@ -105,7 +105,7 @@ class TopicCalls(AdminBase):
             }
 
         route: ToController[str] = ToController(self._cluster)
-        return await self._each("create topics", requests, route, ask, timeout)
+        return await self._ask_each("create topics", requests, route, ask, timeout)
 
     async def delete_topics(self, names: Iterable[str], *, timeout: float | None = None) -> None:
         """Delete topics with all their records. Raises UnknownTopicError, BrokerError; PartialError for several."""
@@ -125,7 +125,7 @@ class TopicCalls(AdminBase):
             }
 
         route: ToController[str] = ToController(self._cluster)
-        await self._each("delete topics", listed(names, str), route, ask, timeout)
+        await self._ask_each("delete topics", listed(names, str), route, ask, timeout)
 
     async def create_partitions(
         self,
@@ -153,7 +153,7 @@ class TopicCalls(AdminBase):
             }
 
         route: ToController[str] = ToController(self._cluster)
-        await self._each("create partitions", totals, route, ask, timeout)
+        await self._ask_each("create partitions", totals, route, ask, timeout)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout: float | None = None
@@ -188,7 +188,7 @@ class TopicCalls(AdminBase):
             }
 
         route = ToLeaders(self._cluster)
-        return await self._each("delete records", before, route, ask, timeout)
+        return await self._ask_each("delete records", before, route, ask, timeout)
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:

@@ -82,7 +82,7 @@ class TransactionCalls(OffsetCalls):
             ]
             return {its[0]: outcome_of(answer.error_code, listings, f"broker {node}")}
 
-        found = await self._of_nodes("list transactions", None, ask, timeout)
+        found = await self._ask_nodes("list transactions", None, ask, timeout)
         listings = {each.transactional_id: each for its in found.values() for each in its}
         return dict(sorted(listings.items()))
 
@@ -100,7 +100,7 @@ class TransactionCalls(OffsetCalls):
             answer = await self._call(node, DescribeTransactionsRequest(transactional_ids=some), deadline)
             return {each.transactional_id: _described(each, node) for each in answer.transaction_states}
 
-        return await self._each(
+        return await self._ask_each(
             "describe transactions",
             listed(transactional_ids, str),
             ToCoordinators(self._cluster, CoordinatorType.TRANSACTION),
@@ -130,7 +130,7 @@ class TransactionCalls(OffsetCalls):
                 outcomes[name] = outcome_of(answer.error_code, fenced, _id(name))
             return outcomes
 
-        return await self._each(
+        return await self._ask_each(
             "fence producers",
             listed(transactional_ids, str),
             ToCoordinators(self._cluster, CoordinatorType.TRANSACTION),
@@ -175,7 +175,7 @@ class TransactionCalls(OffsetCalls):
             }
 
         route = ToLeaders(self._cluster)
-        await self._each("abort a transaction", [partition], route, ask, timeout)
+        await self._ask_each("abort a transaction", [partition], route, ask, timeout)
 
     async def find_hanging_transactions(
         self,

@@ -15,7 +15,7 @@ from ottla_protocol.messages.offset_commit import OffsetCommitRequest
 
 from ..deadline import Deadline
 from ..errors import ConfigurationError
-from ..requests.driver import Node, Outcomes, ToNodes
+from ..requests.driver import Node, Outcomes
 from ..requests.group_offsets import commit_codes, commit_request, fetch_request
 from ..requests.outcomes import error_of, outcome_of
 from ..types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -56,7 +56,7 @@ class ZooKeeperOffsetCalls(AdminBase):
 
         deadline = self._deadline(timeout)
         for some in _in_parts(sorted(partitions)):
-            found |= await self._each("list offsets", some, self._anywhere(), ask, deadline)
+            found |= await self._ask_each("list offsets", some, self._any_broker(), ask, deadline)
         return {partition: offset for partition, offset in found.items() if offset >= 0}
 
     async def alter_zookeeper_offsets(
@@ -90,11 +90,8 @@ class ZooKeeperOffsetCalls(AdminBase):
         deadline = self._deadline(timeout)
         outcomes: dict[TopicPartition, None] = {}
         for some in _in_parts(sorted(offsets)):
-            outcomes |= await self._each("alter offsets", some, self._anywhere(), ask, deadline)
+            outcomes |= await self._ask_each("alter offsets", some, self._any_broker(), ask, deadline)
         results_or_raise(f"alter offsets of group {group_id}", outcomes)
-
-    def _anywhere(self) -> ToNodes[TopicPartition]:
-        return ToNodes(self._cluster, lambda _: None)
 
 
 def _in_parts(partitions: Sequence[TopicPartition]) -> list[list[TopicPartition]]:
