@@ -56,8 +56,8 @@ class Identity:
         return f"{self.group}-{topic}" if self.kind is Kind.NAMED and topic is not None else self.group
 
     @property
-    def lasting(self) -> bool:
-        """Whether its marks are needed after the write."""
+    def keeps_marks(self) -> bool:
+        """Whether the writer's marks are needed after the write."""
         return self.kind is not Kind.ONCE
 
     @property
@@ -65,7 +65,7 @@ class Identity:
         """Whether a writer without any marks can't have written anything of this batch."""
         return self.batch == 0 or self.kind is Kind.NAMED
 
-    def beside(self, run: str) -> bool:
+    def is_sibling(self, run: str) -> bool:
         """Whether ``run`` is another write in the same run of the query."""
         return (
             self.kind is Kind.IN_STREAM

@@ -49,7 +49,7 @@ class TooLarge:
 
 
 def records_of(rows: Rows, errors: list[str]) -> list[TooLarge]:
-    """Each of ``rows`` by itself; they are few."""
+    """One TooLarge for each of ``rows``, which are few."""
     values = rows.value_list()
     keys = rows.key_list() or [None] * len(values)
     headers = rows.header_lists() or [()] * len(values)
@@ -95,14 +95,14 @@ def dead_letters(record: TooLarge, topic: str, part: int = PART) -> Rows:
 
 
 class LargeRecords:
-    """Recognises records that are too large for the producer, and does with them what ``onTooLarge`` says."""
+    """Finds records that are too large for the producer, and handles them as ``onTooLarge`` says."""
 
     def __init__(self, options: WriteOptions) -> None:
         arguments = options.producer()
         buffer: int = arguments.get("buffer_memory", 33_554_432)
         self._limit: int = min(arguments.get("max_request_size", 1_048_576), buffer)
         self._setting = "kafka.max.request.size" if self._limit < buffer else "kafka.buffer.memory"
-        self._what = options.on_too_large
+        self._on_too_large = options.on_too_large
         self._target = options.dead_letter_topic
 
     def among(self, rows: Rows, own: Header | None) -> NDArray[np.bool_]:
@@ -113,7 +113,7 @@ class LargeRecords:
     def set_aside(self, rows: Rows, errors: list[str] | None = None) -> list[Rows]:
         """The dead letters for ``rows``, which are too large: for the broker, with its errors, or for the producer.
 
-        They are none if the rows are to be left out. Raises RecordTooLarge if that ends the write.
+        Returns none if such rows are skipped. Raises RecordTooLarge if that ends the write.
         """
         if errors is None:
             errors = [
@@ -121,7 +121,7 @@ class LargeRecords:
                 "raise that and, if it is lower, the topic's max.message.bytes"
                 for size in rows.sizes(0).tolist()
             ]
-        if self._what == "fail":
+        if self._on_too_large == "fail":
             raise RecordTooLarge(f"{errors[0]}; or set onTooLarge to skip or deadletter")
         if self._target is None:
             return []

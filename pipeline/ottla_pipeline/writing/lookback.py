@@ -12,7 +12,7 @@ from ottla_pipeline.source import kafka
 from .errors import WriteError
 from .identity import Identity, Kind
 from .marks import BEGUN, DONE, Mark, Marks
-from .replay import Already, find
+from .replay import WrittenRecords, find
 
 if TYPE_CHECKING:
     from .options import WriteOptions
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class TopicState:
     """What is known of a topic before its first row is sent."""
 
-    already: Already
+    already: WrittenRecords
     finished: bool = False
     """The topic has the whole batch: it finished, and only Spark doesn't know."""
     passed: bool = False
@@ -30,6 +30,8 @@ class TopicState:
 
 
 class LookBack:
+    """Searches the topics of one task's rows, or of a whole batch."""
+
     def __init__(
         self, options: WriteOptions, identity: Identity, *, whole_batch: bool, set_marks: bool
     ) -> None:
@@ -46,22 +48,25 @@ class LookBack:
         return Marks(self._options.bootstrap_servers, self._client, self._identity.group, timeout)
 
     def topic(self, marks: Marks, topic: str, numbers: Iterable[int]) -> TopicState:
-        """Mark where the batch begins in ``topic``, which has these partitions, or find what it has written."""
+        """Mark where the batch begins in ``topic``, or find the records that the batch has written there.
+
+        ``numbers``: the topic's partitions.
+        """
         identity = self._identity
         partitions = [TopicPartition(topic, number) for number in numbers]
-        # In this order: tasks set a mark before they write, so without a mark none of this batch has written yet.
+        # Ends before marks: a task sets its mark before it writes, so without a mark none of the batch is written yet.
         ends = marks.ends(partitions)
         every = marks.read()
         mine = {partition: every[partition] for partition in partitions if partition in every}
-        self._refuse(topic, mine)
+        self._check_marks(topic, mine)
         done = max((mark.batch for mark in mine.values() if mark.state == DONE), default=-1)
         if done >= identity.batch:
-            return TopicState(Already(), finished=True, passed=done > identity.batch)
+            return TopicState(WrittenRecords(), finished=True, passed=done > identity.batch)
         if not mine and (every or identity.first):
             self._begin(marks, ends, identity.run)
-            return TopicState(Already())
-        if identity.attempt == 0 and self._is_new(marks, every, mine):
-            return TopicState(Already())
+            return TopicState(WrittenRecords())
+        if identity.attempt == 0 and self._has_nothing(marks, every, mine):
+            return TopicState(WrittenRecords())
         spans = self._spans(marks, ends, mine)
         found = find(
             {"bootstrap_servers": self._options.bootstrap_servers, **self._client},
@@ -79,11 +84,11 @@ class LookBack:
             batch = self._identity.batch
             marks.set({partition: Mark(at, BEGUN, batch, run) for partition, at in offsets.items()})
 
-    def _refuse(self, topic: str, mine: dict[TopicPartition, Mark]) -> None:
+    def _check_marks(self, topic: str, mine: dict[TopicPartition, Mark]) -> None:
         """Raise WriteError if earlier records can't be distinguished from those to write."""
         identity = self._identity
         for mark in mine.values():
-            if mark.batch == identity.batch and identity.beside(mark.run):
+            if mark.batch == identity.batch and identity.is_sibling(mark.run):
                 raise WriteError(
                     f"batch {identity.batch} is written to topic {topic} by two writes inside foreachBatch, or by one "
                     "that is tried again there, and they can't be distinguished: set txnAppId (another one for each) "
@@ -95,7 +100,7 @@ class LookBack:
                     "write that to its end first"
                 )
 
-    def _is_new(
+    def _has_nothing(
         self, marks: Marks, every: dict[TopicPartition, Mark], mine: dict[TopicPartition, Mark]
     ) -> bool:
         """Whether a topic with the marks ``mine`` can't have anything of the batch from before this run."""
@@ -116,8 +121,8 @@ class LookBack:
     ) -> dict[TopicPartition, tuple[int, int]]:
         """Where to search: after the mark, or the tail if there is no valid mark.
 
-        A broker drops marks when a stream stands still for longer than it keeps a group's offsets, and a topic that was
-        created again makes them invalid. A partition without a mark, while others have theirs, is a new one.
+        A broker drops marks when a stream pauses for longer than the broker keeps a group's offsets, and recreating the
+        topic makes them invalid. A partition without a mark is new if other partitions have marks.
         """
         most = self._options.look_back
         starts = marks.starts(list(ends))

@@ -32,8 +32,8 @@ _length = Struct(">q").pack
 _POLL_MS = 1_000
 
 
-class Already:
-    """Contents of records in the topic, with counts. Each record can be matched once."""
+class WrittenRecords:
+    """Records that the topic has already: digests of their contents, with counts. Each can be matched once."""
 
     def __init__(self, digests: Sequence[bytes] = ()) -> None:
         self._known, self._left = np.unique(_array(digests), return_counts=True)
@@ -41,9 +41,9 @@ class Already:
     def __len__(self) -> int:
         return int(self._left.sum())
 
-    def copy(self) -> Already:
+    def copy(self) -> WrittenRecords:
         """The same records with the same counts, to be matched by themselves."""
-        made = Already()
+        made = WrittenRecords()
         made._known, made._left = self._known, self._left.copy()
         return made
 
@@ -69,7 +69,7 @@ def _array(digests: Sequence[bytes]) -> NDArray[np.bytes_]:
 
 
 def digests_of(rows: Rows) -> list[bytes]:
-    """The contents of rows."""
+    """The digests of rows' contents."""
     values = rows.value_list()
     keys: Iterable[bytes | None] = rows.key_list() or [None] * len(values)
     headers: Iterable[Headers] = rows.header_lists() or [()] * len(values)
@@ -97,7 +97,7 @@ def find(
     spans: Mapping[TopicPartition, tuple[int, int]],
     identity: Identity,
     any_task: bool,
-) -> Already:
+) -> WrittenRecords:
     """The records that ``identity`` (or its whole batch) has written between these offsets, ends exclusive.
 
     ``consumer`` has the arguments of ``ottla_client``'s Consumer. Raises its errors, and WriteError if no more records
@@ -108,7 +108,7 @@ def find(
     for table in _tables(consumer, spans):
         for batch in table.to_batches():
             digests += _matching(batch, spans, pattern)
-    return Already(digests)
+    return WrittenRecords(digests)
 
 
 def _tables(options: dict[str, Any], spans: Mapping[TopicPartition, tuple[int, int]]) -> Iterator[pa.Table]:
@@ -147,7 +147,7 @@ def _tables(options: dict[str, Any], spans: Mapping[TopicPartition, tuple[int, i
 def _matching(
     batch: pa.RecordBatch, spans: Mapping[TopicPartition, tuple[int, int]], pattern: str
 ) -> Iterator[bytes]:
-    """The contents of the records within ``spans`` whose header matches."""
+    """The digests of the records within ``spans`` whose header matches."""
     headers = batch.column("headers")
     pairs = pc.list_flatten(headers)
     if not len(pairs):

@@ -17,7 +17,7 @@ from ottla_client.sync import Producer
 from .errors import WriteError
 from .large import LargeRecords
 from .lookback import LookBack, TopicState
-from .replay import Already, digests_of
+from .replay import WrittenRecords, digests_of
 from .rows import Layout, Rows, joined
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class TaskWriter:
 
     def _look_back(self, topic: str) -> TopicState:
         if not self._skipping:
-            return TopicState(Already())
+            return TopicState(WrittenRecords())
         assert self._producer is not None
         # Creates the topic if the broker allows that, and waits for its metadata.
         partitions = self._producer.partitions_for(topic)

@@ -26,7 +26,7 @@ from .errors import WriteError
 from .large import LargeRecords
 from .lookback import LookBack, TopicState
 from .packing import PackedRows
-from .replay import Already, digests_of
+from .replay import WrittenRecords, digests_of
 from .task import Tally, producer
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class BatchTransaction:
     def __init__(self, options: WriteOptions, identity: Identity) -> None:
         self._options = options
         self._identity = identity
-        self._marking = options.skip_replayed != "never" and identity.lasting
+        self._marking = options.skip_replayed != "never" and identity.keeps_marks
         self._large = LargeRecords(options)
         self._look_back = LookBack(options, identity, whole_batch=True, set_marks=False)
         self._producer: Producer
@@ -91,7 +91,7 @@ class BatchTransaction:
         self._refused: dict[bytes, str] = {}
         """Contents of records that a broker has refused for their size, and its errors."""
         self._pending: deque[tuple[BatchDelivery, Rows]] = deque()
-        self._already: dict[str, Already] = {}
+        self._already: dict[str, WrittenRecords] = {}
         self._tally = Tally()
 
     def write(self, parts: Iterable[PackedRows]) -> Tally:
@@ -187,7 +187,7 @@ class BatchTransaction:
     def _topic(self, name: str) -> TopicState:
         found = self._topics.get(name)
         if found is None:
-            found = TopicState(Already())
+            found = TopicState(WrittenRecords())
             if self._marking:
                 found = self._look_back.topic(self._marks, name, self._producer.partitions_for(name))
             self._topics[name] = found

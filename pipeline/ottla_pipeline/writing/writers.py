@@ -185,7 +185,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         reports = self._report(messages, "this write")
         if self._options.transactional:
             self._transact(reports, "this write")
-        elif reports and reports[0].identity.lasting:
+        elif reports and reports[0].identity.keeps_marks:
             self._mark(reports)
         elif any(each.tally.topics for each in reports):
             self._forget()
@@ -203,7 +203,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             sum(each.tally.written.total() for each in reports),
             writer,
         )
-        if not (reports and reports[0].identity.lasting):
+        if not (reports and reports[0].identity.keeps_marks):
             self._forget()
 
     def _forget(self) -> None:

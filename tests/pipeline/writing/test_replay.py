@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla_pipeline.writing.identity import Identity, is_pinned
-from ottla_pipeline.writing.replay import Already, digests_of
+from ottla_pipeline.writing.replay import WrittenRecords, digests_of
 from ottla_pipeline.writing.rows import Rows
 
 digests = st.lists(st.sampled_from([bytes([n]) * 15 + bytes([m]) for n in (0, 1, 200) for m in (0, 7)]))
@@ -17,7 +17,7 @@ digests = st.lists(st.sampled_from([bytes([n]) * 15 + bytes([m]) for n in (0, 1,
 
 @given(digests, st.lists(digests))
 def test_each_record_that_is_there_stands_for_one_row(there: list[bytes], batches: list[list[bytes]]) -> None:
-    already = Already(there)
+    already = WrittenRecords(there)
     left = Counter(there)
     for batch in batches:
         expected = []
@@ -30,7 +30,7 @@ def test_each_record_that_is_there_stands_for_one_row(there: list[bytes], batche
 
 @given(st.permutations([b"a" * 16, b"b" * 16, b"b" * 16, b"c" * 16]))
 def test_the_order_of_rows_is_nothing(rows: list[bytes]) -> None:
-    already = Already([b"b" * 16, b"a" * 16])
+    already = WrittenRecords([b"b" * 16, b"a" * 16])
     taken = already.take(rows)
     assert sorted(row for row, skipped in zip(rows, taken, strict=True) if not skipped) == [
         b"b" * 16,
