@@ -18,7 +18,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.store.acl_nodes import CONCRETE, PATHS, AclChangeNode, AclNode
 from ottla_broker.store.api import BadVersionError, NodeExistsError, NoNodeError, Store, StoreError
 from ottla_broker.store.keys import BadNodeError
-from ottla_broker.store.notifications import Follower, Notifications
+from ottla_broker.store.notifications import NotificationListener, Notifications
 from ottla_protocol.acls import (
     WILDCARD,
     WILDCARD_PRINCIPAL,
@@ -71,7 +71,7 @@ class Acls:
             Notifications(store, parent, AclChangeNode.NAME, self._read_change)
             for parent in AclChangeNode.PARENTS.values()
         ]
-        self._follower = Follower(
+        self._listener = NotificationListener(
             store,
             clock,
             self._notifications,
@@ -102,10 +102,10 @@ class Acls:
 
     def start(self) -> None:
         """Follow the changes that other brokers make."""
-        self._follower.start()
+        self._listener.start()
 
     async def close(self) -> None:
-        await self._follower.close()
+        await self._listener.close()
 
     def find(self, wanted: AclFilter) -> Iterable[AclBinding]:
         """The rules that a filter finds."""
@@ -204,7 +204,7 @@ class Acls:
                 continue
             self._put(pattern, after)
             _log.info("ACLs changed", resource=str(pattern), rules=len(after))
-            if self._follower.is_running:
+            if self._listener.is_running:
                 await self._store.create(
                     AclChangeNode.prefix(pattern.pattern), AclChangeNode.encode(pattern), sequence=True
                 )

@@ -21,7 +21,7 @@ from ottla_broker.controller.bootstrap import ensure_paths
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import NoNodeError, Store, StoreError
 from ottla_broker.store.keys import BadNodeError
-from ottla_broker.store.notifications import Follower, Notifications
+from ottla_broker.store.notifications import NotificationListener, Notifications
 from ottla_broker.store.token_nodes import PATHS, TokenChangeNode, TokenInfo, TokenNode
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.sasl.mechanism import MIN_ITERATIONS, Deferred
@@ -89,7 +89,7 @@ class DelegationTokens:
         self._notifications = Notifications(
             store, TokenChangeNode.PARENT, TokenChangeNode.NAME, self._read_change
         )
-        self._follower = Follower(
+        self._listener = NotificationListener(
             store,
             clock,
             [self._notifications],
@@ -114,10 +114,10 @@ class DelegationTokens:
         """Remove expired tokens from time to time, and follow the changes that other brokers make."""
         self._task = asyncio.get_running_loop().create_task(self._remove_expired())
         if self._notifies:
-            self._follower.start()
+            self._listener.start()
 
     async def close(self) -> None:
-        await self._follower.close()
+        await self._listener.close()
         task, self._task = self._task, None
         if task is not None:
             task.cancel()

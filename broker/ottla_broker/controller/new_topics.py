@@ -1,4 +1,4 @@
-"""What new topics get and must fulfil, in a cluster and in a broker alone."""
+"""Settings and checks of new topics, in a cluster and on a standalone broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def new_topic_id(random: Random) -> bytes:
 
 
 def new_topic_on_first_use(config: BrokerConfig, name: str) -> NewTopic:
-    """What a topic is created with when it is first used.
+    """The settings with which a topic is created when it is first used.
 
     The internal topics have their own settings (``GroupCoordinator.groupMetadataTopicConfigs``,
     ``TransactionStateManager.transactionTopicConfigs``,
@@ -74,7 +74,7 @@ def new_topic_on_first_use(config: BrokerConfig, name: str) -> NewTopic:
             config.offsets_topic_replication_factor,
             configs={
                 "compression.type": "producer",
-                # Keys come again after a lap; what no one writes any longer goes after a week and a day.
+                # Each lap of the ring overwrites its keys; keys that are no longer written expire after eight days.
                 "cleanup.policy": "compact,delete",
                 "retention.ms": str(8 * 86_400_000),
                 "segment.ms": str(86_400_000),
@@ -114,7 +114,7 @@ def check_no_nulls(topic: NewTopic) -> None:
 def check_new_configs(
     config: BrokerConfig, name: str, configs: Mapping[str, str | None]
 ) -> tuple[dict[str, str], LogConfig]:
-    """A new topic's own settings, and what is in force then.
+    """A new topic's own settings, and the log's configs with them.
 
     Raises KafkaError: INVALID_CONFIG. Kafka names the resource in messages about changes, not about creation.
     """

@@ -26,7 +26,7 @@ def place(
 ) -> Assignments:
     """Replicas for ``count`` partitions numbered from ``first``, the preferred leader first.
 
-    ``brokers`` has the racks; where any broker has none, none counts. ``start`` is the index of partition 0's first
+    ``brokers`` has the racks, which count only if every broker has one. ``start`` is the index of partition 0's first
     replica among the brokers, ``shift`` the distance to its second: random numbers for a new topic.
 
     Raises KafkaError: INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR.
@@ -84,7 +84,7 @@ def _by_rack(
 
 
 def alternated(racks: Mapping[int, str]) -> list[int]:
-    """The brokers, one of each rack in turn: ``{0: a, 1: a, 2: b}`` gives 0, 2, 1."""
+    """The brokers, taking turns between racks: ``{0: a, 1: a, 2: b}`` gives 0, 2, 1."""
     by_rack: dict[str, list[int]] = {}
     for broker in sorted(racks):
         by_rack.setdefault(racks[broker], []).append(broker)

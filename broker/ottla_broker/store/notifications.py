@@ -1,4 +1,4 @@
-"""Notifications: sequential nodes under a parent, by which a broker says to the others what it has changed.
+"""Notifications: sequential nodes under a parent, by which a broker announces its changes to the others.
 
 Kafka: ``ZkNodeChangeNotificationListener``.
 """
@@ -23,9 +23,9 @@ _KEPT: Final = 500
 
 @dataclass(eq=False)
 class Notifications:
-    """Those of one parent, each read once. Owned by the loop thread.
+    """The notifications under one parent, each processed once. Owned by the loop thread.
 
-    ``name`` is what stands before the number; ``process`` gets a notification's path and data.
+    ``_name``: a node's name without its sequence number. ``_process`` gets a notification's path and data.
     """
 
     _store: Store
@@ -35,11 +35,14 @@ class Notifications:
     _seen: int = field(default=-1, init=False)
 
     async def skip(self) -> None:
-        """Pass over those that are there: what they are about is read now. Raises StoreError."""
+        """Skip the existing notifications; the caller then reads everything that they announce. Raises StoreError."""
         self._seen = max(await self._paths(), default=-1)
 
     async def read(self) -> None:
-        """Process new ones in order, and remove the oldest. Raises StoreError; the rest is left for the next call."""
+        """Process new notifications in order, and remove the oldest.
+
+        Raises StoreError; the next call processes the remaining ones.
+        """
         paths = await self._paths()
         for number in sorted(number for number in paths if number > self._seen):
             try:
@@ -64,8 +67,8 @@ class Notifications:
         return found
 
 
-class Follower:
-    """Reads notifications as they come, and everything again where some may have been missed."""
+class NotificationListener:
+    """Reads notifications as they come, and everything again if some may have been missed."""
 
     def __init__(
         self,

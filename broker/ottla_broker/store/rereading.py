@@ -1,4 +1,4 @@
-"""What is read from the store once more whenever a watch fires."""
+"""Reads from the store again whenever a watch fires."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 _log = get_logger()
 
-_AGAIN_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = 1.0
 
 
 class Rereading:
-    """Reads after each change of the nodes that it watches, once for all that come while it reads.
+    """Reads again after the watched nodes change; all changes during a read lead to one more read.
 
     Owned by the loop thread. It may be started again after it was closed.
 
@@ -44,13 +44,16 @@ class Rereading:
         return bool(self._watches)
 
     def start(self, *paths: str, changed: Callable[[StoreEvent], None] | None = None) -> None:
-        """Watch these nodes, and read now and after each change. ``changed`` is called instead, to wake it."""
+        """Watch these nodes, and read now and after each change.
+
+        ``changed`` is called for each event instead of :meth:`wake`, which it then has to call.
+        """
         self._watches = [self._store.watch(path, changed or self.wake) for path in paths]
         self.wake()
         self._tasks.start(self._run())
 
     async def close(self) -> None:
-        """Stop reading, also a read that is under way."""
+        """Stop, and cancel a read that is under way."""
         await self._tasks.close()
         for watch in self._watches:
             watch.cancel()
@@ -68,5 +71,5 @@ class Rereading:
                 await self._read()
             except StoreError as error:
                 _log.warning(self._failed, **self._about, reason=str(error))
-                await self._clock.sleep(_AGAIN_SECONDS)
+                await self._clock.sleep(_RETRY_SECONDS)
                 self._news.set()

@@ -3,13 +3,14 @@
 ``/admin/delete_topics/T`` requests the deletion of T. All brokers learn that its partitions have no leader (-2), its
 replicas are deleted, and after the last of them its nodes. The states of a replica::
 
-    state      event                      next
-    -          deletion begins            STARTED if its broker is reachable, otherwise HELD_UP
-    STARTED    its broker deletes it      DONE
-    STARTED    its broker fails to        HELD_UP
-    STARTED    its broker is gone         HELD_UP
-    HELD_UP    its broker comes           STARTED
-    DONE       anything                   DONE
+    state      event                          next
+    -          deletion begins                STARTED if its broker is reachable, otherwise HELD_UP
+    STARTED    its broker has deleted it      DONE
+    STARTED    its broker could not           HELD_UP
+    STARTED    its broker is gone             HELD_UP
+    HELD_UP    its broker is reachable again  STARTED
+    HELD_UP    a late response: deleted       DONE
+    DONE       any                            DONE
 
 The topic is deleted when all its replicas are DONE. Until then no topic of that name can be created.
 """
@@ -52,7 +53,7 @@ class Stage(Enum):
 
 
 class Happened(Enum):
-    """What moves a replica to another stage."""
+    """An event that moves a replica to another stage."""
 
     BEGUN = "begun"
     ANSWERED = "answered"
@@ -73,7 +74,7 @@ NEXT: dict[tuple[Stage | None, Happened], Stage] = {
     (Stage.HELD_UP, Happened.GONE): Stage.HELD_UP,
     **{(Stage.DONE, happened): Stage.DONE for happened in Happened},
 }
-"""See above. A broker may respond late, after it was judged gone."""
+"""The module's docstring explains it."""
 
 
 @dataclass(eq=False)
@@ -134,6 +135,7 @@ class Deletion:
         return waiting
 
     async def begin(self, names: Iterable[str]) -> None:
+        """Tell all brokers that these topics are being deleted, and delete their replicas."""
         new = [name for name in names if name not in self._stages]
         if not new:
             return
@@ -178,7 +180,7 @@ class Deletion:
         self._events.post(partial(self._handle_response, epochs.get(broker), broker, response))
 
     async def _handle_response(self, epoch: int | None, broker: int, response: Any) -> None:
-        """``epoch`` is that of the registration to which the request went."""
+        """Note which replicas are deleted. ``epoch``: of the broker's registration when the request was sent."""
         if response is None or response.error_code:
             _log.warning("replicas are not deleted yet", broker=broker)
             touched = set()
@@ -226,6 +228,7 @@ class Deletion:
         _log.info("topic deleted", topic=name)
 
     def _end_wait(self, name: str) -> None:
+        """Complete the future that :meth:`request` has returned."""
         waiting = self._waiting.pop(name, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
