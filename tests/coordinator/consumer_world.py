@@ -93,7 +93,7 @@ class ConsumerWorld(World):
         self.coordinator.start()
         self.coordinator.on_leader(self.partition)
         if load:
-            self.clock.settle()
+            self.clock.run_due()
 
     def consumer_heartbeat(self, request: Heartbeat, group: str = "g") -> HeartbeatAnswer:
         """The answer, which must have come at once."""
@@ -116,7 +116,7 @@ class ConsumerWorld(World):
         partition.batches, partition.end_offset = list(self.partition.batches), self.partition.end_offset
         world = ConsumerWorld(self.topics, partition, load=False, times=self.times, **self.options)
         world.clock.time = self.clock.time
-        world.clock.settle()
+        world.clock.run_due()
         return world
 
 

@@ -91,7 +91,7 @@ class FakePartition:
         else:
             self.waiters.fail(error)
         if self.clock is not None:
-            self.clock.settle()
+            self.clock.run_due()
 
     def scan(self, start_offset: int) -> Iterator[memoryview]:
         if self.unreadable:
@@ -169,7 +169,7 @@ class World:
         self.coordinator.start()
         self.coordinator.on_leader(self.partition)
         if load:
-            self.clock.settle()
+            self.clock.run_due()
 
     def join(
         self,
@@ -271,7 +271,7 @@ class World:
         )
         if not answer:
             # At the end of the event loop's turn all but the turn's first change are appended.
-            self.clock.settle()
+            self.clock.run_due()
         return answer or None
 
     def commit_transactional(
@@ -354,7 +354,7 @@ class World:
         shares = {member_id: b"share of " + member_id.encode() for member_id in ids}
         syncs = [self.sync(member_id, generation, group=group) for member_id in ids if member_id != leader]
         syncs.append(self.sync(leader, generation, shares, group=group))
-        self.clock.settle()
+        self.clock.run_due()
         assert all(sync.synced for sync in syncs)
         assert self.state(group) == "Stable"
         return ids, generation
@@ -365,5 +365,5 @@ class World:
         partition.batches, partition.end_offset = list(self.partition.batches), self.partition.end_offset
         world = World(partition, load=False, **settings)
         world.clock.time = self.clock.time
-        world.clock.settle()
+        world.clock.run_due()
         return world

@@ -230,7 +230,7 @@ class ShareCluster:
         return cluster
 
     def settle(self) -> None:
-        self.clock.settle()
+        self.clock.run_due()
 
     # The controller
 

@@ -191,7 +191,7 @@ class ShareWorld:
         answers: list[KafkaError | None] = []
         batches = [Acknowledgement(offset, offset, [kind]) for offset, kind in sorted(acks.items())]
         self.share.acknowledge(member, batches, answers.append)
-        self.clock.settle()
+        self.clock.run_due()
         (answer,) = answers
         return answer
 

@@ -103,7 +103,7 @@ class Classic:
                 shares = self._assign(answer.members)
             self._joining = False
             self._waiting = world.sync(self.member_id, self.generation, shares)
-            world.clock.settle()
+            world.clock.run_due()
             self.hear(world)
         else:
             assert waiting.code in REFUSALS, waiting.code
@@ -192,7 +192,7 @@ class Groups(RuleBasedStateMachine):
         self._hear()
 
     def _hear(self) -> None:
-        self.world.clock.settle()
+        self.world.clock.run_due()
         for classic in self.classics:
             classic.hear(self.world)
 

@@ -134,7 +134,7 @@ def commit(world: ConsumerWorld) -> None:
     world.coordinator.commit(
         "g", Sender(member_id, None, generation), [("t", 0, Committed(7, -1, "", 0))], answers.extend
     )
-    world.clock.settle()
+    world.clock.run_due()
     assert answers == [0]
 
 

@@ -88,7 +88,7 @@ class FakeBroker:
         self.transactions = self.world.coordinator
         self.verdicts: dict[tuple[str, int], Code] | None = {}
         self.asked: list[tuple[Verification, Verified]] = []
-        self.clock.settle()
+        self.clock.run_due()
 
     def verify(self, verification: Verification, verified: Verified) -> None:
         """As a TransactionVerifier: answers at once, unless ``verdicts`` is None."""

@@ -119,7 +119,7 @@ def test_leaders_wait_for_each_other_s_partitions() -> None:
     assert answers == [[], [], []]
     held.world.partition.hold = False
     held.world.partition.release()
-    held.world.clock.settle()
+    held.world.clock.run_due()
     assert answers == [[Code.NONE]] * 3
     assert held.world.metadata().partitions == {("t", index) for index in range(3)}
 

@@ -116,7 +116,7 @@ def test_the_sum_of_what_is_stated_follows_groups_that_change_their_protocol() -
         assigned_partitions=[TopicPartition(topic="t", partitions=[0, 1])]
     )
     world.sync(member, join.joined.generation_id, {member: encode_assignment(everything, 1)})
-    world.clock.settle()
+    world.clock.run_due()
     classic = _counted(world.coordinator)
     modern = Client(world, "modern")
     modern.heartbeat()

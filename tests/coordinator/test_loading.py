@@ -96,7 +96,7 @@ def test_requests_while_loading() -> None:
     # These two are what Kafka says instead.
     assert world.heartbeat("m", 1) is Code.NONE
     assert world.sync("m", 1).code is Code.REBALANCE_IN_PROGRESS
-    world.clock.settle()
+    world.clock.run_due()
     assert world.join().code is Code.MEMBER_ID_REQUIRED
     assert world.listed([], [])[0] == Code.NONE
 
@@ -145,11 +145,11 @@ def test_loading_can_be_cancelled_and_restarted() -> None:
     world.coordinator.on_stop("__consumer_offsets", 0)
     world.coordinator.on_leader(partition)
     world.coordinator.on_stop("__consumer_offsets", 0)
-    world.clock.settle()
+    world.clock.run_due()
     assert world.commit() == [Code.NOT_COORDINATOR]
     world.coordinator.on_leader(partition)
     world.coordinator.on_leader(partition)
-    world.clock.settle()
+    world.clock.run_due()
     assert world.offset() == 5
 
 
@@ -169,7 +169,7 @@ def test_a_log_that_cannot_be_read_is_not_served() -> None:
     assert world.coordinator.fetch("g", None, False)[0] == Code.NOT_COORDINATOR
     partition.unreadable = False
     world.coordinator.on_leader(partition)
-    world.clock.settle()
+    world.clock.run_due()
     assert world.commit() == [Code.NONE]
 
 
@@ -192,7 +192,7 @@ def test_a_long_log_is_loaded_in_slices() -> None:
     slow = World(world.partition, load=False, clock=SlowClock())
     slices = 0
     while slow.coordinator.fetch("g", None, False)[0] == Code.COORDINATOR_LOAD_IN_PROGRESS:
-        slow.clock.settle()
+        slow.clock.run_due()
         slices += 1
     assert slices > 50
     assert slow.offset(partition=299) == 299
@@ -307,7 +307,7 @@ def test_a_transaction_that_ends_while_the_group_is_loaded(seen: bool) -> None:
         partition.append_internal(marker(1, commit=True), 0)
     world = World(partition, load=False)
     world.coordinator.complete_transaction([0], 1, True)
-    world.clock.settle()
+    world.clock.run_due()
     assert world.offset(require_stable=True) == 10
 
 

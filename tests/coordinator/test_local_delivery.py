@@ -32,7 +32,7 @@ def test_markers_are_written_in_the_next_turn_and_once() -> None:
         if random.random() < 0.5:
             deliver.flush()
             assert asked[-1] == number
-    clock.settle()
+    clock.run_due()
     deliver.flush()
     assert asked == answered == list(range(1, 40))
 
@@ -48,5 +48,5 @@ def test_markers_that_follow_from_an_answer_are_written_too() -> None:
 
     deliver = LocalDelivery(clock, write)
     deliver(0, [MARKER], lambda _: None)
-    clock.settle()
+    clock.run_due()
     assert len(asked) == 3

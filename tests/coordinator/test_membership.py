@@ -184,7 +184,7 @@ def test_new_members_extend_the_delay_up_to_the_rebalance_timeout(world: World) 
 def test_without_delay_the_first_member_is_served_at_once() -> None:
     world = World(initial_rebalance_delay_ms=0)
     join = world.new()
-    world.clock.settle()
+    world.clock.run_due()
     assert join.joined
 
 
@@ -521,7 +521,7 @@ def test_members_get_a_grace_period_after_the_process_was_frozen(world: World) -
     """Their heartbeats may still be unread. A member that has sent nothing is removed."""
     ids, generation = world.stable(2)
     world.clock.time += 2 * SESSION_MS / 1000
-    world.clock.settle()
+    world.clock.run_due()
     assert world.state() == "Stable"
     assert world.heartbeat(ids[0], generation) is Code.NONE
     world.clock.advance(1)
@@ -586,7 +586,7 @@ def test_five_thousand_members_outlive_departures_deaths_and_their_coordinator()
     assert beats(1) == {Code.NONE}
     for name in instances[:2]:
         back = world.join(instance=name, **options)
-        world.clock.settle()
+        world.clock.run_due()
         assert back.joined.generation_id == 1
         assert world.sync(back.joined.member_id, 1).synced.assignment == b"share of " + statics[name].encode()
         statics[name] = back.joined.member_id
@@ -610,7 +610,7 @@ def test_five_thousand_members_outlive_departures_deaths_and_their_coordinator()
     of_leader = next((name for name, each in statics.items() if each == leader), None)
     world.join(leader, instance=of_leader, **options)
     joins = all_join()
-    world.clock.settle()
+    world.clock.run_due()
     assert world.finish(joins)[1] == 3
     assert beats(3) == {Code.NONE}
     # All of them are lost at once.

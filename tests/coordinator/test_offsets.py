@@ -73,7 +73,7 @@ def test_commits_of_one_turn_share_a_batch_behind_the_first(world: World) -> Non
     for offset in range(5):
         _commit(world, answers, offset)
     assert answers == [0]
-    world.clock.settle()
+    world.clock.run_due()
     assert answers == [0] * 5
     assert world.offset() == 4
     assert [len(list(iter_headers(batch))) for batch in world.partition.batches] == [1, 1]
@@ -86,9 +86,9 @@ def test_while_several_come_in_a_turn_the_first_shares_the_batch(world: World) -
     for offset in range(12):
         _commit(world, answers, offset)
         if offset % 3 == 2:
-            world.clock.settle()
+            world.clock.run_due()
     _commit(world, answers, 12)
-    world.clock.settle()
+    world.clock.run_due()
     # Alone again.
     _commit(world, answers, 13)
     assert answers == [0] * 14
@@ -104,7 +104,7 @@ def test_what_removes_offsets_comes_behind_commits_of_the_same_turn(world: World
         _commit(world, answers, offset)
     removed: list[object] = []
     world.coordinator.delete_offsets("g", [("t", 0)], lambda *found: removed.append(found))
-    world.clock.settle()
+    world.clock.run_due()
     assert (answers, len(removed), world.offset()) == ([0] * 3, 1, -1)
     assert world.restart().offset() == -1
 
@@ -114,7 +114,7 @@ def test_a_batch_that_is_too_large_refuses_no_one_else(world: World) -> None:
     world.partition.most_bytes = 300
     for offset, metadata in enumerate(("", "", "x" * 500, "")):
         _commit(world, answers, offset, metadata)
-    world.clock.settle()
+    world.clock.run_due()
     assert answers == [0, 0, Code.INVALID_COMMIT_OFFSET_SIZE, 0]
     assert world.offset() == 3
 
@@ -135,7 +135,7 @@ def test_the_last_of_several_commits_wins_whatever_the_order_of_acknowledgements
     for waiter, end_offset in ((second, 2), (first, 1)):
         assert waiter.callback is not None
         waiter.callback(Code.NONE, end_offset)
-        world.clock.settle()
+        world.clock.run_due()
         assert world.offset() == 2
 
 
@@ -406,7 +406,7 @@ def test_deleting_a_topic_removes_its_offsets(world: World) -> None:
     world.commit(topic="gone", partition=1, group="other")
     world.commit(topic="stays", group="other")
     world.coordinator.on_partitions_deleted("gone", [0, 1])
-    world.clock.settle()
+    world.clock.run_due()
     assert world.offset(topic="gone") == -1
     assert world.offset(topic="gone", partition=1, group="other") == -1
     assert world.offset(topic="stays", group="other") == 42

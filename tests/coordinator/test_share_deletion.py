@@ -84,12 +84,12 @@ class Topics:
     def asked(self, answer: KafkaError | None = None) -> list[tuple[str, bytes, int]]:
         """The states that are to be deleted until nothing is left to do."""
         found = []
-        self.clock.settle()
+        self.clock.run_due()
         while self.keeper.deleted:
             key, settled = self.keeper.deleted.pop(0)
             found.append((key.group_id, key.topic_id, key.partition))
             settled(answer)
-            self.clock.settle()
+            self.clock.run_due()
         return found
 
 
@@ -102,7 +102,7 @@ def test_the_state_of_a_deleted_topic_is_deleted() -> None:
     del world.names[TOPIC]
     world.names[b"n" * 16] = "t"
     world.deleted.on_partitions_deleted("t", [0, 1])
-    world.clock.settle()
+    world.clock.run_due()
     # One group after the other.
     assert {key.group_id for key, _ in world.keeper.deleted} == {"g"}
     assert world.asked() == OF_T
@@ -142,7 +142,7 @@ def leading(settings: StateSettings, cuts: list[tuple[int, int]]) -> tuple[FakeC
     coordinator = ShareStateCoordinator(settings, clock, lambda: 1, lambda *cut: cuts.append(cut))
     coordinator.start()
     coordinator.on_leader(cast(Any, StateReplica(0)))
-    clock.settle()
+    clock.run_due()
     return clock, coordinator
 
 
@@ -155,7 +155,7 @@ def test_a_log_that_has_only_tombstones_is_cut_at_its_end() -> None:
     clock.advance(1)
     coordinator.delete(key, answers.append)
     clock.advance(1)
-    clock.settle()
+    clock.run_due()
     assert answers == [None, None, None]
     # First before the snapshot, then behind the tombstone.
     assert cuts == [(0, 0), (0, 3)]
@@ -173,7 +173,7 @@ def test_one_round_moves_all_idle_states_to_the_end_of_the_log() -> None:
     for offset in range(1_500):
         coordinator.write(ShareKey("g", TOPIC, 9), StateChange(1, 0, offset, 0), answers.append)
     clock.advance(2)
-    clock.settle()
+    clock.run_due()
     assert answers == [None] * 1_510
     # The other nine are behind the busy one now, whose last snapshot is the oldest.
     assert cuts[0] == (0, 0)
@@ -188,7 +188,7 @@ def test_states_have_a_limit() -> None:
         coordinator.initialize(ShareKey("g", TOPIC, partition), epoch, UNINITIALIZED, answers.append)
     coordinator.delete(ShareKey("g", TOPIC, 0), answers.append)
     coordinator.initialize(ShareKey("g", TOPIC, 2), 1, UNINITIALIZED, answers.append)
-    clock.settle()
+    clock.run_due()
     refused = [each for each in answers if each is not None]
     assert [each.code for each in refused] == [ErrorCode.POLICY_VIOLATION]
     assert len(answers) == 6
@@ -201,13 +201,13 @@ def test_ranges_of_all_states_have_a_limit() -> None:
     keys = [ShareKey("g", TOPIC, partition) for partition in range(3)]
     for key in keys:
         coordinator.initialize(key, 1, UNINITIALIZED, lambda _: None)
-    clock.settle()
+    clock.run_due()
 
     def write(partition: int, count: int, start: int = 0) -> ErrorCode | None:
         answers = list[KafkaError | None]()
         batches = [Batch(2 * each, 2 * each, RecordState.ACKNOWLEDGED, 1) for each in range(count)]
         coordinator.write(keys[partition], StateChange(1, 0, start, 0, batches), answers.append)
-        clock.settle()
+        clock.run_due()
         (error,) = answers
         return None if error is None else error.code
 

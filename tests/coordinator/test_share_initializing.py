@@ -73,7 +73,7 @@ def test_the_states_of_many_partitions_are_made_a_few_at_a_time() -> None:
     # A second member doesn't wait for them.
     world.join("m2")
     assert [each.assignment for each in world.answers] == [{}]
-    world.clock.settle()
+    world.clock.run_due()
     assert world.keeper.made == list(range(100))
     (partitions,) = (world.answers[1].assignment or {}).values()
     assert world.answers[1].member_id == "m1"
@@ -84,7 +84,7 @@ def test_a_group_that_is_unloaded_has_no_more_states_made() -> None:
     world = Groups(100)
     world.join("m1")
     world.groups.unload(cast(Any, world.log))
-    world.clock.settle()
+    world.clock.run_due()
     assert len(world.keeper.made) == 32
     (answer,) = world.answers
     assert answer.error is not None

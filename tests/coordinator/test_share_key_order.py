@@ -83,7 +83,7 @@ def test_a_poisonous_record_takes_no_other_with_it() -> None:
         assert found is not None
         assert found.batches[0].deliveries == deliveries
         world.share.release("m0", next(lock_numbers))
-        world.clock.settle()
+        world.clock.run_due()
     # The first was archived, and so was that of another key; the second hasn't counted as delivered.
     found = world.fetch("m0")
     assert found is not None
@@ -129,7 +129,7 @@ def test_keys_are_read_in_slices() -> None:
     # A batch counts as ten records: one turn reads some ninety.
     first = world.offsets("m0", 1_000)
     assert 0 < len(first) < 100
-    world.clock.settle()
+    world.clock.run_due()
     assert world.acknowledge("m0", dict.fromkeys(first, ACCEPT)) is None
     assert world.offsets("m0", 1_000) == list(range(len(first), 300))
 
@@ -193,7 +193,7 @@ def test_no_record_is_handed_out_before_those_of_its_key_that_precede_it(
         mine = set(world.held(member))
         got = world.offsets(member, most)
         if settle:
-            world.clock.settle()
+            world.clock.run_due()
         assert len(got) <= most
         for offset in got:
             if keys[offset] == "-":
@@ -235,7 +235,7 @@ def test_no_record_is_handed_out_before_those_of_its_key_that_precede_it(
             world.share.release(member, next(lock_numbers))
         elif action == "wait":
             world.clock.advance(number * 10)
-        world.clock.settle()
+        world.clock.run_due()
     # Whatever happened: each record that is left comes to a member that accepts what it gets.
     for member in MEMBERS[1:]:
         world.share.release(member, next(lock_numbers))
@@ -251,7 +251,7 @@ def test_keys_of_large_batches_are_known_in_part(monkeypatch: pytest.MonkeyPatch
     world.log.append([b"%d" % number for number in range(2_000)])
     done = decoded = 0
     for _ in range(200):
-        world.clock.settle()
+        world.clock.run_due()
         for decode in world.on_thread:
             decode()
             decoded += 1

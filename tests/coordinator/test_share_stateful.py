@@ -83,7 +83,7 @@ class Broker:
         )
         self.coordinator.start()
         self.coordinator.on_leader(self.partition)
-        self.clock.settle()
+        self.clock.run_due()
 
     def stop(self) -> None:
         self.coordinator.on_stop(OFFSETS_TOPIC, 0)
@@ -212,7 +212,7 @@ class Groups(RuleBasedStateMachine):
         assert self.broker.known() == before
 
     def hear(self) -> None:
-        self.broker.clock.settle()
+        self.broker.clock.run_due()
         for member in self.members:
             member.hear()
 

@@ -170,7 +170,7 @@ class Groups(RuleBasedStateMachine):
         assert all(waiting.done for _, _, waiting in self.waiting)
         self.hear()
         world.coordinator.on_leader(world.partition)
-        world.clock.settle()
+        world.clock.run_due()
         # Generations whose assignment did not reach the log are forgotten, and their numbers used again.
         self.generation = 0
         self.protocols.clear()

@@ -36,7 +36,7 @@ def test_requests_while_loading() -> None:
     assert again.init()[0].error == Code.COORDINATOR_LOAD_IN_PROGRESS
     assert again.state() == "COORDINATOR_LOAD_IN_PROGRESS"
     assert again.listed([], [], -1)[0] == Code.COORDINATOR_LOAD_IN_PROGRESS
-    again.clock.settle()
+    again.clock.run_due()
     assert again.add(producer) == [Code.NONE]
 
 
@@ -105,7 +105,7 @@ def test_a_log_that_cannot_be_read() -> None:
     producer = world.producer()
     again = world.restart(load=False)
     again.partition.unreadable = True
-    again.clock.settle()
+    again.clock.run_due()
     assert again.add(producer) == [Code.NOT_COORDINATOR]
     assert next(iter(again.coordinator._host.shards.values())).state is ShardState.FAILED
 

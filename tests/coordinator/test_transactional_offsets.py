@@ -157,7 +157,7 @@ def test_offsets_of_a_deleted_topic_do_not_come_back(restart: bool) -> None:
     world = World()
     world.commit_transactional(P, 10, partitions=(0, 1))
     world.coordinator.on_partitions_deleted("t", [0])
-    world.clock.settle()
+    world.clock.run_due()
     if restart:
         world = world.restart()
     world.end_transaction(P, True)

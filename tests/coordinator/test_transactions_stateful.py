@@ -334,7 +334,7 @@ class Transactions(RuleBasedStateMachine):
     def replicas_catch_up(self) -> None:
         self.partition.hold = False
         self.partition.commit()
-        self.clock.settle()
+        self.clock.run_due()
 
     @rule(code=st.sampled_from([None, None, Code.NOT_ENOUGH_REPLICAS, Code.KAFKA_STORAGE_ERROR]))
     def log_refuses(self, code: Code | None) -> None:
@@ -343,7 +343,7 @@ class Transactions(RuleBasedStateMachine):
     @rule()
     def leadership_in_doubt(self) -> None:
         self.partition.waiters.fail(Code.NOT_LEADER_OR_FOLLOWER)
-        self.clock.settle()
+        self.clock.run_due()
 
     @rule(kept=st.integers(0, 5))
     def fail_over(self, kept: int) -> None:

@@ -139,7 +139,7 @@ class TransactionWorld:
         self.coordinator.start()
         self.coordinator.on_leader(self.partition)
         if load:
-            self.clock.settle()
+            self.clock.run_due()
 
     def listed(
         self, states: Sequence[str], producer_ids: Collection[int], duration_ms: int
@@ -234,7 +234,7 @@ class TransactionWorld:
             partition, self.brokers, self.clock, self.next_producer_id + 1000, load=False, **settings
         )
         if load:
-            world.clock.settle()
+            world.clock.run_due()
         return world
 
 
@@ -268,7 +268,7 @@ def world_in(
     partition.append_internal(encode_batch([row]), 0)
     world = TransactionWorld(partition, load=False)
     world.brokers.hold = True
-    world.clock.settle()
+    world.clock.run_due()
     return world
 
 

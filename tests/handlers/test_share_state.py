@@ -73,7 +73,7 @@ class Other:
         if isinstance(answer, PendingResponse):
             heard: list[Any] = []
             when_answered(answer, heard.append)
-            cast(FakeClock, self.given.clock).settle()
+            cast(FakeClock, self.given.clock).run_due()
             (answer,) = heard
         if isinstance(answer, BaseException):
             return answer
@@ -96,7 +96,7 @@ class World:
         self.transport = ShareStateTransport(
             1, self.local, lambda index: self.leader, peers, self.clock, timeout_ms=5_000
         )
-        self.clock.settle()
+        self.clock.run_due()
 
     async def ask(self, *calls: Callable[[Callable[[Any], None]], None]) -> list[Any]:
         """The answers of requests that are made in one turn."""
@@ -139,7 +139,7 @@ async def test_this_broker_coordinates() -> None:
     world = World()
     world.leader = 1
     world.local.on_leader(cast(Any, StateReplica(0)))
-    world.clock.settle()
+    world.clock.run_due()
     assert await world.ask(lambda done: world.transport.initialize(KEYS[0], 7, 5, done)) == [None]
     (found,) = await world.ask(lambda read: world.transport.summary(KEYS[0], read))
     assert found.start == 5
@@ -170,7 +170,7 @@ def write(*partitions: PartitionData, group: str = "g") -> WriteShareGroupStateR
 def test_what_is_wrong_with_one_share_partition_is_answered_for_it() -> None:
     clock = FakeClock()
     other = Other(clock)
-    clock.settle()
+    clock.run_due()
     made: list[KafkaError | None] = []
     other.coordinator.initialize(KEYS[0], 7, 0, made.append)
     batches = [
@@ -199,27 +199,27 @@ def test_what_is_wrong_with_one_share_partition_is_answered_for_it() -> None:
 def test_many_share_partitions_are_served_a_few_at_a_time() -> None:
     clock = FakeClock()
     other = Other(clock)
-    clock.settle()
+    clock.run_due()
     request = write(*[PartitionData(partition=index) for index in range(100)])
     context = request_context(other.given, 1, request.API_KEY, INTER_BROKER)
     answer = write_share_group_state.handle(context, request)
     assert clock.pending
     heard: list[Any] = []
     when_answered(answer, heard.append)
-    clock.settle()
+    clock.run_due()
     assert [each.partition for each in heard[0].results[0].partitions] == list(range(100))
     # A client that leaves has no more of it served.
     answer = write_share_group_state.handle(context, request)
     assert answer.abandon is not None
     answer.abandon()
-    clock.settle()
+    clock.run_due()
     assert not answer.done
 
 
 def test_only_brokers_may_ask() -> None:
     clock = FakeClock()
     other = Other(clock)
-    clock.settle()
+    clock.run_due()
     answer = other.serve(write(PartitionData()), listener="PLAINTEXT")
     assert answer.results[0].partitions[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
@@ -227,14 +227,14 @@ def test_only_brokers_may_ask() -> None:
 def test_a_late_request_closes_its_connection() -> None:
     clock = FakeClock()
     other = Other(clock)
-    clock.settle()
+    clock.run_due()
     assert isinstance(other.serve(write(PartitionData()), connected_at=1.0), CloseConnection)
 
 
 def test_a_read_has_the_batches() -> None:
     clock = FakeClock()
     other = Other(clock)
-    clock.settle()
+    clock.run_due()
     made: list[KafkaError | None] = []
     other.coordinator.initialize(KEYS[0], 7, 3, made.append)
     other.coordinator.write(KEYS[0], StateChange(7, 0, 3, 0, DONE), made.append)

@@ -27,7 +27,7 @@ async def test_thousands_of_removals_wait_with_one_timer() -> None:
     clock.advance(0.1)
 
     def all_done() -> bool:
-        clock.settle()
+        clock.run_due()
         return len(done) == 1000
 
     await until(all_done)

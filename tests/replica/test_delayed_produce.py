@@ -28,12 +28,12 @@ def test_it_runs_once_when_all_are_reached_and_in_a_later_turn() -> None:
     bench = Bench(5, 7)
     bench.delayed.start(1000)
     bench.partitions[1].reach(9)
-    bench.clock.settle()
+    bench.clock.run_due()
     assert not bench.ran
     bench.partitions[0].reach(4)
     bench.partitions[0].reach(5)
     assert not bench.ran, "the append that completed it goes on first"
-    bench.clock.settle()
+    bench.clock.run_due()
     assert bench.ran == [[reached(5), reached(9)]]
     assert bench.clock.pending == 0
 
@@ -49,10 +49,10 @@ def test_those_that_are_not_reached_in_time_time_out_and_wait_no_longer() -> Non
     bench.delayed.start(1000)
     bench.partitions[0].reach(5)
     bench.clock.time += 2
-    bench.clock.settle()
+    bench.clock.run_due()
     assert bench.ran == [[reached(5), Outcome(ErrorCode.REQUEST_TIMED_OUT)]]
     bench.partitions[1].reach(9)
-    bench.clock.settle()
+    bench.clock.run_due()
     assert len(bench.ran) == 1
 
 
@@ -61,7 +61,7 @@ def test_an_error_is_the_outcome_of_its_partition() -> None:
     bench.delayed.start(1000)
     bench.partitions[0].fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     bench.partitions[1].reach(7)
-    bench.clock.settle()
+    bench.clock.run_due()
     assert bench.ran == [[Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER), reached(7)]]
 
 
@@ -71,7 +71,7 @@ def test_who_has_gone_is_not_answered() -> None:
     bench.delayed.abandon()
     bench.partitions[0].reach(5)
     bench.clock.time += 2
-    bench.clock.settle()
+    bench.clock.run_due()
     assert not bench.ran
     assert bench.clock.pending == 0
 
@@ -83,5 +83,5 @@ def test_what_is_reached_or_refused_at_once() -> None:
     clock, ran = FakeClock(), list[Sequence[Outcome]]()
     awaited = [Awaited(lambda *_: None, 3), Awaited(refuse, 4)]
     DelayedProduce(awaited, clock, ran.append).start(1000)
-    clock.settle()
+    clock.run_due()
     assert ran == [[reached(3), Outcome(ErrorCode.KAFKA_STORAGE_ERROR)]]

@@ -78,7 +78,7 @@ async def test_an_append_during_the_wait_is_read_in_turns(tmp_path: Path) -> Non
     row = Row()
     pending.put(row)
     world.produce(1, 2)
-    world.clock.settle()
+    world.clock.run_due()
     assert row.ready
     answer: Any = run_whole(pending.parts)  # type: ignore[arg-type]
     assert len(answer.responses[0].partitions[0].records) > 0
@@ -113,7 +113,7 @@ async def test_a_followers_first_fetch_is_read_in_turns_also_after_its_wait(
     row = Row()
     pending.put(row)
     world.produce(1, 2)
-    world.clock.settle()
+    world.clock.run_due()
     assert row.ready
     answer: Any = run_whole(pending.parts)  # type: ignore[arg-type]
     assert len(answer.responses[0].partitions[0].records) > 0

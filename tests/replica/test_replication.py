@@ -141,7 +141,7 @@ async def test_waiters_are_answered_when_leadership_ends(fixture: PartitionFixtu
         with pytest.raises(KafkaError) as caught:
             await future
         assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    fixture.clock.settle()
+    fixture.clock.run_due()
     assert sorted(ran) == ["consumer", "follower"]
 
 
@@ -152,15 +152,15 @@ async def test_appends_wake_followers_and_commits_wake_consumers(fixture: Partit
         DelayedFetch([place], 1, fixture.clock, lambda name=name: ran.append(name)).start(60_000)  # type: ignore[misc]
     fixture.append()
     fixture.append()
-    fixture.clock.settle()
+    fixture.clock.run_due()
     assert ran == ["follower"]
     fixture.fetched(2, 1)
-    fixture.clock.settle()
+    fixture.clock.run_due()
     assert ran == ["follower", "consumer"]
     # Bytes that became visible before don't count again; bytes that become visible now do.
     DelayedFetch([partition.fetches], 1, fixture.clock, lambda: ran.append("again")).start(60_000)
     fixture.fetched(2, 2)
-    fixture.clock.settle()
+    fixture.clock.run_due()
     assert ran == ["follower", "consumer", "again"]
 
 
@@ -306,7 +306,7 @@ async def test_delete_records_waits_for_live_followers(fixture: PartitionFixture
     DelayedFetch([partition.follower_fetches], 1, fixture.clock, lambda: answered.append(True)).start(60_000)
     assert partition.delete_records(3) == 3
     wait = deleted(partition, 3)
-    fixture.clock.settle()
+    fixture.clock.run_due()
     assert answered, "followers hear of it at once"
     fixture.fetched(2, 4, start=3)
     assert not wait.done()
@@ -323,7 +323,7 @@ async def test_delete_records_waits_for_live_followers(fixture: PartitionFixture
     late: list[Outcome] = []
     DelayedProduce([Awaited(partition.when_deleted, 5)], fixture.clock, late.extend).start(1000)
     fixture.clock.time += 2
-    fixture.clock.settle()
+    fixture.clock.run_due()
     assert late == [Outcome(ErrorCode.REQUEST_TIMED_OUT)]
 
 

@@ -154,6 +154,6 @@ async def test_a_leader_throttles_only_replicas_out_of_sync(tmp_path: Any) -> No
     await world.settle_down()
     assert not answered
     world.clock.time += 60
-    world.clock.settle()
+    world.clock.run_due()
     assert size(answered[0]) > 0
     await world.close()

@@ -353,7 +353,7 @@ class World:
     async def settle_down(self) -> None:
         """Run until only the test can make progress."""
         for _ in range(12):
-            self.clock.settle()
+            self.clock.run_due()
             await asyncio.sleep(0)
 
     def deliver(self, index: int, lose: bool) -> None:

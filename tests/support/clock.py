@@ -72,12 +72,12 @@ class FakeClock:
                 timer.callback(*timer.args)
         self.time = max(self.time, end)
 
-    def settle(self) -> None:
+    def run_due(self) -> None:
         """Run the timers that are due now."""
         self.advance(0)
 
     async def elapse(self, seconds: float) -> None:
-        """Let time pass for tasks: after each timer, they run until they wait again."""
+        """Let time pass; after each timer, tasks run until they wait again."""
         end = self.time + seconds
         await _turns()
         while self._timers and self._timers[0][0] <= end:

@@ -23,7 +23,7 @@ INTER_BROKER = "INTERNAL"
 
 @dataclass
 class Client:
-    """A connection's end, as handlers see it."""
+    """A client's connection, as handlers see it."""
 
     client_id: str | None = "test"
     id: str = "connection-1"
@@ -55,7 +55,7 @@ class Client:
 
 
 def services(**given: Any) -> Services:
-    """Only the services that are given; the others are None, or have nothing to say."""
+    """The services that are given; the others are None, or empty."""
     every: dict[str, Any] = dict.fromkeys(Services.__dataclass_fields__)
     quotas, nothing = ClientQuotas(), cast("Any", None)
     silent: dict[str, Any] = {
@@ -79,8 +79,8 @@ def request_context(
     return RequestContext(given, RULES[api_key], version, client_id, Client(client_id, listener=listener), 1)
 
 
-class _Row:
-    """A connection with one response in its row, which isn't encoded."""
+class _Queue:
+    """A connection that waits for one response, which isn't encoded."""
 
     def __init__(self, pending: PendingResponse, callback: Callable[[Any], object]) -> None:
         self._pending = pending
@@ -94,5 +94,5 @@ class _Row:
 
 
 def when_answered(pending: PendingResponse, callback: Callable[[Any], object]) -> None:
-    """Have ``callback`` called with a handler's response: now, if it is there."""
-    pending.put(_Row(pending, callback))
+    """Call ``callback`` with a handler's response: at once, if it is complete."""
+    pending.put(_Queue(pending, callback))

@@ -1,4 +1,4 @@
-"""What a broker runs on threads, run by the test instead."""
+"""Runs a broker's background jobs in the test instead of on threads."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Jobs:
         return task.result()
 
     async def drain(self) -> None:
-        """Run jobs until there are none, also those that they cause."""
+        """Run jobs until there are none, including jobs that they start."""
         while self._queue:
             self.step()
             await asyncio.sleep(0)

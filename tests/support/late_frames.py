@@ -43,15 +43,18 @@ class Held:
 
     @property
     def has_come(self) -> bool:
-        """Whether a client has sent it."""
+        """Whether a client has sent the request."""
         return self._arrived.is_set()
 
     def wait(self) -> None:
-        """Wait until a client has sent it."""
+        """Wait until a client has sent the request."""
         assert self._arrived.wait(_DEADLINE), f"no request with key {self.api_key} was sent"
 
     def deliver(self, timeout: float = _DEADLINE) -> bytes | None:
-        """Give it to the broker now; its answer from the correlation id on, None if the broker closes instead."""
+        """Send the request to the broker now.
+
+        Returns the response from the correlation id on, or None if the broker closes the connection.
+        """
         self.wait()
         assert self._broker is not None
         try:
@@ -62,7 +65,7 @@ class Held:
         return self._answer
 
     def release(self) -> None:
-        """Let one that was held without a cut go on."""
+        """Forward a request that was held without a cut."""
         self.wait()
         self._released.set()
 
@@ -71,12 +74,12 @@ class Held:
         self._released.wait(_DEADLINE)
 
     def put(self, frame: bytes, broker: socket.socket) -> None:
-        """The request has come; ``broker`` is its connection."""
+        """Keep the request that has come; ``broker`` is its connection."""
         self._frame, self._broker = frame, broker
         self._arrived.set()
 
     def answer(self, frame: bytes | None) -> bool:
-        """Whether ``frame`` is its answer; None: there won't be one."""
+        """Take ``frame`` if it is the request's response, and return whether it is; None: there will be none."""
         if frame is not None and frame[:4] != self._frame[8:12]:
             return False  # of a request that was sent before
         self._answer = frame
@@ -115,7 +118,7 @@ class LateFrames:
         return held
 
     def forget(self, held: Held) -> bool:
-        """Hold it no longer if it hasn't come; whether it hasn't."""
+        """Stop waiting for a request that hasn't come. Returns whether that was so."""
         with self._lock:
             if held in self._wanted:
                 self._wanted.remove(held)

@@ -1,4 +1,4 @@
-"""Whether a broker has transactions, when they are complete, and one that hangs."""
+"""Transactions in tests: whether a broker supports them, waiting for their markers, and a hanging one."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def has_transactions(broker: BrokerProcess) -> bool:
 
 
 def wait_until_settled(broker: BrokerProcess, topic: str) -> None:
-    """Wait for the markers of transactions that were ended: a coordinator answers before it writes them."""
+    """Wait for the markers of ended transactions: a coordinator responds before it writes them."""
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
         (described,) = admin.describe_topics([topic]).values()
         latest = dict.fromkeys(
             (TopicPartition(topic, each) for each in described.partitions), OffsetSpec.LATEST
         )
 
-        def settled() -> bool:
+        def has_all_markers() -> bool:
             stable = admin.list_offsets(latest, isolation_level="read_committed")
             return stable == admin.list_offsets(latest)
 
-        wait_for(settled, f"the transactions in {topic} to be complete")
+        wait_for(has_all_markers, f"the transactions in {topic} to be complete")
 
 
 async def hang(broker: BrokerProcess, topic: str, transactional_id: str) -> int:
-    """Write a record of a transaction that its coordinator doesn't know; returns the producer's id. Its epoch is 1.
+    """Write a record in a transaction that its coordinator doesn't know; returns the producer id, whose epoch is 1.
 
     The broker needs transaction.partition.verification.enable=false.
     """

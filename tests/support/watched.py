@@ -24,7 +24,7 @@ _PROGRAM = f"import sys; sys.path[0] = {_ROOT!r}; import tests.support.watched a
 
 
 class WatchedBroker(BrokerProcess):
-    """A broker that measures itself while :meth:`hold` is asked for."""
+    """A broker that measures itself between :meth:`watch` and :meth:`hold`."""
 
     @property
     def _file(self) -> Path:
@@ -46,7 +46,7 @@ class WatchedBroker(BrokerProcess):
             return
 
     def hold(self) -> float:
-        """End measuring; the longest time, in seconds, for which the loop thread has worked without a break."""
+        """End measuring; returns the longest time, in seconds, for which the loop thread worked without a break."""
         longest: int
         _, longest = _WORDS.unpack(self._file.read_bytes())
         with self._file.open("r+b") as file:
@@ -54,7 +54,7 @@ class WatchedBroker(BrokerProcess):
         return longest / 1e9
 
     def memory(self, what: str) -> int:
-        """Bytes of memory: ``VmRSS`` now, or ``VmHWM`` at most since :meth:`watch`; 0 where that isn't known."""
+        """Bytes of memory: now (``VmRSS``), or the most since :meth:`watch` (``VmHWM``); 0 if unknown."""
         try:
             status = Path(f"/proc/{self.pid}/status").read_text()
         except OSError:
