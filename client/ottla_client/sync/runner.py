@@ -118,15 +118,17 @@ class Runner:
     def wait_until(self, begin: Callable[[Callable[[], None]], object], timeout: float | None) -> bool:
         """Have the loop call ``begin(done)``, and wait until ``done`` is called, once.
 
-        False after ``timeout`` seconds, and if the loop has stopped. Raises ClosedError after ``stop``.
+        False after ``timeout`` seconds. Raises ClosedError after ``stop``, and when the loop stops meanwhile.
         """
         self._check_thread()
         ended = _held_lock()
         self.post(partial(begin, ended.release))
         until = inf if timeout is None else monotonic() + timeout
         while not ended.acquire(timeout=min(max(until - monotonic(), 0.0), _LOOK_SECONDS)):
-            if monotonic() >= until or not self._thread.is_alive():
-                return ended.acquire(blocking=False)
+            if monotonic() >= until:
+                return False
+            if not self._thread.is_alive() and ended.locked():
+                raise ClosedError("the client is closed")
         return True
 
     def _check_thread(self) -> None:

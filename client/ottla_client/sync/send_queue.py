@@ -159,12 +159,17 @@ class SendQueue:
                 )
 
     def wait(self, delivery: Delivery, timeout: float | None) -> bool:
-        """Wait until the record is delivered or has failed; False after ``timeout`` seconds."""
+        """Wait until the record is delivered or has failed; False after ``timeout`` seconds.
+
+        Raises ClosedError if the client's thread has ended without an outcome, as in a forked process.
+        """
         assert self._runner is not None
         try:
             return self._runner.wait_until(partial(self._on_outcome, delivery), timeout) or delivery.done()
         except ClosedError:
-            return delivery.done()  # close() may have finished it meanwhile
+            if delivery.done():  # close() may have finished it meanwhile
+                return True
+            raise
 
     def when_done(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
         """Call ``callback`` in the loop's thread at the record's outcome; here, if it has one already."""

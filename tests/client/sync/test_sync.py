@@ -31,6 +31,8 @@ from ottla_client.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
+from ottla_client.sync.runner import Runner
+from ottla_client.sync.send_queue import Delivery, SendQueue
 from ottla_client.types import OffsetAndMetadata, TopicPartition
 
 
@@ -435,6 +437,17 @@ def test_closing_from_another_thread_ends_the_loop(broker: Any, new_topic: Calla
     closer.start()
     assert list(consumer) == []
     closer.join()
+
+
+def test_a_delivery_whose_loop_has_stopped_without_an_outcome() -> None:
+    runner = Runner("ottla-stopped")
+    queue = SendQueue(ottla_client.Producer(), 1.0)
+    queue.open(runner)
+    deliveries = [Delivery(queue), Delivery(queue)]
+    threading.Timer(0.05, runner.stop, (60,)).start()
+    for delivery in deliveries:  # the first one is waited for while the loop stops
+        with pytest.raises(ClosedError):
+            delivery.result()
 
 
 def test_an_interrupted_wait_loses_no_record(broker: Any, new_topic: Callable[..., str]) -> None:
