@@ -478,7 +478,7 @@ class Producer:
     def _not_sent(self, error: Exception) -> None:
         """A record that the application takes for sent can't be buffered: its transaction must not be committed."""
         if self._transactions is not None:
-            self._transactions.manager.fail(error)
+            self._transactions.manager.not_sent(error)
 
     def _end_deadline(self, timeout: float | None) -> Deadline:
         if timeout is None:

@@ -148,7 +148,11 @@ class TransactionManager:
             return
         self._check_not_fatal()
         self._check_not_failed()
-        raise TransactionStateError(f"{self}: {_NOT_OPEN[self.state]}")
+        raise self.not_open()
+
+    def not_open(self) -> TransactionStateError:
+        """The error for records and offsets while no transaction is open."""
+        return TransactionStateError(f"{self}: {_NOT_OPEN[self.state]}")
 
     def add_offsets(
         self, group: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -222,6 +226,14 @@ class TransactionManager:
     def batch_failed(self, error: Exception, *, numbered: bool) -> None:
         """A batch won't be delivered. ``numbered``: its sequence number is lost, too."""
         self.fail(error, epoch_is_lost=numbered)
+
+    def not_sent(self, error: Exception) -> None:
+        """A record that the application takes for sent can't be buffered: the transaction must not be committed.
+
+        Once EndTxn is on its way, the coordinator decides: the record came after the commit.
+        """
+        if not (self.state is TransactionState.COMMITTING and self._commits_sent):
+            self.fail(error)
 
     def drained(self) -> None:
         """Every batch of the transaction that is being ended has an outcome."""

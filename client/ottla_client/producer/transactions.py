@@ -128,6 +128,7 @@ class Transactions:
         """End all tasks."""
         if self._gathering is not None:
             self._gathering.cancel()
+            self._gathering = None
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
@@ -171,6 +172,8 @@ class Transactions:
         manager = self.manager
         if manager.state is not TransactionState.COMMITTING:
             manager.commit()
+            # Sends that wait for room are too late. They learn it before the last answer makes room and ends this.
+            self._accumulator.memory.refuse(manager.not_open())
             self._drain()
         await self._until_not(
             (TransactionState.COMMITTING,), deadline, "whether the transaction was committed is unknown"

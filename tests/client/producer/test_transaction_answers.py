@@ -18,7 +18,7 @@ from ottla_client.errors import (
     TransactionStateError,
     UnsupportedApiError,
 )
-from ottla_client.producer import sender
+from ottla_client.producer import BatchDeliveryError, sender
 from ottla_client.types import TopicPartition
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
@@ -285,4 +285,38 @@ async def test_partitions_are_added_while_their_batches_fill(
             await asyncio.sleep(0.001)
         assert not fake.batches, "the batch lingers"
     assert len(fake.of("AddPartitionsToTxnRequest")) == 1
+    assert [request.committed for request in fake.of("EndTxnRequest")] == [True]
+
+
+async def test_no_commit_without_records_that_wait_for_room(
+    fake: Coordinator, new_producer: NewProducer
+) -> None:
+    producer = new_producer(fake.bootstrap, transactional_id="id", batch_size=10_000, buffer_memory=10_000)
+    async with producer:
+        await producer.begin_transaction()
+        sending = asyncio.create_task(producer.send_batch("t", [bytes(4_000)] * 6, partition=0))
+        while not (producer._sender and producer._sender.in_flight):
+            await asyncio.sleep(0)
+        with pytest.raises(TransactionAbortedError, match="is being committed"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        with pytest.raises(BatchDeliveryError, match="4 of 6"):
+            await (await sending)
+    assert [request.committed for request in fake.of("EndTxnRequest")] == [False]
+
+
+async def test_a_record_that_comes_after_the_commit_does_not_change_its_outcome(
+    fake: Coordinator, new_producer: NewProducer
+) -> None:
+    producer = new_producer(fake.bootstrap, transactional_id="id")
+
+    def end(header: Any, request: Any) -> EndTxnResponse:
+        producer._not_sent(TransactionStateError("the transaction is being committed"))
+        return EndTxnResponse()
+
+    fake.answers[ApiKey.END_TXN] = end
+    async with producer:
+        await producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        await producer.commit_transaction()
     assert [request.committed for request in fake.of("EndTxnRequest")] == [True]
