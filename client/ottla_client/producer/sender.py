@@ -211,7 +211,9 @@ class Sender:
         self.route_all()
 
     def _need_identity(self) -> None:
-        if self._identities is not None and self._identities.current is None and not self._identifying:
+        if self._identities is None or self._identities.current is not None:
+            return
+        if not (self._identifying or self.stopped):
             self._identifying = True
             self.spawn(self._identify())
 
@@ -336,9 +338,7 @@ class NodeSender:
                     self._sender.spawn(self._connect())
                     return
                 chosen = self._choose(now)
-                if not chosen:
-                    break
-                if self._send(connection, chosen, now) and self._acks == 0:
+                if chosen and self._send(connection, chosen, now) and self._acks == 0:
                     if connection.is_full:
                         self._sender.spawn(self._drain(connection, chosen))
                         return
@@ -481,10 +481,13 @@ class NodeSender:
         self._in_flight -= 1
         now = monotonic()
         self._sender.meters.time("request-latency", now - since, now)
-        if error is not None:
-            self._lose(chosen, error)
-        else:
-            self._handle(chosen, response, now)
+        try:
+            if error is not None:
+                self._lose(chosen, error)
+            else:
+                self._handle(chosen, response, now)
+        except Exception as broken:
+            self._sender.broke(broken)
         if self._queues and not self._busy:
             self._busy = True
             self._sender.loop.call_soon(self._send_all)

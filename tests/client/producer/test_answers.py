@@ -12,8 +12,10 @@ from tests.client.producer.conftest import NewProducer
 
 from ottla_client.errors import BrokerError, RequestTimeoutError, UnsupportedApiError
 from ottla_client.producer import BatchDeliveryError
+from ottla_client.producer.batch import Batch
+from ottla_client.producer.queue import PartitionQueue
 from ottla_protocol.api_keys import ApiKey
-from ottla_protocol.errors import ErrorCode
+from ottla_protocol.errors import ErrorCode, LocalProtocolError
 from ottla_protocol.messages.init_producer_id import InitProducerIdResponse
 from ottla_protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -286,3 +288,37 @@ async def test_flush_has_a_deadline(fake: ProduceBroker, new_producer: NewProduc
             await producer.flush(0.05)
         fake.answers[ApiKey.PRODUCE] = usual
         await delivery
+
+
+async def test_batches_behind_one_that_cannot_be_encoded_are_sent(
+    fake: ProduceBroker, new_producer: NewProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = Batch.encode
+
+    def encode_all_but_the_first(batch: Batch, *details: Any) -> bytearray:
+        if batch.sequence == 0 and not fake.batches and batch.values[0] == b"bad":
+            raise LocalProtocolError("not to be encoded")
+        return encode(batch, *details)
+
+    monkeypatch.setattr(Batch, "encode", encode_all_but_the_first)
+    async with new_producer(fake.bootstrap, linger_ms=60_000, batch_size=1_000) as producer:
+        bad = await producer.send("t", b"bad", partition=0)
+        good = await producer.send("t", bytes(990), partition=0)
+        await producer.flush(30)
+        with pytest.raises(LocalProtocolError):
+            await bad
+        assert (await good).offset == 100
+
+
+async def test_a_defect_while_an_answer_is_handled_ends_the_producer(
+    fake: ProduceBroker, new_producer: NewProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(queue: PartitionQueue, *answer: Any) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(PartitionQueue, "answered", broken)
+    async with new_producer(fake.bootstrap, linger_ms=0) as producer:
+        with pytest.raises(RuntimeError, match="a defect"):
+            await producer.send_and_wait("t", b"v", partition=0)
+        with pytest.raises(RuntimeError, match="a defect"):
+            await producer.send("t", b"w", partition=0)
