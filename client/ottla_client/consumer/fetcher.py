@@ -357,6 +357,8 @@ class NodeFetcher:
             state, state_version, offset = asked
             if state.version != state_version or state.stage is not Stage.FETCHING:
                 continue
+            if state.fetch_offset != offset:
+                continue  # another broker, which was asked when the partition moved to it, has answered before
             if data.error_code:
                 self._refused(state, error_code(data.error_code))
             else:

@@ -355,6 +355,38 @@ async def test_the_closest_replica(fake: FakeBroker, script: Script) -> None:
         assert near.fetched
 
 
+async def test_two_brokers_that_answer_for_a_partition(fake: FakeBroker, script: Script) -> None:
+    """The replica's time is up while its fetch waits for records, so the leader is asked, too."""
+    async with FakeBroker() as other:
+        near = Script(other)
+        other.topics["t"] = fake.topics["t"]
+        fake.nodes[2] = (other.host, other.port)
+        other.nodes = fake.nodes
+        for each in (script, near):
+            each.write(5)
+        script.preferred = 2
+        leader_has_answered = asyncio.Event()
+
+        async def late(header: Any, request: Any) -> Any:
+            script.preferred = -1
+            await leader_has_answered.wait()
+            return near._fetch(header, request)
+
+        def at_once(header: Any, request: Any) -> Any:
+            answer = script._fetch(header, request)
+            if script.wanted.fetch_offset > 0:
+                leader_has_answered.set()
+            return answer
+
+        other.answers[ApiKey.FETCH] = late
+        fake.answers[ApiKey.FETCH] = at_once
+        async with consumer_of(fake, metadata_max_age_ms=50) as consumer:
+            assert offsets(await take(consumer, 50)) == list(range(50))
+            while not near.fetched:
+                await asyncio.sleep(0)
+            assert not await consumer.poll(100)
+
+
 async def test_a_leader_that_moves(fake: FakeBroker, script: Script) -> None:
     script.write(2)
     async with FakeBroker() as other, consumer_of(fake) as consumer:
