@@ -90,11 +90,14 @@ class Backlog:
         self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
+        waiting = self._waiting
+        if not waiting and not self._served_late:
+            self._scheduled = False
+            return
         monotonic = self._clock.monotonic
         now = monotonic()
         self.late_after = inf
         until = now + min(max(now - self._since, TURN_SECONDS), MOST_SECONDS)
-        waiting = self._waiting
         try:
             # None gets a second turn now.
             for _ in range(len(waiting)):
