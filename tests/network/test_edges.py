@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import uvloop
 from tests.network.serving import Client, client, echo, framed, serving
 from tests.support.clock import FakeClock
 
 from ottla_broker.log.files import Files, FileSlice
+from ottla_broker.network import processor as processor_module
 from ottla_broker.network.acceptor import open_listener
 from ottla_broker.network.connection import (
     COPIED_BYTES,
@@ -532,6 +535,28 @@ def test_a_client_that_is_still_there_has_not_left() -> None:
     connection.begin_long()
     assert not connection.has_left()
     assert not connection.closed
+
+
+def test_a_connection_that_is_reset_after_its_last_bytes_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvloop reports the bytes and the reset as one event, and nothing after it."""
+    monkeypatch.setattr(processor_module, "LOOK_SECONDS", 0.02)
+    closed = asyncio.Event()
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        connection.on_close[handle] = closed.set
+        return None
+
+    async def leave() -> None:
+        async with serving(handle) as acceptor:
+            with socket.create_connection(("127.0.0.1", acceptor.port)) as sock:
+                while not any(p.connections for p in acceptor.processors):
+                    await asyncio.sleep(0)
+                sock.sendall(framed(b"request") + b"\0")
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await asyncio.wait_for(closed.wait(), 10)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(leave())
 
 
 def test_a_flood_of_stalled_connections_is_closed_in_several_turns() -> None:

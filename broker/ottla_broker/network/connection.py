@@ -430,6 +430,15 @@ class Connection:
             self._deadline = min(self._deadline + gained, now + FRAME_SECONDS)
         return now > self._deadline
 
+    def is_quiet(self, since: float) -> bool:
+        """Whether the connection is read, and nothing has arrived or been sent since then."""
+        return self._reading and self.last_active < since
+
+    def read_anew(self) -> None:
+        """Have the event loop report again what has happened to the socket."""
+        self._hold_reading()
+        self._resume_reading()
+
     @property
     def received(self) -> int:
         """The bytes received of a frame with its own buffer."""

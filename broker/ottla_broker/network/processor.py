@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -142,7 +143,23 @@ class Processor:
 
     def _look(self, idle: float, period: float) -> None:
         self._timer = self.clock.call_later(period, self._look, idle, period)
+        self._find_reset(self.clock.monotonic() - period, period)
         self._look_at(iter(list(self.connections)), idle)
+
+    def _find_reset(self, since: float, period: float) -> None:
+        """Find connections that were reset right after their last bytes: uvloop reports both once, as bytes to read.
+
+        Looked at are those that have been quiet ``since`` then, but not for much longer: they were looked at before.
+        """
+        poll = select.poll()
+        quiet = {
+            c.fd: c for c in self.connections if c.last_active > since - 2 * period and c.is_quiet(since)
+        }
+        for fd in quiet:
+            # Errors are reported without being asked for.
+            poll.register(fd, 0)
+        for fd, _ in poll.poll(0):
+            quiet[fd].read_anew()
 
     def _look_at(self, connections: Iterator[Connection], idle: float) -> None:
         """Close those that are to be closed: very many, if clients flood, so in several turns of the event loop."""
