@@ -313,10 +313,13 @@ class Fetch:
             if size:
                 self._count_sent(spec, size)
             if context.session is not None:
-                failed = answer.error_code != _NONE
-                bad = failed or answer.diverging_epoch.end_offset >= 0 or answer.preferred_read_replica >= 0
+                bad = (
+                    answer.error_code != _NONE
+                    or answer.diverging_epoch.end_offset >= 0
+                    or answer.preferred_read_replica >= 0
+                )
                 # After an error, anything is new.
-                new = spec.changed(-1 if failed else answer.high_watermark, answer.log_start_offset)
+                new = spec.changed(-1 if bad else answer.high_watermark, answer.log_start_offset)
                 if context.incremental:
                     if size:
                         had_data.append((spec.topic, spec.partition))
