@@ -129,8 +129,9 @@ def test_ports_are_checked_before_anything_is_installed(tmp_path: Path) -> None:
     environment = tmp_path / "venv"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
+        others = f"--zookeeper-port {free_port()} --inside-port {free_ports(3)}"
         done = subprocess.run(
-            ["make", "secure-cluster", f"ARGS=--port {port}", f"VENV={environment}"],
+            ["make", "secure-cluster", f"ARGS=--port {port} {others}", f"VENV={environment}"],
             cwd=ROOT,
             capture_output=True,
             text=True,

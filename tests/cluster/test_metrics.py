@@ -27,6 +27,11 @@ def test_metrics_of_a_cluster(new_cluster: Callable[..., Cluster]) -> None:
     def both() -> list[Scraped]:
         return [scrape(broker) for broker in cluster.brokers.values()]
 
+    def follows(scraped: Scraped) -> bool:
+        return bool(scraped("kafka_network_requestmetrics_totaltimems_count", request="FetchFollower"))
+
+    # A follower's first fetch of a leader may still wait for records.
+    wait_for(lambda: all(map(follows, both())), "an answered fetch of followers of each broker")
     scraped = both()
     assert sum(each("kafka_controller_kafkacontroller_activecontrollercount") or 0 for each in scraped) == 1
     assert (
@@ -42,7 +47,6 @@ def test_metrics_of_a_cluster(new_cluster: Callable[..., Cluster]) -> None:
         assert each("kafka_server_sessionexpirelistener_zookeeperexpires_total") == 0
         assert (each("kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms_sum") or 0) > 0
         assert each("ottla_follower_lag_records_max", follower=other) is not None
-        assert (each("kafka_network_requestmetrics_totaltimems_count", request="FetchFollower") or 0) > 0
     for broker in cluster.brokers.values():
         wait_for(lambda broker=broker: health(broker)[0] == 200, "a broker that is ready")
     controller = cluster.metadata(1).controller_id

@@ -108,3 +108,9 @@ async def run(history: list[tuple[str, int]], min_isr: int, fetch_bytes: int) ->
 @settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 def test_nothing_acknowledged_is_lost(min_isr: int, history: list[tuple[str, int]], fetch_bytes: int) -> None:
     asyncio.run(run(history, min_isr, fetch_bytes))
+
+
+def test_a_follower_that_truncated_gets_the_high_watermark_again() -> None:
+    """Followers take none from an answer that says where logs diverge: so the next answer says it again."""
+    history = [*[("produce", 0)] * 4, ("deliver state", 0), ("deliver state", 1), ("crash", 2)]
+    asyncio.run(run([*history, ("produce", 0), ("deliver", 0), ("suspect", 0)], 1, 100))
