@@ -487,6 +487,8 @@ class NodeSender:
             else:
                 self._handle(chosen, response, now)
         except Exception as broken:
+            for _, batch in chosen:
+                batch.fail(broken)  # it may be in no queue now
             self._sender.broke(broken)
         if self._queues and not self._busy:
             self._busy = True

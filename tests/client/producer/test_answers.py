@@ -13,7 +13,7 @@ from tests.client.producer.conftest import NewProducer
 from ottla_client.errors import BrokerError, RequestTimeoutError, UnsupportedApiError
 from ottla_client.producer import BatchDeliveryError
 from ottla_client.producer.batch import Batch
-from ottla_client.producer.queue import PartitionQueue
+from ottla_client.producer.sequences import Sequences
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, LocalProtocolError
 from ottla_protocol.messages.init_producer_id import InitProducerIdResponse
@@ -313,10 +313,10 @@ async def test_batches_behind_one_that_cannot_be_encoded_are_sent(
 async def test_a_defect_while_an_answer_is_handled_ends_the_producer(
     fake: ProduceBroker, new_producer: NewProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(queue: PartitionQueue, *answer: Any) -> None:
+    def broken(sequences: Sequences, batch: Batch) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(PartitionQueue, "answered", broken)
+    monkeypatch.setattr(Sequences, "acknowledged", broken)
     async with new_producer(fake.bootstrap, linger_ms=0) as producer:
         with pytest.raises(RuntimeError, match="a defect"):
             await producer.send_and_wait("t", b"v", partition=0)
