@@ -99,7 +99,7 @@ class Backlog:
         self.late_after = inf
         until = now + min(max(now - self._since, TURN_SECONDS), MOST_SECONDS)
         try:
-            # None gets a second turn now.
+            # Those that want another turn make this one no longer.
             for _ in range(len(waiting)):
                 waiting.popleft().serve_held()
                 if (now := monotonic()) >= until:
