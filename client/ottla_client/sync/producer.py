@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from ..deadline import Deadline
-from ..errors import ClientError, ClosedError, RequestTimeoutError
+from ..errors import ClosedError, RequestTimeoutError
 from ..meters import Metrics
 from ..producer import Producer as AsyncProducer
 from ..producer.batch import RECORD_OVERHEAD
@@ -138,8 +137,6 @@ class Producer(SyncClient[AsyncProducer]):
         self._plain = settings.value_serializer is None
         transactions = client._transactions
         self._transactions = None if transactions is None else transactions.manager
-        self._beginning = False
-        """Whether a transaction begins in the background, and records are sent for it already."""
         # Most records are far below the limit; check_size knows it exactly.
         self._surely_fits = self._settings.max_request_size - 1024
 
@@ -206,7 +203,7 @@ class Producer(SyncClient[AsyncProducer]):
         Raises with nothing sent: SerializationError, RecordTooLargeError, BufferFullError, UnknownTopicError,
         RequestTimeoutError (no metadata), ClosedError.
         """
-        if self._transactions is not None and not self._beginning and not self._transactions.is_open:
+        if self._transactions is not None and not self._queue.beginning and not self._transactions.is_open:
             self._client._check_send()
         if topic not in self._topics:
             self._call(self._client.partitions_for(topic))
@@ -289,26 +286,18 @@ class Producer(SyncClient[AsyncProducer]):
         """Begin a transaction; ``transaction()`` does it. Raises TransactionStateError if one is open."""
         with self._lock:
             transactions = self._transactions
+            queue = self._queue
             at_once = (
-                self._usable and transactions is not None and transactions.is_ready and not self._beginning
+                self._usable and transactions is not None and transactions.is_ready and not queue.beginning
             )
             if at_once:
-                self._beginning = True
+                queue.beginning = True
         if at_once:
             # It begins before anything that this thread does next. Only the producer's end can prevent that, and then
             # every send and the commit raise the reason.
-            self._post(self._begin)
+            self._post(queue.begin)
         else:
             self._call(self._client.begin_transaction())
-
-    def _begin(self) -> None:
-        assert self._client._transactions is not None
-        try:
-            with suppress(ClientError):
-                self._client._check_open()
-                self._client._transactions.begin()
-        finally:
-            self._beginning = False
 
     def send_offsets_to_transaction(
         self, offsets: OffsetsLike | None, group: GroupConsumer | ConsumerGroupMetadata | str

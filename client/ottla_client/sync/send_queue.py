@@ -10,11 +10,12 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BufferFullError, ClosedError, RequestTimeoutError
+from ..errors import BufferFullError, ClientError, ClosedError, RequestTimeoutError
 
 if TYPE_CHECKING:
     from ..producer import Delivery as AsyncDelivery
@@ -127,6 +128,8 @@ class SendQueue:
         self._runner: Runner | None = None
         self._task: asyncio.Task[None] | None = None
         self._sending: list[_Entry | _Marker] = []
+        self.beginning = False
+        """Whether a transaction has to begin before records from the list are sent. Set by any thread."""
         self._waiters: dict[int, list[Callable[[], object]]] = {}
         """By a delivery's id, functions to call once its record is buffered or has failed."""
 
@@ -206,6 +209,17 @@ class SendQueue:
         self._wake()
         await marker
 
+    def begin(self) -> None:
+        """Begin the transaction of ``beginning``, unless that has happened."""
+        if self.beginning:
+            assert self._producer._transactions is not None
+            try:
+                with suppress(ClientError):
+                    self._producer._check_open()
+                    self._producer._transactions.begin()
+            finally:
+                self.beginning = False
+
     def give_up(self, error: Exception) -> int:
         """Fail all records that are not buffered. Returns their number."""
         self.refuse()
@@ -258,6 +272,8 @@ class SendQueue:
                 self._room.notify_all()
             if not entries:
                 return
+            if self.beginning:
+                self.begin()  # a thread has sent records since; its call of this may still wait for the loop
             for count, entry in enumerate(entries, 1):
                 if isinstance(entry, asyncio.Future):
                     if not entry.done():

@@ -617,3 +617,21 @@ def test_one_of_many_threads_begins_a_transaction(broker: Any, new_name: Callabl
         producer.commit_transaction()
     with pytest.raises(ClosedError):
         producer.begin_transaction()
+
+
+@pytest.mark.usefixtures("transactions")
+def test_a_transaction_begins_before_its_records_that_a_running_list_takes_along(
+    broker: Any, new_topic: Callable[..., str], new_name: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other threads' records keep the loop busy, so that it sends these before the call that begins."""
+    with sync.Producer(broker.bootstrap, transactional_id=new_name("txn")) as producer:
+        topic = new_topic()
+        with producer.transaction():
+            producer.send(topic, b"u")
+        late: list[Callable[[], object]] = []
+        monkeypatch.setattr(producer, "_post", late.append)
+        producer.begin_transaction()
+        assert producer.send(topic, b"v").result(60).offset > 0
+        assert producer._runner is not None
+        producer._runner.post(late.pop())
+        producer.commit_transaction()
