@@ -312,6 +312,8 @@ class World:
         self.at_work: Counter[GroupRegistry] = Counter()
         """How many handlers rebalance a group now."""
         self.most_at_work = 0
+        self.removed_at_work = 0
+        """How often a handler has taken up a group that its coordinator no longer has."""
         self._settings = PushSettings(
             RebalanceSettings(settings.get("handlers", 2), settings.get("max_retries", 2), 2.0),
             6000,
@@ -335,6 +337,7 @@ class World:
         rebalance = made.rebalancer._rebalance
 
         async def one_at_a_time(group: GroupRegistry) -> float | None:
+            self.removed_at_work += made.groups.get(group.group_id) is not group
             self.at_work[group] += 1
             self.most_at_work = max(self.most_at_work, self.at_work[group])
             try:
@@ -392,8 +395,9 @@ class World:
             self.check()
 
     def check(self) -> None:
-        """No partition has two readers in one group, and no two handlers work on a group at once."""
+        """No partition has two readers in a group; one handler at a time works on a group, none on a removed one."""
         assert self.most_at_work <= 1
+        assert not self.removed_at_work
         for group in {each.group for each in self.consumers.values()}:
             readers: dict[tuple[str, int], str] = {}
             for each in self.consumers.values():

@@ -481,6 +481,57 @@ async def test_a_group_is_held_while_it_has_consumers() -> None:
 
 
 @run
+async def test_a_removed_group_leaves_the_next_one_with_its_id_alone() -> None:
+    async with World() as world:
+        await world.topic("t", 1)
+        a = await world.consumer("a")
+        a.frozen = True
+        await world.pass_time(4.5)
+        assert world.coordinator.groups["g"].state is GroupState.BACKING_OFF
+        # It leaves while its group waits for the next attempt, and comes back before that.
+        a.leave()
+        await world.clock.elapse(0)
+        assert not world.coordinator.groups
+        a.frozen = False
+        await a.register()
+        await world.pass_time(3)
+        assert world.owners() == {("t", 0): "a-0"}
+        assert "/ottla/coordinated/g" in world.store.nodes
+
+
+@run
+async def test_a_consumer_that_comes_and_goes_while_its_group_is_removed() -> None:
+    async with World() as world:
+        await world.topic("t", 1)
+        a = await world.consumer("a")
+        await world.pass_time(1)
+        gate = world.store.gate = asyncio.Event()
+        a.leave()
+        await world.clock.elapse(0)
+        b = await world.consumer("b")
+        b.leave()
+        gate.set()
+        await world.pass_time(1)
+        assert not world.coordinator.groups
+        assert not world.owners()
+
+
+@run
+async def test_a_group_plans_one_attempt_however_many_register_while_it_waits() -> None:
+    async with World() as world:
+        await world.topic("t", 1)
+        await world.consumer("a")
+        await world.pass_time(1)
+        world.store.failing = True
+        for number in range(5):
+            await world.consumer(f"c{number}")
+            await world.pass_time(0.1)
+        tried = world.store.count("children")
+        await world.pass_time(10)
+        assert world.store.count("children") - tried <= 10
+
+
+@run
 async def test_a_group_that_another_coordinator_has_taken_keeps_its_node() -> None:
     async with World() as world:
         await world.consumer("a")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.coordinator.push_brokers import DOUBT_SECONDS, LEFT_SECONDS, Brokers
 from tests.coordinator.push_world import SESSION, Consumer, World, run
@@ -113,6 +113,7 @@ _of_brokers = st.lists(
 
 @settings(max_examples=examples(20), deadline=None)
 @given(_of_brokers)
+@example([("freeze", 0), ("cut", 1), ("wait", 2)])
 @run
 async def test_a_group_has_one_coordinator_though_sessions_end_and_brokers_die(actions: list[Action]) -> None:
     """Sessions are suspended and end, brokers die, and the next coordinator begins; a suspended one may still run."""
@@ -163,6 +164,7 @@ async def test_a_group_has_one_coordinator_though_sessions_end_and_brokers_die(a
         if live:
             owners = {each: owner.rpartition("-")[0] for each, owner in world.owners().items()}
             assert owners == readers
+            assert "/ottla/coordinated/g" in world.store.nodes
 
 
 @run

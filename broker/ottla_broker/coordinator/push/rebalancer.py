@@ -141,6 +141,9 @@ class Rebalancer:
         while True:
             group = await queue.get()
             group.rebalance_initiated = False
+            if group.again is not None:
+                group.again.cancel()
+                group.again = None
             again: float | None = None
             try:
                 again = await self._rebalance(group)
@@ -152,7 +155,7 @@ class Rebalancer:
                 again = self._settings.backoff_seconds
             if again is not None:
                 # The group stays with this handler, which works for others meanwhile.
-                self._clock.call_later(again, self._add_again, group, self._queues)
+                group.again = self._clock.call_later(again, self._add_again, group, self._queues)
             elif not group.rebalance_initiated:
                 group.current_rebalancer = None
 
@@ -192,7 +195,10 @@ class Rebalancer:
         return None
 
     async def _retire(self, group: GroupRegistry) -> float | None:
-        """Store what the last consumer has read, and remove the group, unless a consumer has come meanwhile."""
+        """Store what the last consumer has read, and remove the group, unless a consumer has come meanwhile.
+
+        A removed group is neither queued nor planned: it would remove the nodes of the next group with its id.
+        """
         try:
             await commit_offsets(self._nodes, group)
             if not group.awaited:
@@ -201,7 +207,7 @@ class Rebalancer:
         except StoreError as error:
             _log.warning("a group's nodes can't be written now", group=group.group_id, reason=str(error))
             return self._settings.backoff_seconds
-        if group.members:
+        if group.members or group.rebalance_initiated:
             return 0.0
         self._empty(group)
         return None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ottla_broker.coordinator.push.assignment import TopicPartition
 from ottla_broker.coordinator.push.states import NEXT, GroupState
 from ottla_broker.coordinator.push.subscription import PushSubscription
+
+if TYPE_CHECKING:
+    from ottla_broker.clock import TimerHandle
 
 
 class Channel(Protocol):
@@ -100,6 +103,8 @@ class GroupRegistry:
     """A rebalance waits in a handler's queue, so that no other one needs to."""
     current_rebalancer: int | None = None
     """The handler that this group's rebalances go to, until it has finished."""
+    again: TimerHandle | None = None
+    """Queues the group for its next attempt; an attempt that begins earlier replaces it."""
     attempt: Attempt | None = None
     retries: int = 0
     changes: int = 0
