@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from typing import Any
 
 import confluent_kafka.admin
@@ -159,5 +160,6 @@ def check_all_there(cluster: Cluster, topic: str, acked: list[str]) -> None:
     found = read_all(cluster, topic)
     expected = set(acked)
     assert not expected.difference(found), f"lost, of {len(acked)}: {sorted(expected.difference(found))[:20]}"
-    assert len(found) == len(set(found)), "some are there twice"
+    twice = sorted(value for value, count in Counter(found).items() if count > 1)
+    assert not twice, f"there twice: {twice[:20]}"
     assert [value for value in found if value in expected] == acked
