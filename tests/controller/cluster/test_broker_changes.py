@@ -244,6 +244,17 @@ async def test_partitions_without_another_leader_are_reported(cluster: FakeClust
     assert [(p.topic_name, p.partition_index) for p in answer.remaining_partitions] == [("t", 0)]
 
 
+async def test_the_last_brokers_do_not_wait_for_each_other(cluster: FakeCluster) -> None:
+    candidate = await cluster.three()
+    await candidate.api.create_topics([by_hand(2, 3), by_hand(3, name="u")], False)
+    remaining = []
+    for broker in (3, 2, 1):
+        leaving = ControlledShutdownRequest(broker_id=broker, broker_epoch=await cluster.epoch(broker))
+        answer = await candidate.handle(leaving, 3)
+        remaining.append([(p.topic_name, p.partition_index) for p in answer.remaining_partitions])
+    assert remaining == [[], [("t", 0)], []]
+
+
 async def test_only_registered_brokers_may_leave(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     other = await cluster.controller(2)

@@ -225,7 +225,8 @@ class BrokerChanges:
     async def controlled_shutdown(self, broker: int, epoch: int) -> tuple[list[Partition], Replies]:
         """Move leadership away from a broker that is about to stop, and remove it from the in-sync replicas.
 
-        Returns the partitions that no other broker can lead, and the new leaders' responses to wait for.
+        Returns the partitions that no other broker can lead, none if all stop; and the new leaders' responses to
+        wait for.
 
         Raises KafkaError: BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
         """
@@ -249,6 +250,9 @@ class BrokerChanges:
             batch.stop_replica([broker], partition, delete=False)
         replies.expect_leaders(context, elected)
         await batch.send(on_leader_and_isr=replies.received)
+        if context.live_or_shutting_down() <= context.shutting_down:
+            # The whole cluster stops: no broker needs to wait for another one.
+            return [], replies
         return [each for each in replicated if context.leader(each) == broker], replies
 
     def _without_shutting_down(self, partition: Partition, state: PartitionState) -> Elected | None:
