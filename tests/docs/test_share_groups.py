@@ -21,8 +21,8 @@ PAGE = ROOT / "docs/share-groups.md"
 def test_the_program_prints_what_the_page_shows(
     broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(marked(PAGE, "file")["packers.py"], broker.bootstrap)
-    assert capsys.readouterr().out == marked(PAGE, "output")["packers.py"]
+    run(marked(PAGE, "file")["wrappers.py"], broker.bootstrap)
+    assert capsys.readouterr().out == marked(PAGE, "output")["wrappers.py"]
 
 
 def test_every_option_is_there_with_its_default() -> None:
