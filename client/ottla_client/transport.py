@@ -17,6 +17,8 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 TLS_SHUTDOWN = 1.0
 """Seconds that the broker may take to close TLS."""
+# OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
+_OTHER_NAME = frozenset({62, 64})
 
 
 async def resolve(host: str, port: int) -> list[str]:
@@ -68,6 +70,11 @@ async def connect(
                 ssl_shutdown_timeout=TLS_SHUTDOWN,
             )
     except ssl.SSLCertVerificationError as error:
+        if error.verify_code in _OTHER_NAME:
+            raise final(
+                f"the certificate of {host}:{port} is for other names: {error.verify_message}; connect by a name or"
+                " address in the certificate, or turn this check off (ssl_check_hostname)"
+            ) from error
         raise final(
             f"the certificate of {host}:{port} is not trusted: {error.verify_message}; name its authority"
             " by ssl_cafile, or give an ssl_context that trusts it"

@@ -134,7 +134,8 @@ class Cluster:
             delay = self.backoff.after(failures)
             if deadline.left() <= delay:
                 report = self._bootstrap_report(" in time", lost)
-                if report.count("connection refused") >= len(self.bootstrap):
+                errors = (self._pool.error(("bootstrap", address)) for address in self.bootstrap)
+                if all("connection refused" in str(error) for error in errors):
                     report += "; is a broker running there?"
                 raise BootstrapError(report) from self._refused_login()
             if not warned and asyncio.get_running_loop().time() - began >= QUIET_SECONDS:
@@ -153,17 +154,20 @@ class Cluster:
 
     def _bootstrap_report(self, when: str, lost: ConnectionLostError | None = None) -> str:
         """``lost``: how the last connection ended, after its broker had answered ApiVersions."""
-        did = []
+        # By what is said apart from the address: servers that fail alike share a sentence.
+        did: dict[str, list[str]] = {}
         for address in self.bootstrap:
             where = f"{address[0]}:{address[1]}"
             error = self._pool.error(("bootstrap", address))
             if error is not None:
-                did.append(str(error))
+                said = str(error)
             elif lost is not None and where in str(lost):
-                did.append(f"{lost}; if its listener wants a login, set security_protocol and sasl_mechanism")
+                said = f"{lost}; if its listener wants a login, set security_protocol and sasl_mechanism"
             else:
-                did.append(f"{where}: no answer")
-        return f"no bootstrap server answered as a broker{when}: " + "; ".join(did)
+                said = f"{where}: no answer"
+            did.setdefault(said.replace(where, "\0"), []).append(where)
+        outcomes = (said.replace("\0", ", ".join(servers)) for said, servers in did.items())
+        return f"no bootstrap server answered as a broker{when}: " + "; ".join(outcomes)
 
     async def close(self) -> None:
         """End all tasks and close all connections; pending calls raise ClosedError or ConnectionLostError.

@@ -179,6 +179,12 @@ async def test_no_bootstrap_server_answers(
         await cluster.fetch_topics(None, Deadline(1))
 
 
+async def test_servers_that_fail_alike_share_a_sentence(new_cluster: NewCluster) -> None:
+    servers = "127.0.0.1:1, 127.0.0.1:2, 127.0.0.1:3"
+    with pytest.raises(BootstrapError, match=f": {servers}: connection refused; is a broker running there"):
+        await new_cluster(servers).start(Deadline(0.3))
+
+
 async def test_a_broker_that_hangs_up_before_a_login(fake: FakeBroker, new_cluster: NewCluster) -> None:
     def hang_up(header: Any, request: Any) -> None:
         fake.cut()

@@ -62,6 +62,16 @@ async def test_an_authority_that_is_not_ours(front: Proxy, certificates: Certifi
     await producer.close()
 
 
+async def test_a_certificate_for_another_name(certificates: Certificates) -> None:
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(certificates.elsewhere)
+    with Proxy(serving) as elsewhere:
+        producer = Producer(elsewhere.address, security_protocol="SSL", ssl_context=certificates.shown())
+        with pytest.raises(ClientError, match=r"is for other names: IP address mismatch.*ssl_check_hostname"):
+            await producer.start()
+        await producer.close()
+
+
 @pytest.mark.parametrize("certificate", ["stranger", None])
 async def test_a_certificate_that_will_not_do(
     front: Proxy, certificates: Certificates, certificate: str | None
