@@ -107,8 +107,11 @@ class SparkLog:
             file.seek(max(self.file.stat().st_size - _LONGEST_TAIL, 0))
             lines = file.read().decode(errors="replace").splitlines()
         for line in reversed(lines):
+            # Frames of a stack name classes such as Errors.java, but no reason.
+            if line.startswith("\tat "):
+                continue
             if "Error" in line or "Exception" in line or "error:" in line.lower():
-                return " ".join(line.split())
+                return " ".join(line.removeprefix("Caused by: ").split())
         return ""
 
     def remove(self) -> None:

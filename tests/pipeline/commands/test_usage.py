@@ -206,3 +206,19 @@ def test_durations_and_columns() -> None:
     context = click.Context(click.Command("x"))
     named = columns(context, click.Option(["--column"]), ("offset=o", "key=k"))
     assert named == {"offset": "o", "key": "k"}
+
+
+def test_the_reason_in_sparks_log_is_no_frame_of_a_stack() -> None:
+    log = spark.SparkLog()
+    log.file.write_text(
+        "26/11/24 04:15:32 WARN StandaloneAppClient$ClientEndpoint: Failed to connect to master 127.0.0.1:1\n"
+        "org.apache.spark.SparkException: Exception thrown in awaitResult: \n"
+        "\tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:53)\n"
+        "Caused by: java.net.ConnectException: finishConnect(..) failed with error(-111): Connection refused\n"
+        "\tat io.netty.channel.unix.Errors.newConnectException0(Errors.java:166)\n"
+        "\tat io.netty.channel.unix.Errors.handleConnectErrno(Errors.java:131)\n"
+        "26/11/24 04:15:52 WARN StandaloneSchedulerBackend: Application ID is not initialized yet.\n"
+    )
+    said = log.last_error()
+    log.remove()
+    assert said == "java.net.ConnectException: finishConnect(..) failed with error(-111): Connection refused"
