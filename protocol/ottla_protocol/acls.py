@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 from enum import Enum, IntEnum
+from functools import lru_cache
+from ipaddress import IPv6Address
 from typing import Final, NamedTuple, TypeVar
 
 
@@ -388,3 +390,15 @@ def _first(
                 if (who, where, operation, permission) in entries:
                     return AclBinding(pattern, AclEntry(who, where, operation, permission))
     return None
+
+
+@lru_cache(1024)
+def java_host(host: str) -> str:
+    """An address as Java writes it, and rules have it: IPv6 in full, without leading zeros."""
+    if ":" not in host:
+        return host
+    try:
+        packed = IPv6Address(host.partition("%")[0]).packed
+    except ValueError:
+        return host
+    return ":".join(f"{int.from_bytes(packed[i : i + 2]):x}" for i in range(0, 16, 2))

@@ -12,7 +12,7 @@ from tests.support.clock import FakeClock
 from tests.support.handlers import Client
 
 from ottla_broker.controller.acls import Acls
-from ottla_broker.handlers.acl_authorizer import AclAuthorizer, java_host
+from ottla_broker.handlers.acl_authorizer import AclAuthorizer
 from ottla_broker.handlers.audit import ALL, DENIED, OFF, AuditLog
 from ottla_broker.network.service import Principal
 from ottla_broker.store.api import NoNodeError, StoreFailedError
@@ -28,6 +28,7 @@ from ottla_protocol.acls import (
     PatternType,
     ResourcePattern,
     Verdict,
+    java_host,
 )
 from ottla_protocol.errors import ErrorCode
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import lru_cache
-from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.handlers.authorization import Authorizer
-from ottla_protocol.acls import CLUSTER_NAME, SUPPORTED, AclOperation, AclResource, Verdict
+from ottla_protocol.acls import CLUSTER_NAME, SUPPORTED, AclOperation, AclResource, Verdict, java_host
 
 if TYPE_CHECKING:
     from ottla_broker.controller.acls import Acls
@@ -122,15 +120,3 @@ class AclAuthorizer(Authorizer):
             if self._decide(*key) if allowed is None else allowed:
                 bits |= 1 << operation
         return bits
-
-
-@lru_cache(1024)
-def java_host(host: str) -> str:
-    """An address as Java writes it, and rules have it: IPv6 in full, without leading zeros."""
-    if ":" not in host:
-        return host
-    try:
-        packed = IPv6Address(host.partition("%")[0]).packed
-    except ValueError:
-        return host
-    return ":".join(f"{int.from_bytes(packed[i : i + 2]):x}" for i in range(0, 16, 2))

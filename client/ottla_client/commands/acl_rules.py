@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
@@ -21,6 +22,7 @@ from ottla_protocol.acls import (
     PatternType,
     ResourcePattern,
     Verdict,
+    java_host,
     parse_title,
     title,
 )
@@ -76,6 +78,19 @@ def resource_in(text: str) -> ResourcePattern:
     if len(name) > 1 and name.endswith(WILDCARD):
         return ResourcePattern(resource, name[:-1], PatternType.PREFIXED)
     return ResourcePattern(resource, name)
+
+
+def host_warning(host: str) -> str:
+    """What to know of a rule's host that no client has; empty for others."""
+    matching = java_host(host)
+    try:
+        ip_address(host)
+    except ValueError:
+        matching = ""
+    if host in (WILDCARD, matching):
+        return ""
+    instead = f"; write {matching}" if matching else ", without names and networks"
+    return f"warning: no client matches host {host}: brokers compare it as text with the client's IP address{instead}"
 
 
 def binding_of(principal: str, operation: str, resource: str, host: str, deny: bool) -> AclBinding:
@@ -192,7 +207,8 @@ def _decide(
     supers = {each.strip() for each in settings.get("super.users", "").split(";")}
     if entry.principal in supers:
         return True, f"{entry.principal} is a super user (super.users)", None
-    decision = rules.decide(entry.principal, entry.host, entry.operation, pattern.resource, pattern.name)
+    host = java_host(entry.host)
+    decision = rules.decide(entry.principal, host, entry.operation, pattern.resource, pattern.name)
     verdict = decision.verdict
     if verdict is Verdict.NO_RULES and settings.get("allow.everyone.if.no.acl.found") == "true":
         return True, f"{verdict.value}, and allow.everyone.if.no.acl.found is true", None

@@ -95,6 +95,8 @@ async def add(console: Console, principal: str, operation: str, resource: str, h
     acl = acl_rules.binding_of(principal, operation, resource, host, deny)
     async with admin_of(console) as admin:
         await admin.create_acls([acl])
+    if warning := acl_rules.host_warning(host):
+        console.note(warning)
     console.report({"added": acl_rules.sentence(acl)}, acl_rules.sentence(acl))
 
 

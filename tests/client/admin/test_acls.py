@@ -104,6 +104,28 @@ def test_add_list_and_remove(ottla: Ottla) -> None:
     assert "no such ACL" in ottla.fails("acls", "remove", "alice", "read", "topic:orders")
 
 
+@pytest.mark.parametrize(
+    ("host", "advice"),
+    [
+        ("10.0.0.0/8", ", without names and networks"),
+        ("localhost", ", without names and networks"),
+        ("::1", "; write 0:0:0:0:0:0:0:1"),
+    ],
+)
+def test_a_host_that_no_client_has_is_warned_of(ottla: Ottla, host: str, advice: str) -> None:
+    done = ottla.run("acls", "add", "alice", "all", "topic:orders", "--deny", "--host", host)
+    assert done.exit_code == 0
+    assert done.stderr == (
+        f"warning: no client matches host {host}: brokers compare it as text with the client's IP address{advice}\n"
+    )
+
+
+def test_hosts_in_javas_form(ottla: Ottla) -> None:
+    words = ("alice", "read", "topic:orders", "--host")
+    assert ottla.run("acls", "add", *words, "0:0:0:0:0:0:0:1").stderr == ""
+    assert ottla("acls", "explain", *words, "::1").startswith("allowed")
+
+
 def test_explain(ottla: Ottla) -> None:
     def explain(*words: str) -> str:
         return ottla("acls", "explain", *words).strip()
