@@ -95,6 +95,11 @@ class AdminBase:
     ) -> None:
         await self.close()
 
+    @property
+    def unreachable(self) -> str | None:
+        """Why no broker can be reached; None while one can. Calls wait for one until their deadlines."""
+        return self._cluster.unreachable
+
     def _deadline_of(self, timeout: float | None) -> Deadline:
         return Deadline(self._timeout if timeout is None else timeout)
 

@@ -191,6 +191,12 @@ class Cluster:
         return self._pool.connection_count
 
     @property
+    def unreachable(self) -> str | None:
+        """Why no broker can be reached, while the metadata's refresh goes on trying; None while one can."""
+        error = self._refresh_error
+        return str(error) if isinstance(error, ConnectError) and not self.connection_count else None
+
+    @property
     def controller_id(self) -> int | None:
         """The id of the broker for administrative requests; None while there is none, and with brokers before 0.10."""
         return self._cache.controller_id

@@ -78,7 +78,7 @@ def _failure(error: BaseException, what: str) -> Failure:
         return Failure(501, what, "The brokers are too old for this, or don't support it.")
     if isinstance(error, (ConnectError, ConnectionLostError)):
         return Failure(
-            502, what, "Check that the brokers run and that this machine reaches them; then reload."
+            503, what, "Check that the brokers run and that this machine reaches them; then reload."
         )
     if isinstance(error, (RequestTimeoutError, TimeoutError)):
         return Failure(

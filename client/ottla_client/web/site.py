@@ -17,6 +17,7 @@ from ottla_protocol.loopback import LOOPBACK_NAMES
 from ..errors import ClientError
 from .audit import AuditLog
 from .failures import Failure, failure_of
+from .reach import check_reachable, while_reachable
 from .rendering import PAGE_ROWS, Slice, View, assets, link, render, render_live
 from .schemas import Schemas
 from .sessions import Change, Session, Sessions
@@ -150,9 +151,9 @@ class Site:
                 None,
                 Failure(error.status, what.get(error.status, error.reason), "Start from the overview."),
             )
-        except (asyncio.CancelledError, ConnectionError):
-            raise
         except Exception as error:
+            if isinstance(error, ConnectionError) and not isinstance(error, ClientError):
+                raise  # the browser has gone
             if not isinstance(error, _FAILED):
                 _LOG.exception("%s %s failed", request.method, request.path)
             return self.failed(request, self.session_of(request), self._failure(error))
@@ -260,7 +261,7 @@ class Site:
                 session = self.sessions.open()
             if streams:
                 return await self._stream(request, session, handler)
-            async with asyncio.timeout(2 * self.settings.timeout):
+            async with while_reachable(session.admin, 2 * self.settings.timeout):
                 view = await handler(request, session)
             response = self.respond(request, session, view) if isinstance(view, View) else view
             if not response.prepared and request.cookies.get(self.cookie) != session.token:
@@ -300,6 +301,8 @@ class Site:
                     "Nothing was changed. Start it without --read-only for changes.",
                 )
                 return self.failed(request, session, failure)
+            check_reachable(session.admin)
+            # Once begun, its outcome is waited for: a change may be made when a broker is back.
             async with asyncio.timeout(2 * self.settings.timeout):
                 view = await handler(request, session)
             return self.respond(request, session, view) if isinstance(view, View) else view
@@ -383,9 +386,9 @@ class Site:
             await response.prepare(request)
             try:
                 await work(request, session, response)
-            except (asyncio.CancelledError, ConnectionError):
-                raise
             except Exception as error:
+                if isinstance(error, ConnectionError) and not isinstance(error, ClientError):
+                    raise  # the browser has gone
                 if not isinstance(error, _FAILED):
                     _LOG.exception("events of %s failed", request.path)
                 failure = self._failure(error)
@@ -406,7 +409,7 @@ class Site:
                     await send_event(response, "ended", "Your session has ended. Log in again.")
                 return
             try:
-                async with asyncio.timeout(2 * self.settings.timeout):
+                async with while_reachable(session.admin, 2 * self.settings.timeout):
                     view = await handler(request, session)
                 if not isinstance(view, View) or not view.live:
                     failure = view.values.get("failure") if isinstance(view, View) else None
