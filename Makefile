@@ -16,6 +16,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then command -v $$p; break; fi; done)
 
+# Ends with a message if PYTHON isn't one.
+CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is not Python 3.11 or later" >&2; exit 1; };
+
 .PHONY: help run test demo pipeline cluster secure-cluster faults check format bench docs interop compose-test lock sbom pin-images clean ports-free
 
 help:  ## list these commands
@@ -45,6 +48,7 @@ secure-cluster: ports-free $(VENV)/.dev  ## run the same with TLS, SCRAM and ACL
 
 # Before the packages are installed, which takes minutes.
 ports-free:
+	@test -z "$(PYTHON)" || { $(CHECK_PYTHON) }
 	@test -z "$(PYTHON)" || $(PYTHON) -m bench.local_options $(SECURE) $(ARGS)
 
 faults: $(VENV)/.dev  ## break a broker, a cluster and landing jobs for longer than the tests do (MINUTES=30 OTTLA_FAULT_ROUNDS=… OTTLA_FAULT_SEED=…)
@@ -115,7 +119,7 @@ clean:  ## remove the environment, caches and downloads, but no data
 # The pipeline's loops are compiled by numba, which keeps them: otherwise several processes would begin with that.
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: Ottla needs Python 3.11 or later on the PATH; or name one: make PYTHON=/path/to/python …" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is not Python 3.11 or later" >&2; exit 1; }
+	@$(CHECK_PYTHON)
 	@echo "making $(VENV) with $(PYTHON)"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
