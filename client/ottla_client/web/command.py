@@ -148,6 +148,9 @@ async def console(
 
     host, port = _address(listen)
     client = console.settings.of(ConsumerSettings, (AdminSettings,))
+    for folder in landing:
+        if not Path(folder).exists():
+            console.note(f"warning: --landing {folder}: there is no such folder yet")
     try:
         settings = WebSettings(
             client=client,

@@ -13,6 +13,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
+from tests.client.commands.ottla_command import Ottla
 
 from ottla_client.cli import Commands, main
 from ottla_client.commands.client_options import ClientOptions
@@ -310,6 +311,13 @@ def test_an_address_on_the_command_line_overrides_the_file(tmp_path: Path) -> No
     given = ["topics", "list", "--timeout", "0.01", "--command-config", str(file)]
     assert "127.0.0.1:2:" in CliRunner().invoke(main, given).output
     assert "127.0.0.1:1:" in CliRunner().invoke(main, [*given, "-b", "127.0.0.1:1"]).output
+
+
+def test_a_folder_of_landing_jobs_that_is_missing(tmp_path: Path) -> None:
+    there, missing = str(tmp_path), str(tmp_path / "nosuch")
+    wrong = ("--oidc-client-id", "x")  # ends the command before it serves
+    said = Ottla("127.0.0.1:1").fails("console", "--landing", there, "--landing", missing, *wrong, code=2)
+    assert said.startswith(f"warning: --landing {missing}: there is no such folder yet\n")
 
 
 def test_an_option_before_the_command_is_an_error_that_names_its_place() -> None:
