@@ -165,7 +165,7 @@ class LocalCluster:
             # Imported here, because it needs the package cryptography.
             from bench.secure import SecureFiles
 
-            self._files = SecureFiles(folder / "secure", self.bootstrap)
+            self._files = SecureFiles(folder / "secure", self.bootstrap, self._inside)
         options.check_ports()
         server = ZooKeeper(
             folder / "zookeeper.properties",

@@ -37,17 +37,18 @@ class SecureFiles:
     """The files of a secured cluster, made at its first start.
 
     ``ca.pem`` is the authority's certificate, ``broker.pem`` and ``admin.pem`` are certificates with their keys, and
-    ``admin.properties`` has the options of a client that logs in as the administrator.
+    ``admin.properties`` has the options of a client that logs in as the administrator. ``inside`` is the brokers' own
+    listener, which ``admin-tls.properties`` names.
     """
 
-    def __init__(self, folder: Path, bootstrap: str) -> None:
+    def __init__(self, folder: Path, bootstrap: str, inside: str) -> None:
         self.folder = folder
         self.admin = folder / "admin.properties"
-        self._bootstrap = bootstrap
+        self._bootstrap, self._inside = bootstrap, inside
 
     def make(self) -> None:
         """Make the files, unless they are there."""
-        make_files(self.folder, [("broker", "localhost", HOST)], self._bootstrap)
+        make_files(self.folder, [("broker", "localhost", HOST)], self._bootstrap, self._inside)
 
     def tls(self) -> Mapping[str, Any]:
         """The options of a client that shows the administrator's certificate to the listener of brokers."""

@@ -58,9 +58,19 @@ def _follow_the_page(folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "hello" in done.stdout.splitlines()
     assert "(2 brokers, 4 listeners)" in done.stdout.splitlines()[-1]
+    secure = folder / "ottla-secure-cluster/secure"
+    assert stat.S_IMODE((secure / "alice.properties").stat().st_mode) == 0o600
+    by_certificate = subprocess.run(
+        [*(sys.executable, "-m", "ottla_client", "topics", "list"),
+         *("--command-config", secure / "admin-tls.properties")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )  # fmt: skip
+    assert "orders" in by_certificate.stdout, by_certificate.stderr
     denied = subprocess.run(
         [*(sys.executable, "-m", "ottla_client", "topics", "delete", "orders", "--yes"),
-         *("--command-config", "alice.properties")],
+         *("--command-config", secure / "alice.properties")],
         cwd=folder,
         capture_output=True,
         text=True,

@@ -46,10 +46,13 @@ zookeeper.digest.password={password}
 """
 
 
-def make_files(folder: Path, brokers: Sequence[Sequence[str]], bootstrap: str) -> list[Path]:
+def make_files(
+    folder: Path, brokers: Sequence[Sequence[str]], bootstrap: str, by_certificate: str | None = None
+) -> list[Path]:
     """Make the files in ``folder``, unless they are there; returns those made. Raises OSError.
 
-    ``brokers`` has the host names and addresses of each; ``bootstrap`` is where clients find them.
+    ``brokers`` has the host names and addresses of each; ``bootstrap`` is where clients find them, and
+    ``by_certificate`` where those do that show a certificate, if it is known.
 
     * ``ca.pem``, ``ca.key``: the authority's certificate and key
     * ``<first name>.pem`` for each broker, ``admin.pem``: a key and its certificate
@@ -63,11 +66,12 @@ def make_files(folder: Path, brokers: Sequence[Sequence[str]], bootstrap: str) -
     folder.mkdir(parents=True, exist_ok=True)
     where = folder.absolute()
     key, authority = _authority()
+    servers = f"bootstrap.servers={by_certificate}\n" if by_certificate else ""
     contents = {
         "ca.key": _pem(key),
         "ca.pem": authority.public_bytes(serialization.Encoding.PEM),
         "admin.pem": _signed(ADMIN, (), key, authority),
-        "admin-tls.properties": _CERTIFIED.format(folder=where).encode(),
+        "admin-tls.properties": (servers + _CERTIFIED.format(folder=where)).encode(),
         "zookeeper.properties": _ZOOKEEPER.format(password=token_urlsafe(18)).encode(),
     }
     for names in brokers:
