@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -111,9 +112,11 @@ def _joins(port: int, topic: str) -> None:
 
 
 def _connections(port: int, topic: str) -> None:
+    """They are reset: after closing them the machine would soon look for free ports instead of connecting."""
+    at_once = struct.pack("ii", 1, 0)
     while True:
-        with suppress(OSError):
-            _connect(port).close()
+        with suppress(OSError), _connect(port) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
 
 
 def _handshakes(port: int, topic: str) -> None:
