@@ -251,7 +251,8 @@ class BrokerChanges:
         replies.expect_leaders(context, elected)
         await batch.send(on_leader_and_isr=replies.received)
         if context.live_or_shutting_down() <= context.shutting_down:
-            # The whole cluster stops: no broker needs to wait for another one.
+            # No broker needs to wait for another one.
+            _log.info("all brokers stop, so none takes over leadership", broker=broker)
             return [], replies
         return [each for each in replicated if context.leader(each) == broker], replies
 
