@@ -86,8 +86,7 @@ class OAuthBroker:
         )
 
     def reasons(self) -> list[str]:
-        lines = [json.loads(line) for line in self.process.log().splitlines()]
-        return [str(line["reason"]) for line in lines if line["event"] == "connection closed"]
+        return [str(line["reason"]) for line in self.process.events() if line["event"] == "connection closed"]
 
 
 @pytest.fixture(scope="module")

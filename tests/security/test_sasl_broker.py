@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import struct
 import subprocess
@@ -105,8 +104,7 @@ class SaslBroker:
             self.admin.alter_user_scram_credentials([change])[user].result(60)
 
     def reasons(self) -> list[str]:
-        lines = [json.loads(line) for line in self.process.log().splitlines()]
-        return [str(line["reason"]) for line in lines if line["event"] == "connection closed"]
+        return [str(line["reason"]) for line in self.process.events() if line["event"] == "connection closed"]
 
 
 @pytest.fixture(scope="module")
