@@ -195,10 +195,11 @@ class Acceptor:
     def _close_refused(self, until_ms: int) -> None:
         """Close some, and the rest a little later: it takes some microseconds each."""
         refused = self._refused[until_ms]
-        for sock in refused[-_CLOSED_AT_ONCE:]:
-            sock.close()
-        self._refused_count -= len(refused[-_CLOSED_AT_ONCE:])
+        now = refused[-_CLOSED_AT_ONCE:]
         del refused[-_CLOSED_AT_ONCE:]
+        self._refused_count -= len(now)
+        for sock in now:
+            sock.close()
         if refused:
             self._clock.call_later(REFUSED_PAUSE_SECONDS, self._close_refused, until_ms)
         else:
