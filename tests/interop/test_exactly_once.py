@@ -20,6 +20,7 @@ from tests.clients.transactional import committed_offset
 from tests.interop.conftest import KIND, jars_of
 from tests.interop.stepped_producer import JavaDriver
 from tests.interop.support import PROGRAMS, Java, built, needed, run
+from tests.support.to_the_end import messages
 from tests.support.waiting import wait_for
 
 _SETTINGS = {
@@ -54,42 +55,19 @@ def create(own_broker: Broker, request: pytest.FixtureRequest) -> Callable[[str]
 
 def read(address: str, topic: str) -> list[tuple[str, str]]:
     """Keys and values of all committed records."""
-    consumer = ck.Consumer(
-        {
-            "bootstrap.servers": address,
-            "group.id": "reader",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-        }
-    )
-    consumer.assign([ck.TopicPartition(topic, 0, 0)])
-    found = []
-    while True:
-        message = consumer.poll(_DEADLINE)
-        assert message is not None, "no answer in time"
-        error = message.error()
-        if error is not None:
-            assert error.code() == ck.KafkaError._PARTITION_EOF, error
-            break
-        found.append(((message.key() or b"").decode(), (message.value() or b"").decode()))
-    consumer.close()
-    return found
+    return [
+        ((message.key() or b"").decode(), (message.value() or b"").decode())
+        for message in messages(address, topic, seconds=_DEADLINE)
+    ]
 
 
 def uses_version_2(address: str, transactional_id: str) -> bool:
     """Whether an EndTxn of the id was of transaction version 2: only those leave values of version 1."""
-    consumer = ck.Consumer({"bootstrap.servers": address, "group.id": "reader", "enable.partition.eof": True})
-    consumer.assign([ck.TopicPartition("__transaction_state", index, 0) for index in range(2)])
-    versions, ends = set(), 0
-    while ends < 2:
-        message = consumer.poll(_DEADLINE)
-        assert message is not None, "no answer in time"
-        if message.error() is not None:
-            ends += 1
-        elif (value := message.value()) and (message.key() or b"").endswith(transactional_id.encode()):
-            versions.add(value[:2])
-    consumer.close()
+    versions = {
+        message.value()[:2]
+        for message in messages(address, "__transaction_state", range(2), seconds=_DEADLINE)
+        if message.value() and (message.key() or b"").endswith(transactional_id.encode())
+    }
     assert versions
     return b"\0\1" in versions
 

@@ -8,8 +8,9 @@ from collections import Counter
 from typing import Any
 
 import confluent_kafka.admin
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 from tests.support.cluster import Cluster
+from tests.support.to_the_end import messages
 from tests.support.waiting import wait_for
 
 # Type checkers don't see most of its exports.
@@ -132,27 +133,10 @@ class Stream:
 
 
 def read_all(cluster: Cluster, topic: str) -> list[str]:
-    """The values of a topic from its beginning to its end, partition by partition."""
-    consumer = Consumer(
-        {"bootstrap.servers": cluster.bootstrap, "group.id": "unused", "enable.partition.eof": True}
-    )
-    found: list[str] = []
-    try:
-        for partition in consumer.list_topics(topic, timeout=60).topics[topic].partitions:
-            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-            deadline = time.monotonic() + 60
-            while True:
-                assert time.monotonic() < deadline, f"the end of {topic}-{partition} isn't reached"
-                message: Any = consumer.poll(0.2)
-                if message is None:
-                    continue
-                if message.error() is None:
-                    found.append(message.value().decode())
-                elif message.error().code() == KafkaError._PARTITION_EOF:
-                    break
-    finally:
-        consumer.close()
-    return found
+    """The values of a topic from its beginning to its end, those of one partition in order."""
+    client = admin.AdminClient({"bootstrap.servers": cluster.bootstrap})
+    partitions = client.list_topics(topic, timeout=60).topics[topic].partitions
+    return [message.value().decode() for message in messages(cluster.bootstrap, topic, partitions)]
 
 
 def check_all_there(cluster: Cluster, topic: str, acked: list[str]) -> None:
