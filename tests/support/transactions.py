@@ -27,9 +27,9 @@ def has_transactions(broker: BrokerProcess) -> bool:
     return any(each.api_key == ApiKey.END_TXN for each in answer.api_keys)
 
 
-def wait_until_settled(broker: BrokerProcess, topic: str) -> None:
+def wait_until_settled(bootstrap: str, topic: str) -> None:
     """Wait for the markers of ended transactions: a coordinator responds before it writes them."""
-    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+    with Admin(bootstrap_servers=bootstrap) as admin:
         (described,) = admin.describe_topics([topic]).values()
         latest = dict.fromkeys(
             (TopicPartition(topic, each) for each in described.partitions), OffsetSpec.LATEST

@@ -18,6 +18,7 @@ from harness.ports import free_port
 from tests.client.commands.ottla_command import Ottla
 from tests.support.commands import Shell, finish, ottla, spawn
 from tests.support.processes import BrokerProcess
+from tests.support.transactions import wait_until_settled
 
 from ottla_client.admin import AlterConfig, ConfigResource, ResourceType
 from ottla_client.cli import main
@@ -260,6 +261,7 @@ def test_only_committed_transactions(
         producer.produce(topic, value)
         producer.flush(30)
         end(30)
+    wait_until_settled(broker.bootstrap, topic)
     assert shell("consume", topic, "-e").lines == [b"kept", b"dropped"]
     assert shell("consume", topic, "-e", "--isolation", "read_committed").lines == [b"kept"]
 

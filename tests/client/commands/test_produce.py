@@ -14,6 +14,7 @@ from harness.ports import free_port
 from tests.client.commands.ottla_command import OTTLA
 from tests.support.commands import Shell, finish, ottla, spawn
 from tests.support.processes import BrokerProcess
+from tests.support.transactions import wait_until_settled
 from tests.support.waiting import wait_for
 
 from ottla_client.cli import main
@@ -259,6 +260,7 @@ def test_the_broker_goes_away_in_the_middle(
 
 
 def committed(shell: Shell, topic: str) -> list[bytes]:
+    wait_until_settled(shell.bootstrap, topic)
     return shell("consume", topic, "-e", "--isolation", "read_committed", "-F", "raw").out.splitlines()
 
 

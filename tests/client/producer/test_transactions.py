@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.client.producer.conftest import NewProducer
 from tests.support.processes import BrokerProcess
+from tests.support.transactions import wait_until_settled
 
 from ottla_client import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from ottla_client.errors import (
@@ -28,7 +29,13 @@ pytestmark = pytest.mark.usefixtures("transactions")
 
 
 async def read(broker: BrokerProcess, topic: str, isolation: str = "read_committed") -> list[bytes]:
-    """All records up to the end that this isolation level sees, in order within partitions."""
+    """The records of ended transactions, or all with read_uncommitted, in order within partitions."""
+    await asyncio.to_thread(wait_until_settled, broker.bootstrap, topic)
+    return await read_now(broker, topic, isolation)
+
+
+async def read_now(broker: BrokerProcess, topic: str, isolation: str = "read_committed") -> list[bytes]:
+    """The same, up to the present end: the markers of an ended transaction may not have come yet."""
     async with Consumer(
         bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest", isolation_level=isolation
     ) as consumer:
@@ -87,7 +94,7 @@ async def test_readers_see_nothing_before_the_commit(
         producer.transaction() as transaction,
     ):
         await producer.send_and_wait(topic, b"value")
-        assert await read(broker, topic) == []
+        assert await read_now(broker, topic) == []
         await transaction.commit()
         assert await read(broker, topic) == [b"value"]
 

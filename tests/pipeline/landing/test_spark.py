@@ -105,7 +105,7 @@ def test_transactions_of_a_real_producer(
         produce(job.bootstrap_servers, topic, [b"behind the open one"])
         assert land(job, spark).rows == 6
         producer.commit()
-        wait_until_settled(broker, topic)
+        wait_until_settled(broker.bootstrap, topic)
         assert land(job, spark).rows == 4
     finally:
         producer.close()

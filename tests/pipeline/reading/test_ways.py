@@ -310,7 +310,7 @@ def test_transactions_of_real_producers(
                 written = [b"one " + value, b"other " + value, value]
                 expected["read_uncommitted"] += written
                 expected["read_committed"] += written[aborts:]
-            wait_until_settled(broker, t)
+            wait_until_settled(broker.bootstrap, t)
             one.begin()
             one.send(t, b"open")
             one.flush()

@@ -150,7 +150,7 @@ def test_a_stream_in_transactions(
     options = {"transactional": "true", "kafka.transactional.id": own}
 
     def values(isolation: Any = "read_committed") -> Counter[bytes | None]:
-        wait_until_settled(broker, topic)
+        wait_until_settled(broker.bootstrap, topic)
         return Counter(record.value for record in records(broker, topic, isolation))
 
     run(sink(rows, broker, topic, checkpoint).options(**options))

@@ -63,7 +63,7 @@ class Query:
     def write(self, batch: int, *tasks: list[str], **more: str) -> None:
         writer, reports = self.tasks(batch, *tasks, **more)
         writer.commit([*reports, None], batch)
-        wait_until_settled(self.broker, self.topic)
+        wait_until_settled(self.broker.bootstrap, self.topic)
 
     def marks(self) -> dict[int, str]:
         with Admin(self.broker.bootstrap) as admin:
@@ -91,7 +91,7 @@ def test_a_batch_comes_as_a_whole_with_its_mark(query: Query) -> None:
     assert read(query, "read_uncommitted") == ""
     assert query.marks() == {}
     writer.commit([*reports, None], 0)
-    wait_until_settled(query.broker, query.topic)
+    wait_until_settled(query.broker.bootstrap, query.topic)
     assert read(query) == "abc"
     assert query.marks() == dict.fromkeys((0, 1), f"done 0 {RUNS[0]}")
     assert {record.headers for record in records(query.broker, query.topic, "read_committed")} == {()}
@@ -196,7 +196,7 @@ def test_dead_letters_are_part_of_the_transaction(
         query.run = run
         query.write(0, ["a", *large], ["b", large[0]], **more)
     assert read(query) == "ab"
-    wait_until_settled(query.broker, dead)
+    wait_until_settled(query.broker.bootstrap, dead)
     found = records(query.broker, dead, "read_committed")
     assert sum(len(record.value or b"") for record in found) == 9000
     assert dict(found[0].headers)["ottla.dead.topic"] == query.topic.encode()
@@ -210,7 +210,7 @@ def test_batch_writes(query: Query) -> None:
         reports = [writer.write(rows([each])) for each in values]
         if finish:
             writer.commit([*reports])
-            wait_until_settled(query.broker, query.topic)
+            wait_until_settled(query.broker.bootstrap, query.topic)
         else:
             writer.abort([*reports, None])
 
