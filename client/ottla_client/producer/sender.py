@@ -380,6 +380,9 @@ class NodeSender:
 
     def _unless_moved(self, queue: PartitionQueue) -> bool:
         """Whether this broker leads the partition, and may have its batches; if not, route the queue again."""
+        if not queue.batches:  # dropped by an abort
+            self._queues.pop(queue, None)
+            return False
         transactions = self._sender.transactions
         if self._cluster.leader(queue.topic, queue.partition) == self._node_id and (
             transactions is None or transactions.may_send(queue)

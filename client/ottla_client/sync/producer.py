@@ -137,6 +137,8 @@ class Producer(SyncClient[AsyncProducer]):
         self._plain = settings.value_serializer is None
         transactions = client._transactions
         self._transactions = None if transactions is None else transactions.manager
+        # Threads that begin a transaction in the loop's thread, and wait for it.
+        self._begins = 0
         # Most records are far below the limit; check_size knows it exactly.
         self._surely_fits = self._settings.max_request_size - 1024
 
@@ -288,16 +290,23 @@ class Producer(SyncClient[AsyncProducer]):
             transactions = self._transactions
             queue = self._queue
             at_once = (
-                self._usable and transactions is not None and transactions.is_ready and not queue.beginning
+                self._usable
+                and transactions is not None
+                and transactions.is_ready
+                and not (queue.beginning or self._begins)
             )
             if at_once:
+                # It begins before anything that this thread does next, and before what others begin. Only the
+                # producer's end can prevent that, and then every send and the commit raise the reason.
                 queue.beginning = True
-        if at_once:
-            # It begins before anything that this thread does next. Only the producer's end can prevent that, and then
-            # every send and the commit raise the reason.
-            self._post(queue.begin)
-        else:
+                self._post(queue.begin)
+                return
+            self._begins += 1
+        try:
             self._call(self._client.begin_transaction())
+        finally:
+            with self._lock:
+                self._begins -= 1
 
     def send_offsets_to_transaction(
         self, offsets: OffsetsLike | None, group: GroupConsumer | ConsumerGroupMetadata | str

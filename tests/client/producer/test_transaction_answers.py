@@ -22,11 +22,13 @@ from ottla_client.producer import BatchDeliveryError, sender
 from ottla_client.types import TopicPartition
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
+from ottla_protocol.features import TRANSACTION_VERSION
 from ottla_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
+from ottla_protocol.messages.api_versions import ApiVersionsResponse, FinalizedFeatureKey
 from ottla_protocol.messages.end_txn import EndTxnResponse
 from ottla_protocol.messages.init_producer_id import InitProducerIdResponse
 from ottla_protocol.records.batch import TRANSACTIONAL
@@ -75,6 +77,28 @@ class Coordinator(ProduceBroker):
 
     def of(self, name: str) -> list[Any]:
         return [each for each in self.requests if type(each).__name__ == name]
+
+
+class CoordinatorOfVersion2(Coordinator):
+    """The same where transaction.version is finalized at 2: each EndTxn raises the epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.versions[ApiKey.PRODUCE] = (0, 12)
+        self.versions[ApiKey.END_TXN] = (0, 5)
+        self.answers[ApiKey.END_TXN] = self._end
+
+    def _versions(self, error: int = 0) -> ApiVersionsResponse:
+        response = super()._versions(error)
+        response.finalized_features_epoch = 1
+        response.finalized_features = [
+            FinalizedFeatureKey(name=TRANSACTION_VERSION, max_version_level=2, min_version_level=2)
+        ]
+        return response
+
+    def _end(self, header: Any, request: Any) -> EndTxnResponse:
+        self.epoch += 1
+        return EndTxnResponse(producer_id=7, producer_epoch=self.epoch)
 
 
 @pytest.fixture
@@ -320,3 +344,23 @@ async def test_a_record_that_comes_after_the_commit_does_not_change_its_outcome(
         await producer.send("t", b"v", partition=0)
         await producer.commit_transaction()
     assert [request.committed for request in fake.of("EndTxnRequest")] == [True]
+
+
+async def test_a_leader_that_throttles_has_nothing_left_of_an_aborted_transaction(
+    new_producer: NewProducer,
+) -> None:
+    async with CoordinatorOfVersion2() as fake:
+        fake.throttle = 200
+        async with new_producer(fake.bootstrap, transactional_id="id", linger_ms=0) as producer:
+            await producer.begin_transaction()
+            await producer.send_and_wait("t", b"v", partition=0)
+            unsent = await producer.send("t", b"dropped", partition=0)
+            await asyncio.sleep(0.05)  # its leader is asked later
+            await producer.abort_transaction()
+            with pytest.raises(TransactionAbortedError):
+                await unsent
+            await producer.begin_transaction()
+            await asyncio.sleep(0.3)
+            await producer.send_and_wait("t", b"w", partition=0)
+            await producer.commit_transaction()
+    assert [request.committed for request in fake.of("EndTxnRequest")] == [False, True]
