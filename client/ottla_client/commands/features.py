@@ -120,6 +120,8 @@ async def _update(console: Console, texts: tuple[str, ...], kind: UpgradeType, d
     from ..admin import FeatureUpdate
 
     levels = dict(map(_level, texts))
+    if len(levels) < len(texts):
+        raise click.BadParameter("a feature is named twice", param_hint="--feature")
     async with admin_of(console) as admin:
         found = await admin.describe_features()
         known = {name for each in found.values() for name in each.supported}
@@ -130,7 +132,8 @@ async def _update(console: Console, texts: tuple[str, ...], kind: UpgradeType, d
         updates = {name: FeatureUpdate(level, kind) for name, level in levels.items()}
         await admin.update_features(updates, validate_only=dry_run)
     if dry_run:
-        console.note("the cluster accepts this; nothing was changed")
+        accepted = "the cluster accepts this; nothing was changed"
+        console.report({"accepted": levels}, accepted, aside=True)
         return
     console.report({"finalized": levels}, *(f"finalized {name} at {levels[name]}" for name in levels))
 

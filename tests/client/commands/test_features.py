@@ -48,6 +48,9 @@ def test_describe_upgrade_and_downgrade(ottla: Ottla) -> None:
         "",
         "the cluster accepts this; nothing was changed\n",
     )
+    dry_run = ["features", "downgrade", "--feature", f"{NAME}=0", "--dry-run"]
+    assert ottla.json(*dry_run) == {"accepted": {NAME: 0}}
+    assert "named twice" in ottla.fails(*dry_run, "--feature", f"{NAME}=1", code=2)
     assert shown(ottla) == [NAME, "0", "2", "2", epoch, brokers]
 
     assert ottla("features", "downgrade", "--feature", f"{NAME}=0") == f"finalized {NAME} at 0\n"
