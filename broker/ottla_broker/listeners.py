@@ -1,7 +1,7 @@
 """The broker's listeners: their ports, certificates and logins, and how many clients they accept.
 
-Their ports are bound first, so that a port in use is reported before anything else is touched. Clients are accepted
-last, when there is something to serve them.
+Their ports are bound first, so that a port in use is reported before anything else is touched. Limits, certificates and
+logins come once the settings that were made at runtime are known, and clients are accepted last.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class Listeners:
         self._stopping = stopping
         self._sockets: list[socket.socket] = []
         self._tls: TlsListeners | None = None
+        self._client_context: Callable[[], ssl.SSLContext] | None = None
         self._oauth: OAuthListeners | None = None
         self._logins: dict[str, AuthenticatingService] = {}
         self.quotas = ConnectionQuotas(
@@ -84,29 +85,32 @@ class Listeners:
         if config.zookeeper_connect and len(config.endpoints) > 1:
             # Clients on other listeners must not keep brokers from each other.
             self.quotas.protected = self.rates.protected = config.inter_broker_endpoint.name
-        self._limit_each()
 
-    async def open(self) -> None:
-        """Read certificates and token keys, and bind the ports without accepting clients. Raises ListenError."""
+    async def load(self) -> None:
+        """Adopt the limits in force, and read certificates and token keys. Raises ListenError."""
+        self._limit()
         self._load_certificates()
-        self._bind()
         await self._load_token_keys()
 
     def _load_certificates(self) -> None:
-        """Read the key stores of listeners with TLS."""
+        """Read the key stores of listeners with TLS, and of connections between brokers."""
         if not any(endpoint.uses_tls for endpoint in self._config.endpoints):
             return
         # Imported here because it loads ssl, which other brokers don't need.
         from ottla_broker.network.tls_listeners import TlsListeners
         from ottla_broker.network.tls_settings import TlsError
 
+        between = self._config.inter_broker_endpoint
         try:
             self._tls = TlsListeners(self._config)
+            self._stopping.append(self._tls.close)
+            if self._config.zookeeper_connect and between.uses_tls:
+                self._client_context = self._tls.client_context(between.name)
         except TlsError as error:
             raise ListenError(str(error)) from error
-        self._stopping.append(self._tls.close)
 
-    def _bind(self) -> None:
+    def bind(self) -> None:
+        """Bind the ports, without accepting clients. Raises ListenError."""
         config, sockets = self._config, self._sockets
 
         def close_sockets() -> None:
@@ -144,16 +148,15 @@ class Listeners:
                 raise ListenError(str(error)) from error
 
     def tls_between_brokers(self) -> Callable[[], ssl.SSLContext] | None:
-        """Returns the TLS context for connections to other brokers; None if they don't use TLS. Raises ListenError."""
-        endpoint = self._config.inter_broker_endpoint
-        if self._tls is None or not endpoint.uses_tls:
-            return None
-        from ottla_broker.network.tls_settings import TlsError
+        """Returns what gives the TLS context for connections to other brokers, after :meth:`load`.
 
-        try:
-            return self._tls.client_context(endpoint.name)
-        except TlsError as error:
-            raise ListenError(str(error)) from error
+        None if they don't use TLS.
+        """
+        return self._context_between_brokers if self._config.inter_broker_endpoint.uses_tls else None
+
+    def _context_between_brokers(self) -> ssl.SSLContext:
+        assert self._client_context is not None
+        return self._client_context()
 
     @property
     def logins(self) -> Mapping[str, Logins]:
@@ -255,16 +258,16 @@ class Listeners:
 
     def configs_changed(self) -> None:
         """Adopt the limits, certificates and passwords that were changed at runtime."""
-        config = self._config
-        self.quotas.update(config.max_connections, config.max_connections_per_ip, config.connection_limits)
-        self.rates.total = config.max_connection_creation_rate
-        self._limit_each()
+        self._limit()
         if self._tls is not None:
             self._tls.reload()
 
-    def _limit_each(self) -> None:
-        for endpoint in self._config.endpoints:
-            name, limit = endpoint.name, self._config.limit_of_listener
+    def _limit(self) -> None:
+        config, limit = self._config, self._config.limit_of_listener
+        self.quotas.update(config.max_connections, config.max_connections_per_ip, config.connection_limits)
+        self.rates.total = config.max_connection_creation_rate
+        for endpoint in config.endpoints:
+            name = endpoint.name
             self.quotas.limit_listener(name, limit(name, NetworkKeys.max_connections))
             self.rates.by_listener[name] = limit(name, QuotaKeys.max_connection_creation_rate)
 

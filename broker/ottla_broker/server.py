@@ -125,7 +125,7 @@ class Broker:
     async def _start(self) -> None:
         self._stopping.append(self.background.close)
         self._load_retention_policies()
-        await self.listeners.open()
+        self.listeners.bind()
         push_socket = self._bind_push()
         await self._open_metrics()
         self.logs.lock()
@@ -165,8 +165,10 @@ class Broker:
         )
         self.controller = controller
         await controller.load(cluster_id)
+        await self.listeners.load()
         await self._load_access(store)
         self.logs.claim(self.metadata.cluster_id, config.broker_id)
+        self._apply_settings()
         await self.logs.load(self.metadata.log_config)
         self._loaded = True
         await self._start_coordinators(store, controller.on_topic_deleted)
@@ -187,11 +189,13 @@ class Broker:
         self._stopping.append(member.close)
         self.zookeeper_offsets = ZooKeeperOffsets(member.store)
         await member.open(*self.logs.identity())
+        self.replicas = member.replicas
+        await self.listeners.load()
         await self._load_access(member.store)
         self.logs.claim(self.metadata.cluster_id, config.broker_id)
+        self._apply_settings()
         await self.logs.load(lambda topic: member.in_force(member.configs.topic(topic)))
         self._loaded = True
-        self.replicas = member.replicas
         member.replicas.on_all_failed = partial(_halt, "all data folders have failed")
         member.on_failed = partial(_halt, "it can't rejoin its cluster")
         self._stopping.append(self.replicas.checkpoint_high_watermarks)
@@ -324,7 +328,6 @@ class Broker:
             self._run(self._keep_lag_history(), "lag history")
         config = self.config
         self._stopping.append(self.replicas.moves.close)
-        self._apply_settings()
         on_broker_configs.append(self.listeners.configs_changed)
         on_broker_configs.append(self._apply_settings)
         if not config.log_cleaner_enable:

@@ -524,8 +524,20 @@ def test_folders() -> None:
 
 
 def test_overrides_of_connections() -> None:
-    made = config(max_connections_per_ip="0", max_connections_per_ip_overrides="127.0.0.1:5, host:2")
+    made = config(max_connections_per_ip="0", max_connections_per_ip_overrides="127.0.0.1 : 5, host:2")
     assert made.connection_limits == {"127.0.0.1": 5, "host": 2}
+
+
+@pytest.mark.parametrize("given", [{}, {"max_connections_per_ip": "9"}])
+def test_limits_that_would_let_no_one_connect_stay_out_of_force(given: dict[str, str]) -> None:
+    made = config(**given)
+    usual = made.max_connections_per_ip
+    made.apply_dynamic({"max.connections.per.ip": "0", "message.max.bytes": "6000"}, {})
+    assert (made.max_connections_per_ip, made.message_max_bytes) == (usual, 6000)
+    made.apply_dynamic({"max.connections.per.ip": "0"}, {"max.connections.per.ip.overrides": "a:1"})
+    assert (made.max_connections_per_ip, made.connection_limits) == (0, {"a": 1})
+    made.apply_dynamic({"max.connections.per.ip": "0"}, {})
+    assert (made.max_connections_per_ip, made.connection_limits) == (usual, {})
 
 
 def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:

@@ -191,6 +191,20 @@ def test_certificates_change_while_the_broker_runs(broker: TlsBroker) -> None:
     assert {served(broker, port) for port in (broker.mutual_port, broker.tls_port)} == {"server"}
 
 
+def test_certificates_that_were_changed_at_runtime_are_served_after_a_restart(
+    broker: TlsBroker, tmp_path: Path
+) -> None:
+    """Also where the first ones are gone."""
+    made = TlsBroker(tmp_path, broker.certificates)
+    with made.process as process:
+        for name in ("ssl", "mutual"):
+            alter(made, f"listener.name.{name}.ssl.keystore.location", broker.certificates.elsewhere)
+        made.keystore.unlink()
+        process.stop()
+        process.start()
+        assert [served(made, port) for port in (made.tls_port, made.mutual_port)] == ["elsewhere"] * 2
+
+
 def test_a_client_with_a_foreign_certificate(broker: TlsBroker) -> None:
     stranger = broker.certificates.stranger
     given = {**options(broker), "bootstrap.servers": broker.mutual}

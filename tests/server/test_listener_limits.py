@@ -1,9 +1,11 @@
-"""Limits of a single listener, changed while the broker runs."""
+"""Limits of connections, changed while the broker runs."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 from tests.support.processes import BrokerProcess
 from tests.support.wire import Wire
@@ -30,3 +32,19 @@ def test_a_full_listener_accepts_again_when_its_limit_rises(own_broker: Callable
         # Admin's own connections are open already.
         admin.alter_configs({own: [AlterConfig(_NAME, None, AlterOperation.DELETE)]})
         assert waiting.result(60) == 1
+
+
+def test_a_limit_that_was_changed_at_runtime_holds_after_a_restart(
+    own_broker: Callable[..., BrokerProcess],
+) -> None:
+    broker = own_broker()
+    with Admin(broker.bootstrap) as admin:
+        admin.alter_configs({ConfigResource.broker(1001): [AlterConfig("max.connections.per.ip", "3")]})
+    broker.stop()
+    broker.start()
+    with ExitStack() as stack:
+        # The last is closed once the first three are there.
+        *_, over = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", broker.port), 60)) for _ in range(4)
+        ]
+        assert over.recv(1) == b""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla_broker.config import exposure
 from ottla_broker.config.authorization_keys import AuthorizationKeys, parse_principals
@@ -44,6 +44,7 @@ from ottla_broker.config.security_keys import SaslKeys, TlsKeys
 from ottla_broker.config.server_keys import NetworkKeys, ServerKeys
 from ottla_broker.config.share_keys import SHARE_TIMES, ShareKeys
 from ottla_broker.config.transaction_keys import TransactionKeys
+from ottla_broker.events import get_logger
 from ottla_protocol.prometheus import parse_address
 from ottla_protocol.sasl.mechanism import OAUTHBEARER
 
@@ -51,6 +52,11 @@ if TYPE_CHECKING:
     from ottla_broker.log.user_retention import PolicySettings
 
 T = TypeVar("T")
+
+_log = get_logger()
+
+CONNECTION_LIMITS: Final = (NetworkKeys.max_connections_per_ip, NetworkKeys.max_connections_per_ip_overrides)
+"""What decides together whether any address may connect."""
 
 _DEFAULT_SOURCE = "configuration"
 _POLICIES = "ottla.retention.policy."
@@ -243,12 +249,24 @@ class BrokerConfig(
             check(settings)
 
     def apply_dynamic(self, default: Mapping[str, str], broker: Mapping[str, str]) -> None:
-        """Put checked runtime settings into force: those for all brokers, and those for this one."""
+        """Put checked runtime settings into force: those for all brokers, and those for this one.
+
+        Limits of connections that would let no address connect stay out of force: another broker, whose own settings
+        allow them, may have accepted them for all brokers.
+        """
         before = self.dynamic_default.keys() | self.dynamic_broker.keys()
         self.dynamic_default = dict(default)
         self.dynamic_broker = dict(broker)
         keys = keys_of(BrokerConfig)
         given = self._given_texts()
+        try:
+            self.check_connection_limits(given)
+        except InvalidValue as error:
+            _log.error("runtime settings are not in force", reason=str(error))
+            for name in (each.name for each in CONNECTION_LIMITS):
+                given.pop(name, None)
+                if name in self.static:
+                    given[name] = self.static[name]
         for name in before | default.keys() | broker.keys():
             key = keys.get(name)
             if key is None:
@@ -493,7 +511,7 @@ class BrokerConfig(
     @staticmethod
     def check_connection_limits(given: Mapping[str, str]) -> None:
         """Check that the limits of connections let at least one address connect. Raises InvalidValue."""
-        most, overrides = NetworkKeys.max_connections_per_ip, NetworkKeys.max_connections_per_ip_overrides
+        most, overrides = CONNECTION_LIMITS
         allowed = overrides.parse(given.get(overrides.name, ""))
         if most.name in given and most.parse(given[most.name]) == 0 and not allowed:
             raise InvalidValue(most.name, 0, f"may be 0 only if {overrides.name} allows some address")
@@ -540,6 +558,6 @@ def parse_overrides(text: str) -> dict[str, int]:
     """Parse a checked ``host:count,…``."""
     limits = {}
     for part in text.split(",") if text else ():
-        host, _, count = part.strip().rpartition(":")
-        limits[host] = int(count)
+        host, _, count = part.rpartition(":")
+        limits[host.strip()] = int(count)
     return limits

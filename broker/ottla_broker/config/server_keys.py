@@ -72,8 +72,8 @@ _HOST: Final = re.compile(r"[-%._:0-9A-Za-z]+")
 
 def _overrides(text: str) -> str | None:
     for part in text.split(",") if text else ():
-        host, colon, count = part.strip().rpartition(":")
-        if not colon or not _HOST.fullmatch(host) or not count.strip().isdigit():
+        host, colon, count = part.rpartition(":")
+        if not colon or not _HOST.fullmatch(host.strip()) or not count.strip().isdigit():
             return "Entries must have the form host:count, separated by commas"
     return None
 
