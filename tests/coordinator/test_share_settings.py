@@ -1,10 +1,13 @@
-"""The settings of share groups, which are computed once for each change of their configs."""
+"""The settings of share groups: read from their configs, once for each change."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla_broker.config.group_configs import ShareSettings
+import pytest
+
+from ottla_broker.config import BrokerConfig
+from ottla_broker.config.group_configs import ShareSettings, check_group_config, share_settings
 from ottla_broker.coordinator.share.settings import KeptSettings
 
 
@@ -25,3 +28,18 @@ def test_settings_are_computed_once_for_each_change() -> None:
     del configs["a"]
     assert [settings_of(group).lock_ms for group in ("a", "b", "a")] == [1, 1, 1]
     assert computed == [{}, {"lock": "2"}, {"lock": "3"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("share.auto.offset.reset", " earliest", ShareSettings(offset_reset="earliest")),
+        ("share.auto.offset.reset", "by_duration:PT1S ", ShareSettings(offset_reset=1000)),
+        ("share.isolation.level", "read_committed ", ShareSettings(read_committed=True)),
+        ("share.record.lock.duration.ms", " 1000 ", ShareSettings(lock_ms=1000)),
+        ("share.key.ordered", " TRUE ", ShareSettings(key_ordered=True)),
+    ],
+)
+def test_blanks_around_a_value_are_ignored(name: str, text: str, expected: ShareSettings) -> None:
+    check_group_config(name, text)
+    assert share_settings(BrokerConfig.from_properties({}), {name: text}) == expected

@@ -131,22 +131,23 @@ class ShareSettings(NamedTuple):
 
 
 def share_settings(config: BrokerConfig, settings: Mapping[str, str]) -> ShareSettings:
+    """The settings of a share group that are in force, with its own ``settings``, which are checked."""
 
-    def number(name: str, default: int) -> int:
-        own = settings.get(name)
-        return default if own is None else int(own)
+    def own(name: str, default: Any) -> Any:
+        text = settings.get(name)
+        return default if text is None else GROUP_KEYS[name].parse(text)
 
-    reset = settings.get(SHARE_OFFSET_RESET, "latest")
+    reset = own(SHARE_OFFSET_RESET, LATEST)
     ago = duration_ms(reset)
     return ShareSettings(
-        number(SHARE_LOCK_DURATION, config.group_share_record_lock_duration_ms),
-        number(SHARE_DELIVERY_LIMIT, config.group_share_delivery_count_limit),
-        number(SHARE_RECORD_LOCKS, config.group_share_partition_max_record_locks),
+        own(SHARE_LOCK_DURATION, config.group_share_record_lock_duration_ms),
+        own(SHARE_DELIVERY_LIMIT, config.group_share_delivery_count_limit),
+        own(SHARE_RECORD_LOCKS, config.group_share_partition_max_record_locks),
         reset if ago is None else ago,
-        settings.get(SHARE_ISOLATION, "read_uncommitted") == "read_committed",
-        settings.get(SHARE_KEY_ORDERED, "false").strip().lower() == "true",
-        number(SHARE_SESSION_TIMEOUT, config.group_share_session_timeout_ms),
-        number(SHARE_HEARTBEAT_INTERVAL, config.group_share_heartbeat_interval_ms),
+        own(SHARE_ISOLATION, "read_uncommitted") == "read_committed",
+        own(SHARE_KEY_ORDERED, False),
+        own(SHARE_SESSION_TIMEOUT, config.group_share_session_timeout_ms),
+        own(SHARE_HEARTBEAT_INTERVAL, config.group_share_heartbeat_interval_ms),
     )
 
 
