@@ -1,7 +1,8 @@
 # A small image with a broker and the command line, which runs as an unprivileged user. See docs/docker.md.
 #
-# Dependencies have the versions and hashes of requirements.lock (`make lock`). images.env has the base images' digests
-# (`make pin-images`): docker compose --env-file images.env …, or docker build --build-arg PYTHON_IMAGE=….
+# Dependencies have the versions and hashes of requirements.lock (`make lock`). The base image is taken by its tag, unless you
+# give the digest of images.env: docker compose --env-file images.env …, or
+# docker build --build-arg "$(grep ^PYTHON_IMAGE= images.env)" ….
 ARG PYTHON_IMAGE=python:3.11-slim
 FROM ${PYTHON_IMAGE} AS build
 # Compiles two modules of the broker; where Debian's mirrors can't be reached, the image does without.
