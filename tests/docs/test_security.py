@@ -1,7 +1,11 @@
-"""The commands and programs of docs/security.md, as they are written there."""
+"""The commands and programs of docs/security.md, as they are written there.
+
+tests/interop/test_secure_cluster.py runs those of the secured cluster.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +15,8 @@ from tests.docs.pages import ROOT, marked
 from tests.support.processes import BrokerProcess
 
 _PAGE = ROOT / "docs" / "security.md"
+_FILES = marked(_PAGE, "file")
+_RUN = marked(_PAGE, "run")
 
 
 class _FromFile(BrokerProcess):
@@ -24,49 +30,90 @@ class _FromFile(BrokerProcess):
         ]
 
 
-def test_from_nothing_to_tls_and_scram(tmp_path: Path) -> None:
-    local, clients = free_port(), free_port()
+class _Reader:
+    """Someone who follows the page in a folder of their own, with free ports instead of the page's."""
 
-    def here(text: str) -> str:
-        # The test's own ports; files by their whole paths, because the broker starts in another folder.
-        ports = text.replace("9091", str(local)).replace("9093", str(clients))
-        return ports.replace("=broker.pem", f"={tmp_path}/broker.pem")
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.local, self._clients = free_port(), free_port()
 
-    run = marked(_PAGE, "run")["certificates"]
-    subprocess.run(
-        ["sh", "-e"], input=run.encode(), cwd=tmp_path, check=True, capture_output=True, timeout=60
-    )
-    files = marked(_PAGE, "file")
-    assert set(files) - {"add_alice.py"} == {
+    def here(self, text: str) -> str:
+        ports = text.replace("9091", str(self.local)).replace("9093", str(self._clients))
+        # By its whole path, because the broker starts in another folder.
+        return ports.replace("=broker.pem", f"={self.folder}/broker.pem")
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(self.here(text))
+
+    def program(self, name: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, name]
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=120)
+
+    def shell(self, script: str) -> subprocess.CompletedProcess[str]:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return subprocess.run(
+            ["sh", "-e"],
+            input=self.here(script),
+            cwd=self.folder,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    def output(self, script: str) -> str:
+        """Run a script that succeeds."""
+        done = self.shell(script)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+def test_nothing_on_the_page_is_left_out() -> None:
+    assert set(_FILES) == {
+        "add_alice.py",
         "server.properties",
         "add_user.py",
         "client.py",
         "bundled.py",
         "client.properties",
+        "with-tokens.properties",
+        "token.properties",
     }
-    for name, body in files.items():
-        (tmp_path / name).write_text(here(body))
+    assert set(_RUN) == {"cluster", "certificates", "password", "command", "create", "tokens", "check"}
 
-    def program(name: str) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run([sys.executable, name], cwd=tmp_path, capture_output=True, timeout=120)
 
-    with _FromFile(tmp_path / "data", port=local) as broker:
-        hasty = (tmp_path / "client.py").read_text().replace("flush(30)", "flush(3)")
-        (tmp_path / "hasty.py").write_text(hasty)
-        assert program("hasty.py").returncode != 0  # there is no such user yet
-        for name in ("add_user.py", "client.py", "bundled.py"):
-            ended = program(name)
-            assert ended.returncode == 0, ended.stderr.decode()
-
-        def shell(name: str) -> str:
-            return here(marked(_PAGE, "run")[name]).replace("ottla", f"{sys.executable} -m ottla_client", 1)
-
-        listed = subprocess.run(
-            ["sh", "-e"], input=shell("command").encode(), cwd=tmp_path, capture_output=True, timeout=60
-        )
-        assert (listed.returncode, b"greetings" in listed.stdout) == (0, True), listed.stderr.decode()
-        checked = subprocess.run(
-            ["sh", "-e"], input=shell("check").encode(), cwd=tmp_path, capture_output=True, timeout=120
-        )
-        assert (checked.returncode, checked.stderr) == (0, b""), checked.stdout.decode()
+def test_from_nothing_to_tls_and_scram(tmp_path: Path) -> None:
+    reader = _Reader(tmp_path)
+    reader.output(_RUN["certificates"])
+    for name, body in _FILES.items():
+        reader.write(name, body)
+    with _FromFile(tmp_path / "data", port=reader.local) as broker:
+        reader.write("hasty.py", _FILES["client.py"].replace("flush(30)", "flush(3)"))
+        assert reader.program("hasty.py").returncode != 0  # there is no such user yet
+        reader.output(_RUN["password"])
+        for name in ("client.py", "add_user.py", "bundled.py"):
+            ended = reader.program(name)
+            assert ended.returncode == 0, ended.stderr
+        assert "greetings" in reader.output(_RUN["command"])
+        checked = reader.shell(_RUN["check"])
+        assert (checked.returncode, checked.stderr) == (0, ""), checked.stdout
         assert broker.complaints() == []
+    reader.write("server.properties", _FILES["with-tokens.properties"])
+    with _FromFile(tmp_path / "data", port=reader.local) as broker:
+        _use_a_token(reader)
+        assert broker.complaints() == []
+
+
+def _use_a_token(reader: _Reader) -> None:
+    # Id and HMAC are the first words of the last line, below the columns' names.
+    token, hmac = reader.output(_RUN["create"]).splitlines()[-1].split()[:2]
+
+    def filled(text: str) -> str:
+        return text.replace("the token's id", token).replace("the token's HMAC", hmac)
+
+    reader.write("token.properties", filled(_FILES["token.properties"]))
+    by_token = _RUN["command"].replace("client.properties", "token.properties")
+    assert "greetings" in reader.output(by_token)
+    assert token in reader.output(filled(_RUN["tokens"]))
+    refused = reader.shell(by_token)
+    assert (refused.returncode, "failed" in refused.stderr) == (1, True), refused.stderr
