@@ -40,6 +40,7 @@ NO_KEYS = {
     "group.instance.id",
     "group.remote.assignor",
     "partition.assignment.strategy",
+    "batch.num.messages",
     "batch.size",
     "bootstrap.servers",
     "group.protocol",
