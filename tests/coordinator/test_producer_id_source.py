@@ -35,3 +35,21 @@ async def test_thousands_that_wait_for_a_block_are_called_back_in_portions() -> 
     while len(drawn) == 1000:
         await asyncio.sleep(0)
     await source.close()
+
+
+async def test_a_defect_of_one_keeps_no_other_waiting() -> None:
+    async def next_id() -> int:
+        return 7
+
+    def broken(code: int, producer_id: int) -> None:
+        raise RuntimeError
+
+    drawn: list[tuple[int, int]] = []
+    source = ProducerIdSource(next_id)
+    source(broken)
+    source(lambda code, producer_id: drawn.append((code, producer_id)))
+    async with asyncio.timeout(60):
+        while not drawn:
+            await asyncio.sleep(0)
+    assert drawn == [(0, 7)]
+    await source.close()

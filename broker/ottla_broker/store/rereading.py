@@ -23,7 +23,8 @@ class Rereading:
 
     Owned by the loop thread. It may be started again after it was closed.
 
-    A read that fails with a StoreError is logged, and repeated after a second.
+    A read that fails with a StoreError is logged, and repeated after a second. One that a defect ends is logged, and
+    the next change is read.
     """
 
     def __init__(
@@ -73,3 +74,5 @@ class Rereading:
                 _log.warning(self._failed, **self._about, reason=str(error))
                 await self._clock.sleep(_RETRY_SECONDS)
                 self._news.set()
+            except Exception as error:
+                _log.error(self._failed, **self._about, exc_info=error)

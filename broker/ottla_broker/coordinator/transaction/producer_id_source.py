@@ -8,8 +8,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ottla_broker.coordinator import codes
+from ottla_broker.events import get_logger
 from ottla_broker.tasks import Tasks, YieldEvery
 from ottla_protocol.errors import KafkaError
+
+_log = get_logger()
 
 _PORTION: Final = 32
 """How many get their ids in one turn of the event loop: each then appends a record and answers."""
@@ -38,7 +41,12 @@ class ProducerIdSource:
                 producer_id = await self._next_id()
             except KafkaError as error:
                 code = int(error.code)
-            self._waiting.popleft()(code, producer_id)
+            drawn = self._waiting.popleft()
+            try:
+                drawn(code, producer_id)
+            except Exception as error:
+                # The others get their ids all the same.
+                _log.error("a request for a producer id failed", exc_info=error)
             await yields.worked()
 
     async def close(self) -> None:
