@@ -11,7 +11,7 @@ from tests.support.cluster import Cluster
 from tests.support.traffic import consume, create, produce
 from tests.support.waiting import wait_for
 
-from ottla_client.admin import AlterConfig, ConfigResource, ConfigSource, ResourceType
+from ottla_client.admin import AlterConfig, ConfigResource, ConfigSource, NewTopic, ResourceType
 from ottla_client.sync import Admin
 
 NewCluster = Callable[..., Cluster]
@@ -123,3 +123,29 @@ def test_what_kafka_does_not_know_is_notified_of_elsewhere(cluster: Cluster, zk:
     write(zk, "groups/g", consumer_session_timeout_ms="51000")
     write(zk, "client-metrics/s", interval_ms="51000")
     wait_for(lambda: values() == ["51000", "51000"], "the changes")
+
+
+def test_topics_that_cannot_be_read_stop_no_others(new_cluster: NewCluster) -> None:
+    """Neither at once nor for the next controller."""
+    cluster = new_cluster(brokers=2, settings={"offsets.topic.replication.factor": 1})
+    zk = KazooClient(cluster.connect)
+    zk.start()
+    try:
+        for number, partitions in enumerate(({"99999999999": [1]}, {"0": 5}, {"0": [2**40]})):
+            node = json.dumps({"version": 3, "partitions": partitions}).encode()
+            zk.create(f"/brokers/topics/bad-{number}", node)
+        zk.create("/brokers/ids/99999999999", b"{}", ephemeral=True)
+        create(cluster, "t", replicas=1)
+        controller = json.loads(zk.get("/controller")[0])["brokerid"]
+        cluster.brokers[controller].kill()
+        other = 3 - controller
+        wait_for(
+            lambda: zk.exists("/controller") and json.loads(zk.get("/controller")[0])["brokerid"] == other,
+            "the next controller",
+        )
+        with Admin(cluster.brokers[other].bootstrap) as admin:
+            admin.create_topics([NewTopic("u", partitions=1, replication_factor=1)])
+            wait_for(lambda: "u" in admin.list_topics(), "the topic")
+    finally:
+        zk.stop()
+        zk.close()

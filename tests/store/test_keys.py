@@ -120,8 +120,45 @@ def test_an_offset_has_64_bits() -> None:
 
 
 def test_a_name_is_a_number_of_32_bits() -> None:
-    names = ["0", "12", "9" * 5000, "-1", "a", "", "\u0663", "\u00b2"]
-    assert [keys.decimal(name) for name in names] == [0, 12, None, None, None, None, None, None]
+    names = ["0", "12", "2147483647", "2147483648", "9" * 5000, "-1", "a", "", "\u0663", "\u00b2"]
+    assert [keys.decimal(name) for name in names] == [0, 12, 2**31 - 1, *[None] * 7]
+
+
+@pytest.mark.parametrize(
+    "replicas", ["5", "null", "[1.5]", "[{}]", '["1"]', "[true]", "[2147483648]", "[-2147483649]"]
+)
+@pytest.mark.parametrize("kind", ["partitions", "adding_replicas", "removing_replicas"])
+def test_replicas_that_no_request_can_carry(kind: str, replicas: str) -> None:
+    lists = {"partitions": '{"0":[1]}', kind: f'{{"0":{replicas}}}'}
+    data = "{" + ",".join(f'"{name}":{value}' for name, value in lists.items()) + "}"
+    with pytest.raises(keys.BadNodeError, match="assignment"):
+        keys.TopicNode.decode("t", data.encode())
+
+
+@pytest.mark.parametrize("partition", ["99999999999", "2147483648", "-1", "x"])
+def test_partitions_that_no_request_can_carry(partition: str) -> None:
+    with pytest.raises(keys.BadNodeError, match="assignment"):
+        keys.TopicNode.decode("t", f'{{"partitions":{{"{partition}":[1]}}}}'.encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("leader", "2147483648"), ("leader", '"1"'), ("isr", "[1,null]"), ("isr", "1"), ("leader_epoch", "1.0")],
+)
+def test_a_state_that_no_request_can_carry(name: str, value: str) -> None:
+    given = {"leader": "1", "leader_epoch": "1", "isr": "[1]", "controller_epoch": "1", name: value}
+    data = "{" + ",".join(f'"{each}":{text}' for each, text in given.items()) + "}"
+    with pytest.raises(keys.BadNodeError, match="state"):
+        keys.TopicPartitionStateNode.decode("/p", data.encode())
+
+
+@pytest.mark.parametrize(
+    "more", ['"endpoints":[7]', '"endpoints":[],"rack":7', f'"endpoints":["{"x" * 40_000}"]']
+)
+def test_a_registration_that_no_request_can_carry(more: str) -> None:
+    data = '{"version":5,"timestamp":"1","host":"h","port":1,' + more + "}"
+    with pytest.raises(keys.BadNodeError, match="registration"):
+        keys.BrokerIdNode.decode(1, data.encode())
 
 
 @pytest.mark.parametrize(

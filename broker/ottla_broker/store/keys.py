@@ -53,6 +53,30 @@ def read_object(path: str, data: bytes, error: str, read: Callable[[dict[str, An
 
 
 _LONGEST_INT32: Final = 10
+_MOST_STRING: Final = 32767
+
+
+def _text(value: object) -> str:
+    """A text of a node that goes into requests. Raises ValueError for any other value."""
+    if not isinstance(value, str) or len(value.encode()) > _MOST_STRING:
+        raise ValueError
+    return value
+
+
+def _int32(value: object) -> int:
+    """A number of a node that goes into requests. Raises ValueError for any other value."""
+    if type(value) is not int or not -(2**31) <= value < 2**31:
+        raise ValueError
+    return value
+
+
+def _int32s(values: Any) -> Sequence[int]:
+    """Several such numbers. Raises ValueError for any other value."""
+    if not isinstance(values, list | tuple):
+        raise ValueError
+    for each in values:
+        _int32(each)
+    return values
 
 
 def _read_number(path: str, data: bytes) -> int:
@@ -78,7 +102,10 @@ class _NumberNode:
 
 def decimal(name: str) -> int | None:
     """The number of a partition or a broker that a node's name is; None for another name."""
-    return int(name) if name.isascii() and name.isdecimal() and len(name) <= _LONGEST_INT32 else None
+    if not (name.isascii() and name.isdecimal() and len(name) <= _LONGEST_INT32):
+        return None
+    number = int(name)
+    return number if number < 2**31 else None
 
 
 def new_uuid(random: Random) -> bytes:
@@ -285,9 +312,9 @@ class BrokerIdNode:
             lambda found: BrokerRegistration(
                 found["host"],
                 int(found["port"]),
-                list(found["endpoints"]),
+                list(map(_text, found["endpoints"])),
                 dict(found.get("listener_security_protocol_map", {})),
-                found.get("rack"),
+                None if found.get("rack") is None else _text(found["rack"]),
                 int(found["timestamp"]),
                 {
                     name: (int(levels["min_version"]), int(levels["max_version"]))
@@ -383,9 +410,13 @@ class TopicNode:
             adding = found.get("adding_replicas", {})
             removing = found.get("removing_replicas", {})
             assignments = {
-                int(i): Assignment(replicas, adding.get(i, ()), removing.get(i, ()))
+                _int32(int(i)): Assignment(
+                    _int32s(replicas), _int32s(adding.get(i, ())), _int32s(removing.get(i, ()))
+                )
                 for i, replicas in found.get("partitions", {}).items()
             }
+            if any(partition < 0 for partition in assignments):
+                raise ValueError
             return (None if text is None else decode_uuid(text)), dict(sorted(assignments.items()))
         except (AttributeError, TypeError, ValueError) as error:
             raise BadNodeError(f"{path}: is not a topic's assignment") from error
@@ -442,10 +473,10 @@ class TopicPartitionStateNode:
             data,
             "is not a partition's state",
             lambda found: PartitionState(
-                int(found["leader"]),
-                int(found["leader_epoch"]),
-                list(found["isr"]),
-                int(found["controller_epoch"]),
+                _int32(found["leader"]),
+                _int32(found["leader_epoch"]),
+                _int32s(found["isr"]),
+                _int32(found["controller_epoch"]),
             ),
         )
 

@@ -22,7 +22,7 @@ from ottla_broker.controller.cluster.context import (
     PartitionView,
     RegisteredBroker,
 )
-from ottla_broker.store.keys import Assignment
+from ottla_broker.store.keys import Assignment, decimal
 from ottla_broker.tasks import unhurried
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.leader_and_isr import (
@@ -363,8 +363,9 @@ def endpoints_of(broker: RegisteredBroker) -> list[Endpoint]:
         name, _, address = text.partition("://")
         host, _, port = address.rpartition(":")
         protocol = SECURITY_PROTOCOLS.get(broker.registration.protocols.get(name, name))
-        if port.isdigit() and protocol is not None:
-            found.append(Endpoint(name, host.strip("[]"), int(port), protocol))
+        number = decimal(port)
+        if number is not None and protocol is not None:
+            found.append(Endpoint(name, host.strip("[]"), number, protocol))
     return found
 
 

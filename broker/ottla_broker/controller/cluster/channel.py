@@ -205,7 +205,7 @@ class Channel:
             _log.warning(
                 "a broker could not carry out a request",
                 broker=self.broker_id,
-                request=request.name if isinstance(request, Encoded) else type(request).__name__,
+                request=request.name,
                 error=ErrorCode(response.error_code).name,
             )
             await self._clock.sleep(rest)
@@ -213,11 +213,14 @@ class Channel:
         return response
 
 
-async def _build(building: Building, version: int) -> Message | Encoded:
-    """Build a request; a large one is also encoded, with pauses for others."""
+async def _build(building: Building, version: int) -> Encoded:
+    """Build and encode a request, a large one with pauses for others.
+
+    One that can't be encoded fails here, so that it isn't taken for a broken connection and sent again.
+    """
     request, pauses = await in_pauses(building)
     if not pauses:
-        return request
+        return Encoded(request, version, request.encode_parts(version))
     parts, _ = await in_pauses(request.encode_in_slices(version))
     return Encoded(request, version, parts)
 

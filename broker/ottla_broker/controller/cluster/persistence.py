@@ -40,6 +40,7 @@ from ottla_broker.store.keys import (
     TopicPartitionNode,
     TopicPartitionsNode,
     TopicPartitionStateNode,
+    decimal,
 )
 from ottla_broker.tasks import unhurried
 
@@ -79,7 +80,8 @@ class Persistence:
 
     async def read_brokers(self) -> dict[int, RegisteredBroker]:
         """All registered brokers. A node that can't be read is logged and left out."""
-        ids = [int(name) for name in await self.children(BrokerIdNode.PARENT) if name.isdigit()]
+        names = await self.children(BrokerIdNode.PARENT)
+        ids = [number for name in names if (number := decimal(name)) is not None]
         found: dict[int, RegisteredBroker] = {}
 
         async def one(broker: int) -> None:
