@@ -275,6 +275,7 @@ def commit_request(**more: Any) -> OffsetCommitRequest:
         topics=[
             OffsetCommitRequestTopic(name="unknown", partitions=[partition(0)]),
             OffsetCommitRequestTopic(name="t", partitions=[partition(0), partition(1), partition(2)]),
+            OffsetCommitRequestTopic(name="without partitions", partitions=[]),
         ],
         **more,
     )
@@ -282,6 +283,9 @@ def commit_request(**more: Any) -> OffsetCommitRequest:
 
 @versions(ApiKey.OFFSET_COMMIT, first=1)  # version 0 goes to ZooKeeper
 def test_commit(broker: FakeBroker, version: int) -> None:
+    gone = commit_request(generation_id_or_member_epoch=3, member_id="a member")
+    answer = broker.ask(ApiKey.OFFSET_COMMIT, version, gone)
+    assert {p.error_code for p in answer.topics[1].partitions[:2]} == {Code.ILLEGAL_GENERATION}
     answer = broker.ask(ApiKey.OFFSET_COMMIT, version, commit_request())
     assert [(t.name, [(p.partition_index, p.error_code) for p in t.partitions]) for t in answer.topics] == [
         ("unknown", [(0, Code.UNKNOWN_TOPIC_OR_PARTITION)]),

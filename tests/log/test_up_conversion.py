@@ -232,6 +232,16 @@ def test_the_timestamp_type_of_a_producer(codec: int) -> None:
         assert [number for number, _ in caught.value.records] == [0, 1]
 
 
+@pytest.mark.parametrize("said_by", [0, 1])
+def test_the_timestamp_type_of_a_later_message(said_by: int) -> None:
+    parts = [encode_messages([row], 1) for row in ROWS[:2]]
+    parts[said_by] = encode_messages([ROWS[said_by]], 1, append_time_ms=-1)
+    with pytest.raises(RecordsRefused) as caught:
+        to_batch(memoryview(bytearray(b"".join(parts))), LogConfig(), "t-0")
+    assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+    assert [number for number, _ in caught.value.records] == [said_by]
+
+
 def test_the_log_checks_what_holds_for_all_formats(open_log: OpenLog) -> None:
     log = open_log(compact=True, message_timestamp_before_max_ms=1000)
 

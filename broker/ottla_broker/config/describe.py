@@ -162,7 +162,7 @@ def describe_client_metrics(
 ) -> list[ConfigEntry]:
     """Describe a client metrics subscription, or what of it is in ``names`` (KIP-714).
 
-    As in Kafka, one that isn't there has the defaults alone.
+    One that isn't there has the defaults alone, as in Kafka 4; Kafka 3.9 lists only what is set.
     """
     entries = []
     for name in _wanted(CLIENT_METRICS_KEYS, names):

@@ -54,7 +54,8 @@ def commit_items(
                 items.append((topic.name, index, committed(partition)))
                 waiting.append(answer)
         yield 1
-        topics.append(new_topic(name=topic.name, partitions=answers))
+        if answers:
+            topics.append(new_topic(name=topic.name, partitions=answers))
     return items, waiting, topics
 
 

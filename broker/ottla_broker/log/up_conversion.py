@@ -190,7 +190,17 @@ def _decode_usual(
         messages = decode_plain(bytes(records), magic, pause)
     except CorruptRecordError:
         return None
-    return messages if messages.offsets else None
+    return messages if messages.offsets and not _has_append_time(records) else None
+
+
+def _has_append_time(records: memoryview) -> bool:
+    """Whether one of these whole messages says log append time."""
+    position = 0
+    while position < len(records):
+        if records[position + _ATTRIBUTES_AT] & LOG_APPEND_TIME:
+            return True
+        position += LOG_OVERHEAD + int.from_bytes(records[position + 8 : position + LOG_OVERHEAD], "big")
+    return False
 
 
 @dataclass(slots=True)

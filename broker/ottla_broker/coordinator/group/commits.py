@@ -17,7 +17,7 @@ from ottla_broker.coordinator.group.group import Group
 from ottla_broker.coordinator.group.group_shard import AnyGroup, GroupShard
 from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.metadata_limit import MetadataLimit
-from ottla_broker.coordinator.group.offsets import MODERN_COMMIT, Committed, TopicPartition
+from ottla_broker.coordinator.group.offsets import Committed, TopicPartition
 from ottla_broker.coordinator.group.rebalance import Rebalancer
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.events import get_logger
@@ -75,8 +75,7 @@ class Commits:
         """
         if group is None:
             if sender.generation >= 0:
-                missing = codes.GROUP_ID_NOT_FOUND if version >= MODERN_COMMIT else codes.ILLEGAL_GENERATION
-                reply([missing] * len(items))
+                reply([codes.ILLEGAL_GENERATION] * len(items))
                 return
             group = shard.create(group_id)
         else:

@@ -131,7 +131,7 @@ class Membership:
         if pending is not None:
             if request.instance_id is not None:
                 # The id was given to a dynamic member; no client joins with it as a static one.
-                reply(join_error(member_id, codes.UNKNOWN_SERVER_ERROR))
+                reply(join_error("", codes.UNKNOWN_SERVER_ERROR))
                 return
             self._rebalancer.deadlines.clear(pending)
             self._add(group, member_id, request, reply)
