@@ -126,7 +126,7 @@ async def console(
 
     The console acts with its client options (-X) for everyone. If these want a login but name no user, each person
     logs in as a user of the cluster, and the cluster's ACLs decide what they see and change. It works with Apache
-    Kafka too. It needs the extra web: pip install 'ottla[web]'.
+    Kafka too. It needs the extra web.
 
     \b
     ottla console
