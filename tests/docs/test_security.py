@@ -77,9 +77,18 @@ def test_nothing_on_the_page_is_left_out() -> None:
         "bundled.py",
         "client.properties",
         "with-tokens.properties",
-        "token.properties",
     }
-    assert set(_RUN) == {"cluster", "certificates", "password", "command", "create", "tokens", "check"}
+    assert set(_RUN) == {
+        "cluster",
+        "certificates",
+        "password",
+        "command",
+        "create",
+        "take",
+        "login",
+        "tokens",
+        "check",
+    }
 
 
 def test_from_nothing_to_tls_and_scram(tmp_path: Path) -> None:
@@ -105,15 +114,11 @@ def test_from_nothing_to_tls_and_scram(tmp_path: Path) -> None:
 
 
 def _use_a_token(reader: _Reader) -> None:
-    # Id and HMAC are the first words of the last line, below the columns' names.
-    token, hmac = reader.output(_RUN["create"]).splitlines()[-1].split()[:2]
-
-    def filled(text: str) -> str:
-        return text.replace("the token's id", token).replace("the token's HMAC", hmac)
-
-    reader.write("token.properties", filled(_FILES["token.properties"]))
-    by_token = _RUN["command"].replace("client.properties", "token.properties")
-    assert "greetings" in reader.output(by_token)
-    assert token in reader.output(filled(_RUN["tokens"]))
-    refused = reader.shell(by_token)
+    # In one shell, whose variables the next block needs.
+    created = reader.output(_RUN["create"] + _RUN["take"] + _RUN["login"])
+    assert "greetings" in created
+    assert (reader.folder / "token.json").stat().st_mode & 0o077 == 0
+    token = reader.output(_RUN["take"] + 'echo "$ID"').strip()
+    assert token in reader.output(_RUN["take"] + _RUN["tokens"])
+    refused = reader.shell(_RUN["take"] + _RUN["login"])
     assert (refused.returncode, "failed" in refused.stderr) == (1, True), refused.stderr
