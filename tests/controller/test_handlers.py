@@ -71,16 +71,23 @@ async def test_create_topics(world: World, version: int) -> None:
             replication_factor=-1,
             assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[1001])] * 2,
         ),
+        CreatableTopic(
+            name="d",
+            num_partitions=1,
+            replication_factor=-1,
+            assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[1001])] * 2,
+        ),
     ]
     answer = await world.call(create_topics, CreateTopicsRequest(topics=topics), version)
-    assert [topic.name for topic in answer.topics] == ["a", "b", "twice", "bad name", "c"]
+    assert [topic.name for topic in answer.topics] == ["a", "b", "twice", "bad name", "c", "d"]
     assert names(answer.topics[:4]) == ["NONE", "NONE", "INVALID_REQUEST", "INVALID_TOPIC_EXCEPTION"]
-    assert names(answer.topics[4:]) == ["INVALID_REPLICA_ASSIGNMENT"]
+    assert names(answer.topics[4:]) == ["INVALID_REPLICA_ASSIGNMENT", "INVALID_REQUEST"]
     if version >= 1:
+        assert (answer.topics[4].error_message or "").endswith("for partition 0")
         assert answer.topics[0].error_message is None
         assert answer.topics[2].error_message == "Found multiple entries for this topic."
     if version >= 5:
-        assert [topic.num_partitions for topic in answer.topics] == [2, 1, -1, -1, -1]
+        assert [topic.num_partitions for topic in answer.topics] == [2, 1, -1, -1, -1, -1]
         configs = {config.name: config for config in answer.topics[0].configs}
         assert len(configs) == 36
         assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("5", 1)

@@ -14,7 +14,9 @@ import uvloop
 from tests.network.serving import Client, client, echo, framed, serving
 from tests.support.clock import FakeClock
 
+from ottla_broker.clock import SystemClock
 from ottla_broker.log.files import Files, FileSlice
+from ottla_broker.metadata.client_quotas import Windows
 from ottla_broker.network import processor as processor_module
 from ottla_broker.network.acceptor import open_listener
 from ottla_broker.network.connection import (
@@ -25,6 +27,7 @@ from ottla_broker.network.connection import (
     Connection,
 )
 from ottla_broker.network.connection_quotas import ConnectionQuotas
+from ottla_broker.network.connection_rates import ConnectionRates
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.network.processor import CLOSING_SECONDS, Processor, SocketSettings
 from ottla_broker.network.request_memory import (
@@ -111,6 +114,30 @@ def test_a_frame_that_moves_to_its_own_buffer_gets_no_more_time() -> None:
     assert connection.received > 0
     assert not connection.is_stalled(now)
     assert connection.is_stalled(now + 2)
+
+
+@pytest.mark.parametrize("size", [10, 5000])
+def test_a_frame_that_stalls_is_given_up_also_while_the_loop_is_late(size: int) -> None:
+    """Waiting for a turn gives it no more time than the wait takes."""
+    sock = Pieces(framed(b"x" * 60_000)[:size])
+    connection = connection_on(sock, echo, 256 * 1024)
+    processor: Any = connection.processor
+    processor.max_request_bytes = 100_000
+    connection._on_readable()
+    waiting: list[Connection] = []
+    processor.backlog = SimpleNamespace(
+        is_long=False, late_after=-1.0, admit=lambda *_: False, add=waiting.append
+    )
+    for now in range(0, 61, 10):
+        processor.clock.monotonic = lambda now=now: float(now)
+        sock.pieces = [b"y"]
+        processor.backlog.late_after = -1.0
+        connection._on_readable()
+        processor.backlog.late_after = float("inf")
+        waiting.pop().serve_held()
+        if connection.is_stalled(now):
+            break
+    assert now == 40
 
 
 def test_what_was_credited_to_a_frame_does_not_shorten_the_time_of_the_next() -> None:
@@ -403,6 +430,31 @@ async def test_draining_answers_what_was_taken_and_takes_no_more() -> None:
         assert await c.receive() == b"answer"
         await asyncio.wait_for(draining, 60)
         assert len(slots) == 1
+
+
+async def test_a_connection_that_has_just_been_accepted_is_drained_as_well() -> None:
+    """Also if the acceptor waits then, because connections come too fast."""
+    slots: list[PendingResponse] = []
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        slots.append(PendingResponse())
+        return slots[-1]
+
+    quotas = ConnectionQuotas(1000, 1000, {})
+    clock = SystemClock(asyncio.get_running_loop())
+    rates = quotas.rates = ConnectionRates(clock, 1000, Windows(11, 1000))
+    rates.delay = lambda listener: 3600.0  # type: ignore[method-assign]
+    async with serving(handle, quotas=quotas) as acceptor, client(acceptor) as c:
+        c.send(b"1")
+        async with asyncio.timeout(60):
+            while not slots:
+                await asyncio.sleep(0.001)
+        acceptor.stop_accepting()
+        draining = asyncio.ensure_future(acceptor.drain(10))
+        await asyncio.sleep(0.02)
+        slots[0].complete([framed(b"answer")])
+        assert await c.receive() == b"answer"
+        await asyncio.wait_for(draining, 60)
 
 
 async def test_listeners_share_one_total() -> None:

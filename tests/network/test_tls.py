@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import socket
 import ssl
 import struct
 import subprocess
@@ -104,6 +105,31 @@ async def test_connections_that_wait_because_the_loop_is_late_are_served(
         shown = certificates.shown(None)
         clients = [await stack.enter_async_context(client(acceptor, shown)) for _ in range(8)]
         await exchange_at_once(clients)
+
+
+async def test_a_goodbye_that_comes_with_data_closes_the_connection(certificates: Certificates) -> None:
+    def leave(port: int) -> bool:
+        with socket.create_connection(("127.0.0.1", port), 60) as sock:
+            received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+            tls = certificates.shown(None).wrap_bio(received, sent, server_hostname="localhost")
+            while True:
+                try:
+                    tls.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    sock.sendall(sent.read())
+                    received.write(sock.recv(65536))
+            tls.write(framed(b"x" * 5000))
+            with suppress(ssl.SSLWantReadError):
+                tls.unwrap()
+            sock.sendall(sent.read())
+            while sock.recv(65536):
+                pass
+            return True
+
+    async with tls_serving(certificates, lambda connection, frame: None) as acceptor:
+        assert await asyncio.to_thread(leave, acceptor.port)
+        assert not any(each.connections for each in acceptor.processors)
 
 
 async def test_files_are_sent_to_slow_readers(certificates: Certificates, tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ class Outcome:
 class NewTopic:
     """A topic to create. -1 means the broker's default.
 
-    ``assignments`` optionally lists each partition's replicas; both numbers are -1 then.
+    ``assignments`` optionally lists each partition's replicas; both numbers are -1 then. ``assigned_twice`` is a
+    partition that the client listed more than once.
     """
 
     name: str
@@ -62,6 +63,7 @@ class NewTopic:
     replication_factor: int = -1
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
     configs: Mapping[str, str | None] = field(default_factory=dict)
+    assigned_twice: int | None = None
 
 
 @dataclass(slots=True)

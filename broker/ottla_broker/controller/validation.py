@@ -86,6 +86,11 @@ def assignments_of(
             "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot be used"
             " at the same time.",
         )
+    if topic.assigned_twice is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Found multiple manual partition assignments for partition {topic.assigned_twice}",
+        )
     if sorted(topic.assignments) != list(range(len(topic.assignments))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -32,13 +32,6 @@ async def handle(ctx: RequestContext, request: wire.CreateTopicsRequest) -> wire
         topic.name: CreatedTopic(ErrorCode.THROTTLING_QUOTA_EXCEEDED, THROTTLED, name=topic.name)
         for topic in refused
     }
-    for topic in wanted:
-        if topic.name not in bad and len(topic.assignments) < len(asked[topic.name].assignments):
-            bad[topic.name] = CreatedTopic(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                "Found multiple manual partition assignments for a partition",
-                name=topic.name,
-            )
     wanted = [topic for topic in wanted if topic.name not in bad]
     created = await ctx.services.controller.create_topics(wanted, request.validate_only)
     outcomes = {outcome.name: outcome for outcome in created} | bad
@@ -63,12 +56,17 @@ def _partitions(ctx: RequestContext, topic: NewTopic) -> int:
 
 
 def _new_topic(topic: wire.CreatableTopic) -> NewTopic:
+    assignments = {a.partition_index: a.broker_ids for a in topic.assignments}
+    twice = None
+    if len(assignments) < len(topic.assignments):
+        ((twice, _),) = Counter(a.partition_index for a in topic.assignments).most_common(1)
     return NewTopic(
         topic.name,
         topic.num_partitions,
         topic.replication_factor,
-        {a.partition_index: a.broker_ids for a in topic.assignments},
+        assignments,
         {c.name: c.value for c in topic.configs},
+        twice,
     )
 
 

@@ -168,11 +168,11 @@ class Acceptor:
                 else:
                     self._turn += 1
                     self._refuse(sock, host, until_ms)
-                if rates is not None and (wait := rates.delay(self.name)):
-                    await self._clock.sleep(wait)
             except BaseException:
                 sock.close()
                 raise
+            if rates is not None and (wait := rates.delay(self.name)):
+                await self._clock.sleep(wait)
 
     def _refuse(self, sock: socket.socket, host: str, until_ms: int) -> None:
         """Close a connection of a host that has too many, at once.

@@ -159,6 +159,7 @@ class Connection:
         "_reading",
         "_received_at",
         "_serves_soon",
+        "_stopped_at",
         "_stopping",
         "_throttled",
         "_throttled_until",
@@ -217,6 +218,8 @@ class Connection:
         # When the frame that isn't complete is given up; 0 for none. The progress of a large one moves it.
         self._deadline = 0.0
         self._reading = False
+        # When reading paused last.
+        self._stopped_at = 0.0
         self._writing = False
         # Whether the next turn serves what is held: once, however many responses were ready meanwhile.
         self._serves_soon = False
@@ -239,7 +242,7 @@ class Connection:
         self._unread = False
         if self._deadline:
             # The client isn't to blame for the time in which this broker didn't read.
-            self._deadline = self.processor.clock.monotonic() + FRAME_SECONDS
+            self._deadline += self.processor.clock.monotonic() - self._stopped_at
 
     def stop_reading(self) -> None:
         """Read no more requests; pending ones are still answered."""
@@ -373,7 +376,8 @@ class Connection:
         position = 0
         turn = most = 1 if crowded else REQUESTS_PER_TURN if self.authenticated else FIRST_REQUESTS_PER_TURN
         clock = self.processor.clock
-        until = clock.monotonic() + TURN_SECONDS
+        now = clock.monotonic()
+        until = now + TURN_SECONDS
         unfinished = 0
         while end - position >= 4:
             (size,) = _unpack_size(data, position)
@@ -411,7 +415,7 @@ class Connection:
             self._deadline = 0.0
             return
         if position or not self._deadline:
-            self._deadline = self.last_active + FRAME_SECONDS
+            self._deadline = now + FRAME_SECONDS
         if unfinished and end - position > HELD_BYTES:
             self._begin_frame(unfinished, data[position:end])
         else:
@@ -498,6 +502,7 @@ class Connection:
     def _hold_reading(self) -> None:
         if self._reading:
             self._reading = False
+            self._stopped_at = self.processor.clock.monotonic()
             self.processor.loop.remove_reader(self.fd)
             if self._frame is not None:
                 self.processor.memory.excuse(self)

@@ -37,11 +37,13 @@ class TlsSocket:
     Owned by the loop thread.
     """
 
-    __slots__ = ("_chunk", "_chunk_at", "_sock", "_stuck")
+    __slots__ = ("_chunk", "_chunk_at", "_has_ended", "_sock", "_stuck")
 
     def __init__(self, sock: ssl.SSLSocket) -> None:
         self._sock = sock
         self._stuck = 0
+        # OpenSSL has read the client's goodbye.
+        self._has_ended = False
         clear_auto_retry(sock)
         # What a blocked send of a file left, and where in which file it is.
         self._chunk = memoryview(b"")
@@ -52,8 +54,8 @@ class TlsSocket:
 
     @property
     def pending(self) -> bool:
-        """Whether bytes are decrypted but not received: the event loop doesn't report those."""
-        return self._sock.pending() > 0
+        """Whether decrypted bytes, or the end, are not received: the event loop doesn't report those."""
+        return self._has_ended or self._sock.pending() > 0
 
     def recv_into(self, buffer: memoryview, size: int = 0) -> int:
         """Receive up to ``size`` bytes, or as many as the buffer takes; 0 at the end.
@@ -61,13 +63,18 @@ class TlsSocket:
         BlockingIOError may also mean that a record was something else than data: the socket is readable, then, if more
         has arrived. Raises ConnectionResetError if the client asks for new keys and doesn't take the answers.
         """
+        if self._has_ended:
+            return 0
         sock, total = self._sock, 0
         size = size or len(buffer)
         try:
             while total < size:
                 n = sock.recv_into(buffer[total:size], size - total)
                 total += n
-                if not n or (n < _PART_OF_MANY and not sock.pending()):
+                if not n:
+                    self._has_ended = True
+                    break
+                if n < _PART_OF_MANY and not sock.pending():
                     break
         except ssl.SSLWantReadError:
             if not total:
@@ -81,6 +88,7 @@ class TlsSocket:
                     raise ConnectionResetError("the client doesn't take TLS's answers") from None
                 raise BlockingIOError from None
         except _ENDED:
+            self._has_ended = True
             return total
         self._stuck = 0
         return total
