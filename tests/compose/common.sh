@@ -59,9 +59,17 @@ through() {
     "$@" consume greetings --exit | grep -xF "$line" >/dev/null || { echo "compose-test: not read: $line" >&2; exit 1; }
 }
 
+# What the engine says of the start, a port that is taken for example, is shown if the test fails.
+started=
+up() {
+    started=$(mktemp)
+    "${compose[@]}" up -d >"$started" 2>&1
+}
+
 finish() {
     local code=${1:-$?}
     if ((code)); then
+        [[ -z $started ]] || cat "$started" >&2
         for service in "${services[@]}"; do
             say "the last of $service" >&2
             $engine logs --tail 20 "$(container "$service")" >&2 || true
@@ -70,6 +78,7 @@ finish() {
     # With the volumes that have no name, which `down` leaves.
     $engine ps -aq --filter "label=com.docker.compose.project=$project" | xargs -r $engine rm -fv >/dev/null 2>&1 || true
     "${compose[@]}" down -v >/dev/null 2>&1 || code=1
+    [[ -z $started ]] || rm -f "$started"
     ((code == 0)) && say "$file works with $engine"
     exit $code
 }

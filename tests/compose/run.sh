@@ -44,7 +44,7 @@ user=$($engine run --rm --entrypoint id ottla -u)
 [[ $user != 0 ]] || { echo "compose-test: the image runs as root" >&2; exit 1; }
 
 say "up"
-"${compose[@]}" up -d >/dev/null 2>&1
+up
 for service in zookeeper broker-1 broker-2 broker-3 console; do
     within 120 healthy $service
 done

@@ -42,7 +42,7 @@ refused() {
 build ottla
 
 say "up"
-"${compose[@]}" up -d >/dev/null 2>&1
+up
 for broker in broker-1 broker-2 broker-3; do
     within 180 healthy $broker
 done
