@@ -9,11 +9,16 @@ from typing import NamedTuple
 
 
 class Served(NamedTuple):
-    """One API: the module of its handler, and the versions that are advertised and served."""
+    """One API: the module of its handler, and the versions that are advertised and served.
+
+    Attributes:
+        coordinated: its handler needs a coordinator, which a broker that stands alone loads with the first of them.
+    """
 
     module: str
     min_version: int
     max_version: int
+    coordinated: bool = False
 
 
 SERVED: dict[int, Served] = {
@@ -21,27 +26,27 @@ SERVED: dict[int, Served] = {
     1: Served("fetch", 0, 17),
     2: Served("list_offsets", 0, 9),
     3: Served("metadata", 0, 12),
-    8: Served("offset_commit", 0, 9),
-    9: Served("offset_fetch", 0, 9),
-    10: Served("find_coordinator", 0, 6),
-    11: Served("join_group", 0, 9),
-    12: Served("heartbeat", 0, 4),
-    13: Served("leave_group", 0, 5),
-    14: Served("sync_group", 0, 5),
-    15: Served("describe_groups", 0, 5),
-    16: Served("list_groups", 0, 5),
+    8: Served("offset_commit", 0, 9, coordinated=True),
+    9: Served("offset_fetch", 0, 9, coordinated=True),
+    10: Served("find_coordinator", 0, 6, coordinated=True),
+    11: Served("join_group", 0, 9, coordinated=True),
+    12: Served("heartbeat", 0, 4, coordinated=True),
+    13: Served("leave_group", 0, 5, coordinated=True),
+    14: Served("sync_group", 0, 5, coordinated=True),
+    15: Served("describe_groups", 0, 5, coordinated=True),
+    16: Served("list_groups", 0, 5, coordinated=True),
     17: Served("sasl_handshake", 0, 1),
     18: Served("api_versions", 0, 4),
     19: Served("create_topics", 0, 7),
     20: Served("delete_topics", 0, 6),
     21: Served("delete_records", 0, 2),
-    22: Served("init_producer_id", 0, 5),
+    22: Served("init_producer_id", 0, 5, coordinated=True),
     23: Served("offset_for_leader_epoch", 0, 4),
-    24: Served("add_partitions_to_txn", 0, 5),
-    25: Served("add_offsets_to_txn", 0, 4),
-    26: Served("end_txn", 0, 5),
-    27: Served("write_txn_markers", 0, 1),
-    28: Served("txn_offset_commit", 0, 5),
+    24: Served("add_partitions_to_txn", 0, 5, coordinated=True),
+    25: Served("add_offsets_to_txn", 0, 4, coordinated=True),
+    26: Served("end_txn", 0, 5, coordinated=True),
+    27: Served("write_txn_markers", 0, 1, coordinated=True),
+    28: Served("txn_offset_commit", 0, 5, coordinated=True),
     29: Served("describe_acls", 0, 3),
     30: Served("create_acls", 0, 3),
     31: Served("delete_acls", 0, 3),
@@ -55,12 +60,12 @@ SERVED: dict[int, Served] = {
     39: Served("renew_delegation_token", 0, 2),
     40: Served("expire_delegation_token", 0, 2),
     41: Served("describe_delegation_token", 0, 3),
-    42: Served("delete_groups", 0, 2),
+    42: Served("delete_groups", 0, 2, coordinated=True),
     43: Served("elect_leaders", 0, 2),
     44: Served("incremental_alter_configs", 0, 1),
     45: Served("alter_partition_reassignments", 0, 0),
     46: Served("list_partition_reassignments", 0, 0),
-    47: Served("offset_delete", 0, 0),
+    47: Served("offset_delete", 0, 0, coordinated=True),
     48: Served("describe_client_quotas", 0, 1),
     49: Served("alter_client_quotas", 0, 1),
     50: Served("describe_user_scram_credentials", 0, 0),
@@ -68,21 +73,21 @@ SERVED: dict[int, Served] = {
     57: Served("update_features", 0, 1),
     60: Served("describe_cluster", 0, 1),
     61: Served("describe_producers", 0, 0),
-    65: Served("describe_transactions", 0, 0),
-    66: Served("list_transactions", 0, 1),
-    68: Served("consumer_group_heartbeat", 0, 1),
-    69: Served("consumer_group_describe", 0, 1),
+    65: Served("describe_transactions", 0, 0, coordinated=True),
+    66: Served("list_transactions", 0, 1, coordinated=True),
+    68: Served("consumer_group_heartbeat", 0, 1, coordinated=True),
+    69: Served("consumer_group_describe", 0, 1, coordinated=True),
     71: Served("get_telemetry_subscriptions", 0, 0),
     72: Served("push_telemetry", 0, 0),
     74: Served("list_client_metrics_resources", 0, 0),
     75: Served("describe_topic_partitions", 0, 0),
-    76: Served("share_group_heartbeat", 1, 1),
-    77: Served("share_group_describe", 1, 1),
-    78: Served("share_fetch", 1, 2),
-    79: Served("share_acknowledge", 1, 2),
-    90: Served("describe_share_group_offsets", 0, 1),
-    91: Served("alter_share_group_offsets", 0, 0),
-    92: Served("delete_share_group_offsets", 0, 0),
+    76: Served("share_group_heartbeat", 1, 1, coordinated=True),
+    77: Served("share_group_describe", 1, 1, coordinated=True),
+    78: Served("share_fetch", 1, 2, coordinated=True),
+    79: Served("share_acknowledge", 1, 2, coordinated=True),
+    90: Served("describe_share_group_offsets", 0, 1, coordinated=True),
+    91: Served("alter_share_group_offsets", 0, 0, coordinated=True),
+    92: Served("delete_share_group_offsets", 0, 0, coordinated=True),
 }
 
 IN_CLUSTERS: dict[int, Served] = {

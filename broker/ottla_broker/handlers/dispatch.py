@@ -56,40 +56,6 @@ _CLUSTER_APIS = frozenset(
 """APIs that describe the cluster. A broker that has just started would answer that there are no brokers and no topics,
 and clients would forget the ones they know: librdkafka doesn't recover from that."""
 
-_COORDINATED = frozenset(
-    {
-        ApiKey.OFFSET_COMMIT,
-        ApiKey.OFFSET_FETCH,
-        ApiKey.FIND_COORDINATOR,
-        ApiKey.JOIN_GROUP,
-        ApiKey.HEARTBEAT,
-        ApiKey.LEAVE_GROUP,
-        ApiKey.SYNC_GROUP,
-        ApiKey.DESCRIBE_GROUPS,
-        ApiKey.LIST_GROUPS,
-        ApiKey.INIT_PRODUCER_ID,
-        ApiKey.ADD_PARTITIONS_TO_TXN,
-        ApiKey.ADD_OFFSETS_TO_TXN,
-        ApiKey.END_TXN,
-        ApiKey.WRITE_TXN_MARKERS,
-        ApiKey.TXN_OFFSET_COMMIT,
-        ApiKey.DELETE_GROUPS,
-        ApiKey.OFFSET_DELETE,
-        ApiKey.DESCRIBE_TRANSACTIONS,
-        ApiKey.LIST_TRANSACTIONS,
-        ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        ApiKey.CONSUMER_GROUP_DESCRIBE,
-        ApiKey.SHARE_GROUP_HEARTBEAT,
-        ApiKey.SHARE_GROUP_DESCRIBE,
-        ApiKey.SHARE_FETCH,
-        ApiKey.SHARE_ACKNOWLEDGE,
-        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
-        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
-    }
-)
-"""APIs whose handlers need a coordinator, which a broker that stands alone loads with the first of them."""
-
 _JOIN_SECONDS = 30.0
 """How long such a request waits until its connection is closed, so that its client asks another broker."""
 
@@ -110,7 +76,9 @@ class Dispatcher:
         self._quotas = services.quotas
         self.times_requests = False
         self._routes: dict[tuple[int, int], Route] = {}
-        self._unloaded = set(_COORDINATED if services.load_coordinators is not None else ())
+        self._unloaded: set[int] = set()
+        if services.load_coordinators is not None:
+            self._unloaded.update(key for key, served in services.served.items() if served.coordinated)
         self._turns = services.turns
 
     def handle(self, connection: ClientConnection, frame: memoryview) -> Reply:
