@@ -105,6 +105,10 @@ IN_CLUSTERS: dict[int, Served] = {
 }
 """Requests between brokers, which a broker in a cluster serves as well."""
 
+BETWEEN_BROKERS = frozenset(IN_CLUSTERS) | {27}
+"""Requests between brokers, with WriteTxnMarkers, which tools send too. No quota slows them down (Kafka's
+``ApiKeys.clusterAction``)."""
+
 
 CONSUMER_PROTOCOL = frozenset({68, 69})
 """The APIs of groups of the consumer protocol, which ``group.coordinator.rebalance.protocols`` can leave out."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
+from ottla_broker.handlers import BETWEEN_BROKERS
 from ottla_broker.network.service import ClientConnection
 from ottla_protocol.acls import CLUSTER_NAME, SUPPORTED, AclOperation, AclResource
 from ottla_protocol.api_keys import ApiKey
@@ -40,6 +41,7 @@ _CLUSTER_ACTION = AclOperation.CLUSTER_ACTION
 _DESCRIBE_CONFIGS, _ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
 
 RULES: Final[Mapping[int, Rules]] = {
+    **{key: {_CLUSTER: _CLUSTER_ACTION} for key in BETWEEN_BROKERS},
     # The transactional id is for batches of transactions.
     ApiKey.PRODUCE: {_TOPIC: _WRITE, _TRANSACTIONAL_ID: _WRITE},
     # Followers need the cluster, consumers the topics.
@@ -47,10 +49,6 @@ RULES: Final[Mapping[int, Rules]] = {
     ApiKey.LIST_OFFSETS: {_TOPIC: _DESCRIBE, _CLUSTER: _CLUSTER_ACTION},
     # CREATE is for automatic topic creation.
     ApiKey.METADATA: {_TOPIC: _DESCRIBE, _CLUSTER: _CREATE},
-    ApiKey.LEADER_AND_ISR: {_CLUSTER: _CLUSTER_ACTION},
-    ApiKey.STOP_REPLICA: {_CLUSTER: _CLUSTER_ACTION},
-    ApiKey.UPDATE_METADATA: {_CLUSTER: _CLUSTER_ACTION},
-    ApiKey.CONTROLLED_SHUTDOWN: {_CLUSTER: _CLUSTER_ACTION},
     ApiKey.OFFSET_COMMIT: {_GROUP: _READ, _TOPIC: _READ},
     ApiKey.OFFSET_FETCH: {_GROUP: _DESCRIBE, _TOPIC: _DESCRIBE},
     # The cluster for share coordinators, which brokers ask for.
@@ -72,7 +70,6 @@ RULES: Final[Mapping[int, Rules]] = {
     # The cluster for idempotent producers, the transactional id for the others.
     ApiKey.INIT_PRODUCER_ID: {_CLUSTER: AclOperation.IDEMPOTENT_WRITE, _TRANSACTIONAL_ID: _WRITE},
     ApiKey.OFFSET_FOR_LEADER_EPOCH: {_TOPIC: _DESCRIBE, _CLUSTER: _CLUSTER_ACTION},
-    ApiKey.WRITE_TXN_MARKERS: {_CLUSTER: _CLUSTER_ACTION},
     # Clients need the transactional id and the topics, brokers the cluster.
     ApiKey.ADD_PARTITIONS_TO_TXN: {_TRANSACTIONAL_ID: _WRITE, _TOPIC: _WRITE, _CLUSTER: _CLUSTER_ACTION},
     ApiKey.ADD_OFFSETS_TO_TXN: {_TRANSACTIONAL_ID: _WRITE, _GROUP: _READ},
@@ -111,12 +108,10 @@ RULES: Final[Mapping[int, Rules]] = {
     ApiKey.ALTER_CLIENT_QUOTAS: {_CLUSTER: _ALTER_CONFIGS},
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: {_CLUSTER: _DESCRIBE},
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: {_CLUSTER: _ALTER},
-    ApiKey.ALTER_PARTITION: {_CLUSTER: _CLUSTER_ACTION},
     ApiKey.UPDATE_FEATURES: {_CLUSTER: _ALTER},
     ApiKey.DESCRIBE_PRODUCERS: {_TOPIC: _READ},
     ApiKey.DESCRIBE_TRANSACTIONS: {_TRANSACTIONAL_ID: _DESCRIBE, _TOPIC: _DESCRIBE},
     ApiKey.LIST_TRANSACTIONS: {_TRANSACTIONAL_ID: _DESCRIBE},
-    ApiKey.ALLOCATE_PRODUCER_IDS: {_CLUSTER: _CLUSTER_ACTION},
     # Allowed for every client, as in Kafka: what a client may push is for the subscriptions to say.
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: {},
     ApiKey.PUSH_TELEMETRY: {},
@@ -128,11 +123,6 @@ RULES: Final[Mapping[int, Rules]] = {
     ApiKey.SHARE_GROUP_DESCRIBE: {_GROUP: _DESCRIBE, _TOPIC: _DESCRIBE},
     ApiKey.SHARE_FETCH: {_GROUP: _READ, _TOPIC: _READ},
     ApiKey.SHARE_ACKNOWLEDGE: {_GROUP: _READ, _TOPIC: _READ},
-    ApiKey.INITIALIZE_SHARE_GROUP_STATE: {_CLUSTER: _CLUSTER_ACTION},
-    ApiKey.READ_SHARE_GROUP_STATE: {_CLUSTER: _CLUSTER_ACTION},
-    ApiKey.WRITE_SHARE_GROUP_STATE: {_CLUSTER: _CLUSTER_ACTION},
-    ApiKey.DELETE_SHARE_GROUP_STATE: {_CLUSTER: _CLUSTER_ACTION},
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: {_CLUSTER: _CLUSTER_ACTION},
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: {_GROUP: _DESCRIBE, _TOPIC: _DESCRIBE},
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: {_GROUP: _READ, _TOPIC: _READ},
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: {_GROUP: _DELETE, _TOPIC: _READ},

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.counters import RequestTimes, Timings
 from ottla_broker.events import get_logger
+from ottla_broker.handlers import BETWEEN_BROKERS
 from ottla_broker.handlers.api_versions import unsupported
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.limits import answer_memory, element_memory, most_memory
 from ottla_broker.handlers.long_request import LongRequest
-from ottla_broker.handlers.responder import BETWEEN_BROKERS, Responder, pack_header
+from ottla_broker.handlers.responder import Responder, pack_header
 from ottla_broker.handlers.route import Handle, Route
 from ottla_broker.handlers.turns import at_once
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse, given_parts

@@ -8,6 +8,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from ottla_broker.events import get_logger
+from ottla_broker.handlers import BETWEEN_BROKERS
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.route import Route
 from ottla_broker.metadata.client_quotas import QuotaKind
@@ -22,24 +23,6 @@ _log = get_logger()
 
 _PRODUCE = int(ApiKey.PRODUCE)
 _FETCHES = frozenset((int(ApiKey.FETCH), int(ApiKey.SHARE_FETCH)))
-BETWEEN_BROKERS = frozenset(
-    {
-        ApiKey.LEADER_AND_ISR,
-        ApiKey.STOP_REPLICA,
-        ApiKey.UPDATE_METADATA,
-        ApiKey.CONTROLLED_SHUTDOWN,
-        ApiKey.WRITE_TXN_MARKERS,
-        ApiKey.ALTER_PARTITION,
-        ApiKey.ALLOCATE_PRODUCER_IDS,
-        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
-        ApiKey.READ_SHARE_GROUP_STATE,
-        ApiKey.WRITE_SHARE_GROUP_STATE,
-        ApiKey.DELETE_SHARE_GROUP_STATE,
-        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
-    }
-)
-"""Requests that no quota slows down (Kafka's ``ApiKeys.clusterAction``)."""
-
 
 # size: int32, correlation id: int32; in flexible versions also an empty set of tagged fields: uint8 0.
 pack_header = Struct(">ii").pack
