@@ -1,4 +1,4 @@
-"""The errors that clients get when the log refuses a coordinator's record.
+"""The errors that clients get of groups, above all when the log refuses a coordinator's record.
 
 The log's error is about ``__consumer_offsets``; clients know only the coordinator, and get an error about that. Kafka:
 ``storeGroup`` and ``maybeConvertOffsetCommitError`` in ``GroupMetadataManager.scala``.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ottla_broker.coordinator import codes
 from ottla_broker.events import get_logger
+from ottla_protocol.errors import ErrorCode, KafkaError
 
 _log = get_logger()
 
@@ -53,3 +54,26 @@ def store_error(group_id: str, error: int, size: int | None = None) -> int:
             error=error,
         )
     return answer
+
+
+def refused(group_id: str, code: int) -> KafkaError:
+    """What clients get where the log refuses a record (``appendGroupMetadataErrorToResponseError``)."""
+    if code == ErrorCode.REQUEST_TIMED_OUT:
+        return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return KafkaError(ErrorCode(store_error(group_id, code)))
+
+
+def unknown_member(group_id: str, member_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}.")
+
+
+def unknown_instance(instance_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+
+
+def max_size_reached(kind: str, maximum: int) -> KafkaError:
+    """The error of a joining member; ``kind``: "consumer" or "share"."""
+    return KafkaError(
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        f"The {kind} group has reached its maximum capacity of {maximum} members.",
+    )

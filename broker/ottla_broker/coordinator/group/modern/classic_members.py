@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ottla_broker.coordinator import codes
+from ottla_broker.coordinator.group.errors import max_size_reached, refused, unknown_instance
 from ottla_broker.coordinator.group.group import PROTOCOL_TYPE, join_error, sync_error
 from ottla_broker.coordinator.group.member import JoinReply, Sender, SyncReply
 from ottla_broker.coordinator.group.membership import JoinRequest, LeaveRequest
@@ -27,7 +28,7 @@ from ottla_broker.coordinator.group.modern.member import ClassicSide, ConsumerMe
 from ottla_broker.coordinator.group.modern.membership import Membership
 from ottla_broker.coordinator.group.modern.migration import Migration
 from ottla_broker.coordinator.group.modern.states import MemberState, ModernState
-from ottla_broker.coordinator.group.modern.writer import refused, when_written
+from ottla_broker.coordinator.group.modern.writer import when_written
 from ottla_broker.events import get_logger
 from ottla_protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla_protocol.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -136,10 +137,7 @@ class ClassicMembers:
     def _check_room(self, group: ConsumerGroup, member_id: str, request: JoinRequest) -> None:
         membership, maximum = group.membership, self._parts.settings.max_size
         if member_id not in membership.members and len(membership.members) >= maximum:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The consumer group has reached its maximum capacity of {maximum} members.",
-            )
+            raise max_size_reached("consumer", maximum)
         supported = request.protocol_type == PROTOCOL_TYPE and any(
             membership.classic_protocols[name] == membership.classic_members for name, _ in request.protocols
         )
@@ -168,8 +166,8 @@ class ClassicMembers:
             )
             return change.replace_static(existing, member_id)
         if existing is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-        _check_instance(existing, member_id)
+            raise unknown_instance(instance_id)
+        existing.check_id(member_id)
         return existing
 
     # SyncGroup
@@ -275,21 +273,12 @@ def _checked(membership: Membership, sender: Sender) -> tuple[ConsumerMember, Cl
     else:
         member = membership.static_member(sender.instance_id)
         if member is not None:
-            _check_instance(member, sender.member_id)
+            member.check_id(sender.member_id)
     if member is None or member.classic is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
     if member.epoch != sender.generation:
         raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
     return member, member.classic
-
-
-def _check_instance(member: ConsumerMember, member_id: str) -> None:
-    if member.member_id != member_id:
-        raise KafkaError(
-            ErrorCode.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {member.instance_id} was fenced by member"
-            f" {member.member_id}.",
-        )
 
 
 def _leaving(membership: Membership, request: LeaveRequest) -> ConsumerMember:
@@ -298,7 +287,7 @@ def _leaving(membership: Membership, request: LeaveRequest) -> ConsumerMember:
     else:
         member = membership.static_member(request.instance_id)
         if member is not None and request.member_id:
-            _check_instance(member, request.member_id)
+            member.check_id(request.member_id)
     if member is None or member.classic is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
     return member

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from ottla_broker.coordinator.group.errors import max_size_reached, unknown_instance, unknown_member
 from ottla_broker.coordinator.group.modern import rebalance, records
 from ottla_broker.coordinator.group.modern.change import Change
 from ottla_broker.coordinator.group.modern.consumer_group import ConsumerGroup, TimerKind
@@ -191,10 +192,7 @@ class Heartbeats:
     def _check_room(self, change: Change, before: ConsumerMember | None) -> None:
         maximum = self._parts.settings.max_size
         if before is None and len(change.after.members) >= maximum:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"The consumer group has reached its maximum capacity of {maximum} members.",
-            )
+            raise max_size_reached("consumer", maximum)
 
     def _dynamic(
         self, group: ConsumerGroup, change: Change, request: Heartbeat, member_id: str
@@ -213,8 +211,8 @@ class Heartbeats:
         existing = change.after.static_member(instance_id)
         if request.epoch != JOIN_EPOCH:
             if existing is None:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-            _check_instance(existing, member_id, instance_id)
+                raise unknown_instance(instance_id)
+            existing.check_id(member_id)
             return self._checked(change, existing, request)
         if existing is None:
             same_id = change.after.members.get(member_id)
@@ -304,10 +302,8 @@ class Heartbeats:
         else:
             member = group.membership.static_member(request.instance_id)
             if member is None:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {request.instance_id} is unknown."
-                )
-            _check_instance(member, request.member_id, request.instance_id)
+                raise unknown_instance(request.instance_id)
+            member.check_id(request.member_id)
         _log.info(
             "member leaves",
             group=group.group_id,
@@ -326,18 +322,6 @@ class Heartbeats:
         else:
             self._fencing.fence(group, [member.member_id])
         return HeartbeatAnswer(request.member_id, request.epoch)
-
-
-def unknown_member(group_id: str, member_id: str) -> KafkaError:
-    return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}.")
-
-
-def _check_instance(member: ConsumerMember, member_id: str, instance_id: str) -> None:
-    if member.member_id != member_id:
-        raise KafkaError(
-            ErrorCode.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
-        )
 
 
 def _is_within(owned: Partitions | None, assigned: Partitions) -> bool:

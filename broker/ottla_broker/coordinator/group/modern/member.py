@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ottla_broker.coordinator.group.metadata_limit import MEMBER, names_bytes, topics_bytes
 from ottla_broker.coordinator.group.modern.states import LEAVE_STATIC_EPOCH, MemberState
+from ottla_protocol.errors import ErrorCode, KafkaError
 
 Partitions = Mapping[bytes, frozenset[int]]
 """Partitions by topic id; without empty sets. Never changed."""
@@ -98,6 +99,14 @@ class ConsumerMember:
         protocols = () if self.classic is None else self.classic.protocols
         stated = sum(len(name) + len(metadata) for name, metadata in protocols)
         return MEMBER + names + topics_bytes(self.topics) + stated
+
+    def check_id(self, member_id: str) -> None:
+        """Raises KafkaError: FENCED_INSTANCE_ID if the static member has been replaced, and has another id."""
+        if self.member_id != member_id:
+            raise KafkaError(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {self.instance_id} was fenced by member {self.member_id}.",
+            )
 
     def has_same_subscription(self, other: ConsumerMember) -> bool:
         return self.topics == other.topics and self.regex == other.regex

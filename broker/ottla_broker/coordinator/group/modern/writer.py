@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla_broker.coordinator.group.errors import store_error
+from ottla_broker.coordinator.group.errors import refused
 from ottla_broker.coordinator.group.modern.change import Change
 from ottla_broker.coordinator.group.modern.consumer_group import ConsumerGroup
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -31,13 +31,6 @@ def write(adopt: Adopt, group: ConsumerGroup, change: Change) -> None:
     group.put(change.after)
     if change.metadata_version is not None:
         group.metadata_version = change.metadata_version
-
-
-def refused(group_id: str, code: int) -> KafkaError:
-    """What clients get where the log refuses a record (``appendGroupMetadataErrorToResponseError``)."""
-    if code == ErrorCode.REQUEST_TIMED_OUT:
-        return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return KafkaError(ErrorCode(store_error(group_id, code)))
 
 
 def when_written(group: ConsumerGroup, written: Callable[[KafkaError | None], None]) -> None:

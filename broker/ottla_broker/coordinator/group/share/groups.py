@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.deadlines import Deadline, Deadlines
-from ottla_broker.coordinator.group.errors import store_error
+from ottla_broker.coordinator.group.errors import max_size_reached, refused, unknown_member
 from ottla_broker.coordinator.group.metadata_limit import MetadataLimit
 from ottla_broker.coordinator.group.modern.membership import MOST_NAMES
 from ottla_broker.coordinator.group.modern.settings import GroupTimes, TimesOf
@@ -216,10 +216,7 @@ class ShareGroups:
                 raise unknown_member(group.group_id, request.member_id)
             most = self._most_members()
             if len(group.members) >= most:
-                raise KafkaError(
-                    ErrorCode.GROUP_MAX_SIZE_REACHED,
-                    f"The share group has reached its maximum capacity of {most} members.",
-                )
+                raise max_size_reached("share", most)
             _log.info("member joins", group=group.group_id, member=request.member_id, protocol="share")
             known = ShareMember(request.member_id)
         elif request.epoch > known.epoch:
@@ -526,14 +523,14 @@ class ShareGroups:
         try:
             group.end_offset = group.shard.write(rows)
         except KafkaError as error:
-            raise _refused(group.group_id, int(error.code)) from error
+            raise refused(group.group_id, int(error.code)) from error
 
     def _answer(self, group: ShareGroup, answer: ShareHeartbeatAnswer, reply: Reply) -> None:
         def committed(code: int, _: int) -> None:
             if code == codes.NONE:
                 reply(answer)
             else:
-                reply(answer._replace(error=_refused(group.group_id, code), assignment=None))
+                reply(answer._replace(error=refused(group.group_id, code), assignment=None))
 
         group.shard.when_committed(group.end_offset, committed)
 
@@ -581,22 +578,12 @@ def state_epoch(clock: Clock) -> int:
     return max(1, clock.now_ms() // 1000 - _EPOCH_ZERO_SECONDS)
 
 
-def unknown_member(group_id: str, member_id: str) -> KafkaError:
-    return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}.")
-
-
 def _fenced(relation: str, received: int, known: int) -> KafkaError:
     return KafkaError(
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"The share group member has a {relation} member epoch ({received}) than the one known by the group"
         f" coordinator ({known}). The member must abandon all its partitions and rejoin.",
     )
-
-
-def _refused(group_id: str, code: int) -> KafkaError:
-    if code == ErrorCode.REQUEST_TIMED_OUT:
-        return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return KafkaError(ErrorCode(store_error(group_id, code)))
 
 
 def _hash(topics: Iterable[Topic]) -> int:
