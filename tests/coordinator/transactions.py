@@ -10,9 +10,8 @@ from tests.coordinator.harness import FakePartition
 from tests.support.clock import FakeClock
 
 from ottla_broker.coordinator.transaction.coordinator import (
-    EndResult,
-    InitResult,
     Listed,
+    ProducerResult,
     TransactionCoordinator,
 )
 from ottla_broker.coordinator.transaction.metadata import Producer, TopicPartition, TransactionMetadata
@@ -160,9 +159,9 @@ class TransactionWorld:
 
     def init(
         self, name: str = "x", expected: Producer | None = None, timeout_ms: int = 60_000
-    ) -> list[InitResult]:
+    ) -> list[ProducerResult]:
         """The answer, once it is there."""
-        answers: list[InitResult] = []
+        answers: list[ProducerResult] = []
         self.coordinator.init_producer_id(name, timeout_ms, expected, answers.append)
         return answers
 
@@ -195,8 +194,8 @@ class TransactionWorld:
         )
         return answers
 
-    def end_with_bump(self, producer: Producer, commit: bool = True, name: str = "x") -> list[EndResult]:
-        answers: list[EndResult] = []
+    def end_with_bump(self, producer: Producer, commit: bool = True, name: str = "x") -> list[ProducerResult]:
+        answers: list[ProducerResult] = []
         self.coordinator.end_with_bump(name, producer, commit, answers.append)
         return answers
 

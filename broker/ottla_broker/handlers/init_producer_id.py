@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from ottla_broker.coordinator.transaction.coordinator import InitResult
+from ottla_broker.coordinator.transaction.coordinator import ProducerResult
 from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
@@ -41,7 +41,7 @@ def handle(
         return InitProducerIdResponse(error_code=TRY_AGAIN, producer_id=-1, producer_epoch=-1)
     pending = PendingResponse()
 
-    def reply(result: InitResult) -> None:
+    def reply(result: ProducerResult) -> None:
         pending.complete(
             InitProducerIdResponse(
                 error_code=producer_error(result.error, ctx.version >= _HAS_FENCED),

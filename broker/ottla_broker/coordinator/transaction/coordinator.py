@@ -57,26 +57,15 @@ _TOMBSTONES_PER_BATCH = 500
 """Keeps a batch below max.message.bytes with ids of any usual length."""
 
 
-class InitResult(NamedTuple):
-    """The answer to InitProducerId."""
+class ProducerResult(NamedTuple):
+    """The answer to InitProducerId, and to EndTxn, with the producer of the next transaction."""
 
     error: int
     producer_id: int = -1
     producer_epoch: int = -1
 
 
-InitReply = Callable[[InitResult], None]
-
-
-class EndResult(NamedTuple):
-    """The answer to EndTxn, with the producer of the next transaction."""
-
-    error: int
-    producer_id: int = -1
-    producer_epoch: int = -1
-
-
-EndReply = Callable[[EndResult], None]
+ProducerReply = Callable[[ProducerResult], None]
 
 
 class Described(NamedTuple):
@@ -245,7 +234,7 @@ class TransactionCoordinator:
     # InitProducerId
 
     def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, expected: Producer | None, reply: InitReply
+        self, transactional_id: str, timeout_ms: int, expected: Producer | None, reply: ProducerReply
     ) -> None:
         """Give a producer the id and the next epoch of its transactional id; older instances are fenced.
 
@@ -253,7 +242,7 @@ class TransactionCoordinator:
         and the client asks again (CONCURRENT_TRANSACTIONS) until its markers are written.
         """
         if transactional_id and not 0 < timeout_ms <= self._settings.max_timeout_ms:
-            reply(InitResult(codes.INVALID_TRANSACTION_TIMEOUT))
+            reply(ProducerResult(codes.INVALID_TRANSACTION_TIMEOUT))
         else:
             self._init(transactional_id, timeout_ms, expected, reply, None)
 
@@ -262,23 +251,23 @@ class TransactionCoordinator:
         transactional_id: str,
         timeout_ms: int,
         expected: Producer | None,
-        reply: InitReply,
+        reply: ProducerReply,
         new_id: int | None,
     ) -> None:
         """``new_id``: a producer id that has been drawn because one was needed; everything is looked at again."""
         error, shard, transaction = self._find(transactional_id)
         if shard is None:
-            reply(InitResult(error))
+            reply(ProducerResult(error))
             return
         draw_first = partial(
             self._draw_id,
             partial(self._init, transactional_id, timeout_ms, expected, reply),
-            lambda error: reply(InitResult(error)),
+            lambda error: reply(ProducerResult(error)),
         )
         now_ms = self._clock.now_ms()
         if transaction is None:
             if self._is_full(transactional_id):
-                reply(InitResult(codes.POLICY_VIOLATION))
+                reply(ProducerResult(codes.POLICY_VIOLATION))
                 return
             if new_id is None:
                 draw_first()
@@ -288,33 +277,36 @@ class TransactionCoordinator:
             new_id = None
         metadata = transaction.metadata
         if transaction.pending is not None:
-            reply(InitResult(codes.CONCURRENT_TRANSACTIONS))
+            reply(ProducerResult(codes.CONCURRENT_TRANSACTIONS))
         elif metadata.refuses(expected):
-            reply(InitResult(codes.PRODUCER_FENCED))
+            reply(ProducerResult(codes.PRODUCER_FENCED))
         elif metadata.state in PREPARED:
-            reply(InitResult(codes.CONCURRENT_TRANSACTIONS))
+            reply(ProducerResult(codes.CONCURRENT_TRANSACTIONS))
         elif metadata.state is ONGOING:
             self._fence(
                 shard,
                 transaction,
-                lambda error: reply(InitResult(error if error else codes.CONCURRENT_TRANSACTIONS)),
+                lambda error: reply(ProducerResult(error if error else codes.CONCURRENT_TRANSACTIONS)),
             )
         elif (rotates := metadata.needs_producer_id(expected)) and new_id is None:
             draw_first()
         else:
             successor = metadata.initialized(expected, timeout_ms, now_ms, new_id if rotates else None)
             if successor is None:
-                reply(InitResult(codes.PRODUCER_FENCED))
+                reply(ProducerResult(codes.PRODUCER_FENCED))
             else:
                 self._initialize(shard, transaction, successor, reply)
 
     @staticmethod
     def _initialize(
-        shard: TransactionShard, transaction: Transaction, successor: TransactionMetadata, reply: InitReply
+        shard: TransactionShard,
+        transaction: Transaction,
+        successor: TransactionMetadata,
+        reply: ProducerReply,
     ) -> None:
         def written(error: int) -> None:
             if error != codes.NONE:
-                reply(InitResult(error))
+                reply(ProducerResult(error))
                 return
             _log.info(
                 "transactional id initialized",
@@ -322,7 +314,7 @@ class TransactionCoordinator:
                 producer_id=successor.producer_id,
                 producer_epoch=successor.producer_epoch,
             )
-            reply(InitResult(codes.NONE, successor.producer_id, successor.producer_epoch))
+            reply(ProducerResult(codes.NONE, successor.producer_id, successor.producer_epoch))
 
         shard.change(transaction, successor, written)
 
@@ -415,7 +407,7 @@ class TransactionCoordinator:
         transactional_id: str,
         producer: Producer,
         commit: bool,
-        reply: EndReply,
+        reply: ProducerReply,
         next_id: int = NO_PRODUCER_ID,
     ) -> None:
         """As :meth:`end`, for a client of transaction version 2, which continues with a higher epoch.
@@ -425,10 +417,10 @@ class TransactionCoordinator:
         """
         error, shard, transaction = self._find(transactional_id)
         if shard is None:
-            reply(EndResult(error))
+            reply(ProducerResult(error))
             return
         if transaction is None:
-            reply(EndResult(codes.INVALID_PRODUCER_ID_MAPPING))
+            reply(ProducerResult(codes.INVALID_PRODUCER_ID_MAPPING))
             return
         metadata = transaction.metadata
         repeated = metadata.was_ended_by(producer)
@@ -436,7 +428,7 @@ class TransactionCoordinator:
         if error == codes.NONE and transaction.pending is not None:
             error = codes.CONCURRENT_TRANSACTIONS
         if error != codes.NONE:
-            reply(EndResult(error))
+            reply(ProducerResult(error))
             return
         answer = (END if repeated else END_WITH_BUMP)[metadata.state][0 if commit else 1]
         if answer is not None:
@@ -444,7 +436,7 @@ class TransactionCoordinator:
         elif metadata.is_exhausted and next_id == NO_PRODUCER_ID:
             self._draw_id(
                 partial(self.end_with_bump, transactional_id, producer, commit, reply),
-                lambda error: reply(EndResult(error)),
+                lambda error: reply(ProducerResult(error)),
             )
         else:
             successor = metadata.ended_with_bump(
@@ -607,8 +599,8 @@ class TransactionCoordinator:
         return codes.NONE, unknown, map(select, every)
 
 
-def _ended(error: int, metadata: TransactionMetadata) -> EndResult:
-    return EndResult(error, *metadata.next_producer) if error == codes.NONE else EndResult(error)
+def _ended(error: int, metadata: TransactionMetadata) -> ProducerResult:
+    return ProducerResult(error, *metadata.next_producer) if error == codes.NONE else ProducerResult(error)
 
 
 def _is_expired(transaction: Transaction, limit_ms: int) -> bool:
