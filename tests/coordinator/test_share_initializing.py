@@ -8,9 +8,10 @@ from typing import Any, cast
 from tests.support.clock import FakeClock
 
 from ottla_broker.coordinator.group.metadata_limit import MetadataLimit
+from ottla_broker.coordinator.group.modern.heartbeats import HeartbeatAnswer
 from ottla_broker.coordinator.group.modern.membership import MOST_NAMES
 from ottla_broker.coordinator.group.modern.settings import GroupTimes
-from ottla_broker.coordinator.group.share.groups import ShareGroups, ShareHeartbeat, ShareHeartbeatAnswer
+from ottla_broker.coordinator.group.share.groups import ShareGroups, ShareHeartbeat
 from ottla_broker.coordinator.refusals import Refusals
 from ottla_broker.coordinator.share.state_batches import ShareKey
 from ottla_broker.coordinator.share.state_coordinator import Settled
@@ -59,7 +60,7 @@ class Groups:
             lambda: 10,
             self.clock,
         )
-        self.answers: list[ShareHeartbeatAnswer] = []
+        self.answers: list[HeartbeatAnswer] = []
 
     def join(self, member: str, topics: tuple[str, ...] = ("t",)) -> None:
         request = ShareHeartbeat(member, 0, topics=list(topics))

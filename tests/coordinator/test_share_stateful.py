@@ -22,7 +22,7 @@ from ottla_broker.coordinator.group.membership import JoinRequest
 from ottla_broker.coordinator.group.modern.heartbeats import Heartbeat, HeartbeatAnswer
 from ottla_broker.coordinator.group.modern.settings import GroupTimes
 from ottla_broker.coordinator.group.settings import GroupSettings
-from ottla_broker.coordinator.group.share.groups import ShareGroups, ShareHeartbeat, ShareHeartbeatAnswer
+from ottla_broker.coordinator.group.share.groups import ShareGroups, ShareHeartbeat
 from ottla_broker.coordinator.share.state_batches import ShareKey
 from ottla_broker.coordinator.share.state_coordinator import Settled
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
@@ -109,7 +109,7 @@ class Member:
         self.topics = topics
         self.epoch = 0
         self.assigned: dict[bytes, frozenset[int]] = {}
-        self.answers: list[ShareHeartbeatAnswer] | None = None
+        self.answers: list[HeartbeatAnswer] | None = None
         self._stated: tuple[str, ...] | None = None
 
     def beat(self, broker: Broker) -> None:
@@ -308,7 +308,7 @@ def test_a_group_of_another_type_is_refused_and_the_answer_says_of_which() -> No
     broker.coordinator.share_heartbeat("g", ShareHeartbeat("m1", -1), lambda _: None)
     assert "held by the share protocol, though it has no members" in enter("g")
     assert enter("h") == ""
-    answers: list[ShareHeartbeatAnswer] = []
+    answers: list[HeartbeatAnswer] = []
     broker.coordinator.share_heartbeat("h", ShareHeartbeat("m2", 0, topics=["t"]), answers.append)
     assert "h is not a share group: it is held by 1 members of the consumer protocol" in _message(
         answers[0].error

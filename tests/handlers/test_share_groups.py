@@ -22,6 +22,7 @@ from ottla_protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
+from ottla_protocol.messages.consumer_group_heartbeat import HeartbeatAssignment
 from ottla_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla_protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla_protocol.messages.delete_share_group_offsets import (
@@ -54,11 +55,10 @@ from ottla_protocol.messages.share_fetch import (
     ShareFetchRequest,
 )
 from ottla_protocol.messages.share_group_describe import ShareGroupDescribeRequest
-from ottla_protocol.messages.share_group_heartbeat import Assignment
 
 pytestmark = pytest.mark.ottla_only
 
-NOTHING = Assignment()
+NOTHING = HeartbeatAssignment()
 
 _numbers = itertools.count()
 

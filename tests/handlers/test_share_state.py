@@ -33,9 +33,9 @@ from ottla_protocol.messages.read_share_group_state import (
     PartitionData as ReadPartition,
 )
 from ottla_protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadStateData
+from ottla_protocol.messages.share_state_records import StateBatch
 from ottla_protocol.messages.write_share_group_state import (
     PartitionData,
-    StateBatch,
     WriteShareGroupStateRequest,
     WriteStateData,
 )

@@ -152,7 +152,7 @@ class ShareStateTransport:
                 leader_epoch=change.leader_epoch,
                 start_offset=change.start,
                 delivery_complete_count=change.completed,
-                state_batches=to_wire(change.batches, writing.StateBatch),
+                state_batches=to_wire(change.batches),
             )
             self._ask(broker, _WRITE, key, data, partial(_report, settled), len(change.batches))
 

@@ -6,7 +6,8 @@ topics, and the client makes its member id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from ottla_broker.coordinator.group.modern.heartbeats import Heartbeat, HeartbeatAnswer
 from ottla_broker.coordinator.group.modern.member import Partitions, partitions_of
@@ -15,6 +16,9 @@ from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import consumer_group_heartbeat as wire
+from ottla_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
+
+R = TypeVar("R", wire.ConsumerGroupHeartbeatResponse, ShareGroupHeartbeatResponse)
 
 
 def handle(
@@ -41,7 +45,7 @@ def handle(
     pending = PendingResponse()
 
     def reply(answer: HeartbeatAnswer) -> None:
-        pending.complete(_response(answer))
+        pending.complete(answered(answer, wire.ConsumerGroupHeartbeatResponse))
 
     ctx.services.groups.consumer_heartbeat(request.group_id, heartbeat, reply)
     return pending
@@ -51,10 +55,10 @@ def _owned(topics: Sequence[wire.HeartbeatTopicPartitions] | None) -> Partitions
     return None if topics is None else partitions_of((topic.topic_id, topic.partitions) for topic in topics)
 
 
-def _response(answer: HeartbeatAnswer) -> wire.ConsumerGroupHeartbeatResponse:
+def answered(answer: HeartbeatAnswer, response: Callable[..., R]) -> R:
+    """The response of a consumer or a share group."""
     if answer.error is not None:
-        code = answer.error.code
-        return wire.ConsumerGroupHeartbeatResponse(error_code=code, error_message=answer.error.message)
+        return response(error_code=answer.error.code, error_message=answer.error.message)
     assignment = None
     if answer.assignment is not None:
         assignment = wire.HeartbeatAssignment(
@@ -63,7 +67,7 @@ def _response(answer: HeartbeatAnswer) -> wire.ConsumerGroupHeartbeatResponse:
                 for topic_id, indexes in answer.assignment.items()
             ]
         )
-    return wire.ConsumerGroupHeartbeatResponse(
+    return response(
         member_id=answer.member_id,
         member_epoch=answer.epoch,
         heartbeat_interval_ms=answer.interval_ms,

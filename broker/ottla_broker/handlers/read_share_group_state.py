@@ -29,7 +29,7 @@ def _fields(state: ShareState) -> dict[str, Any]:
     return {
         "state_epoch": state.epoch,
         "start_offset": state.start,
-        "state_batches": to_wire(state.batches, wire.StateBatch),
+        "state_batches": to_wire(state.batches),
     }
 
 

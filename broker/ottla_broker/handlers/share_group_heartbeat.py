@@ -5,7 +5,9 @@ The response waits until what the heartbeat changes is in the log, and new parti
 
 from __future__ import annotations
 
-from ottla_broker.coordinator.group.share.groups import ShareHeartbeat, ShareHeartbeatAnswer
+from ottla_broker.coordinator.group.modern.heartbeats import HeartbeatAnswer
+from ottla_broker.coordinator.group.share.groups import ShareHeartbeat
+from ottla_broker.handlers.consumer_group_heartbeat import answered
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_requests import check_member_id
 from ottla_broker.network.pending_response import PendingResponse
@@ -34,29 +36,8 @@ def handle(
     )
     pending = PendingResponse()
 
-    def reply(answer: ShareHeartbeatAnswer) -> None:
-        pending.complete(_response(answer))
+    def reply(answer: HeartbeatAnswer) -> None:
+        pending.complete(answered(answer, wire.ShareGroupHeartbeatResponse))
 
     ctx.services.groups.share_heartbeat(request.group_id, heartbeat, reply)
     return pending
-
-
-def _response(answer: ShareHeartbeatAnswer) -> wire.ShareGroupHeartbeatResponse:
-    if answer.error is not None:
-        return wire.ShareGroupHeartbeatResponse(
-            error_code=answer.error.code, error_message=answer.error.message
-        )
-    assignment = None
-    if answer.assignment is not None:
-        assignment = wire.Assignment(
-            topic_partitions=[
-                wire.TopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
-                for topic_id, indexes in answer.assignment.items()
-            ]
-        )
-    return wire.ShareGroupHeartbeatResponse(
-        member_id=answer.member_id,
-        member_epoch=answer.epoch,
-        heartbeat_interval_ms=answer.interval_ms,
-        assignment=assignment,
-    )

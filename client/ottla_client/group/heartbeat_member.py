@@ -24,7 +24,6 @@ from ottla_protocol.messages.consumer_group_heartbeat import (
 from ottla_protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
-    TopicPartitions,
 )
 
 from ..cluster.tasks import background
@@ -57,7 +56,7 @@ _STATE = ConsumerMemberState
 
 Request: TypeAlias = ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest
 Response: TypeAlias = ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse
-Given: TypeAlias = Sequence[HeartbeatTopicPartitions | TopicPartitions]
+Given: TypeAlias = Sequence[HeartbeatTopicPartitions]
 """An assignment, as an answer has it."""
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..api_keys import ApiKey
-from ..schema import ZERO_UUID, Int8, Int16, Int32, Int64, Message, String, Struct, Uuid, field
+from ..schema import ZERO_UUID, Int16, Int32, Int64, Message, String, Struct, Uuid, field
+from .share_state_records import StateBatch
 
 
 class PartitionData(Struct):
@@ -19,13 +20,6 @@ class ReadStateData(Struct):
 class ReadShareGroupStateRequest(Message, key=ApiKey.READ_SHARE_GROUP_STATE, versions="0", flexible="0+"):
     group_id: String = field(default="")
     topics: list[ReadStateData] = field(default_factory=list)
-
-
-class StateBatch(Struct):
-    first_offset: Int64 = field(default=0)
-    last_offset: Int64 = field(default=0)
-    delivery_state: Int8 = field(default=0)
-    delivery_count: Int16 = field(default=0)
 
 
 class PartitionResult(Struct):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..api_keys import ApiKey
-from ..schema import ZERO_UUID, Int16, Int32, Message, String, Struct, Uuid, field
+from ..schema import Int16, Int32, Message, String, field
+from .consumer_group_heartbeat import HeartbeatAssignment
 
 
 class ShareGroupHeartbeatRequest(Message, key=ApiKey.SHARE_GROUP_HEARTBEAT, versions="1", flexible="0+"):
@@ -14,15 +15,6 @@ class ShareGroupHeartbeatRequest(Message, key=ApiKey.SHARE_GROUP_HEARTBEAT, vers
     subscribed_topic_names: list[String] | None = field(default=None)
 
 
-class TopicPartitions(Struct):
-    topic_id: Uuid = field(default=ZERO_UUID)
-    partitions: list[Int32] = field(default_factory=list)
-
-
-class Assignment(Struct):
-    topic_partitions: list[TopicPartitions] = field(default_factory=list)
-
-
 class ShareGroupHeartbeatResponse(Message, key=ApiKey.SHARE_GROUP_HEARTBEAT, versions="1", flexible="0+"):
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)
@@ -30,4 +22,4 @@ class ShareGroupHeartbeatResponse(Message, key=ApiKey.SHARE_GROUP_HEARTBEAT, ver
     member_id: String | None = field(default=None)
     member_epoch: Int32 = field(default=0)
     heartbeat_interval_ms: Int32 = field(default=0)
-    assignment: Assignment | None = field(default=None)
+    assignment: HeartbeatAssignment | None = field(default=None)

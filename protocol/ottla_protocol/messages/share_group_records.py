@@ -7,11 +7,7 @@ As in ``group_records``, the version of a key says what the record is, and a nul
 from __future__ import annotations
 
 from ..schema import ZERO_UUID, Int8, Int32, Int64, Message, String, Struct, Uuid, field
-
-
-class TopicPartitions(Struct):
-    topic_id: Uuid = field(default=ZERO_UUID)
-    partitions: list[Int32] = field(default_factory=list)
+from .consumer_group_records import TopicPartitions
 
 
 class ShareGroupMemberMetadataKey(Message, versions="10"):

@@ -6,14 +6,8 @@ Version 1 adds how many records from the start offset on need no delivery (KIP-1
 from __future__ import annotations
 
 from ..api_keys import ApiKey
-from ..schema import ZERO_UUID, Int8, Int16, Int32, Int64, Message, String, Struct, Uuid, field
-
-
-class StateBatch(Struct):
-    first_offset: Int64 = field(default=0)
-    last_offset: Int64 = field(default=0)
-    delivery_state: Int8 = field(default=0)
-    delivery_count: Int16 = field(default=0)
+from ..schema import ZERO_UUID, Int16, Int32, Int64, Message, String, Struct, Uuid, field
+from .share_state_records import StateBatch
 
 
 class PartitionData(Struct):

@@ -29,8 +29,7 @@ from ottla_broker.coordinator.group.membership import JoinRequest, LeaveRequest,
 from ottla_broker.coordinator.group.modern.consumer_group import CONSUMER_TYPE, ConsumerGroup
 from ottla_broker.coordinator.group.modern.consumer_groups import ConsumerGroups
 from ottla_broker.coordinator.group.modern.describe import ConsumerGroupDescription, describe_group
-from ottla_broker.coordinator.group.modern.heartbeats import Heartbeat, HeartbeatAnswer
-from ottla_broker.coordinator.group.modern.heartbeats import Reply as HeartbeatReply
+from ottla_broker.coordinator.group.modern.heartbeats import Heartbeat, HeartbeatAnswer, HeartbeatReply
 from ottla_broker.coordinator.group.modern.settings import GroupTimes, TimesOf
 from ottla_broker.coordinator.group.modern.states import JOIN_EPOCH
 from ottla_broker.coordinator.group.modern.topics import NoTopics, TopicsView
@@ -38,12 +37,10 @@ from ottla_broker.coordinator.group.offsets import TopicPartition
 from ottla_broker.coordinator.group.rebalance import Rebalancer
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.coordinator.group.share.group import SHARE_TYPE, ShareGroup
-from ottla_broker.coordinator.group.share.groups import Reply as ShareReply
 from ottla_broker.coordinator.group.share.groups import (
     ShareGroupLoader,
     ShareGroups,
     ShareHeartbeat,
-    ShareHeartbeatAnswer,
     check,
 )
 from ottla_broker.coordinator.group.states import GroupState
@@ -369,7 +366,7 @@ class GroupCoordinator:
     def share_group(self, group_id: str) -> ShareGroup | None:
         return None if self.shares is None else self.shares.groups.get(group_id)
 
-    def share_heartbeat(self, group_id: str, request: ShareHeartbeat, reply: ShareReply) -> None:
+    def share_heartbeat(self, group_id: str, request: ShareHeartbeat, reply: HeartbeatReply) -> None:
         """ShareGroupHeartbeat: answered when what it changes is in the log."""
         found = self.share_group(group_id)
         if request.epoch == JOIN_EPOCH and (found is None or not found.members):
@@ -380,7 +377,7 @@ class GroupCoordinator:
             self._share_heartbeat(group_id, request, reply, None)
 
     def _share_heartbeat(
-        self, group_id: str, request: ShareHeartbeat, reply: ShareReply, holder: str | None
+        self, group_id: str, request: ShareHeartbeat, reply: HeartbeatReply, holder: str | None
     ) -> None:
         assert self.shares is not None
         try:
@@ -392,7 +389,7 @@ class GroupCoordinator:
             if holder is not None:
                 raise self.admission.held(group_id, holder, request, SHARE_TYPE)
         except KafkaError as refused:
-            reply(ShareHeartbeatAnswer(request.member_id, request.epoch, error=refused))
+            reply(HeartbeatAnswer(request.member_id, request.epoch, error=refused))
         else:
             self.shares.heartbeat(group_id, shard, request, reply)
 

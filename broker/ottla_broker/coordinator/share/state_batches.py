@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple
 
 from ottla_broker.coordinator.share.in_flight import Batch
 from ottla_broker.coordinator.share.states import RecordState
+from ottla_protocol.messages.share_state_records import StateBatch
 
 UNINITIALIZED = -1
 """The start offset of a share partition whose records no consumer has asked for yet."""
@@ -91,24 +92,13 @@ def merged(batches: Iterable[Batch]) -> list[Batch]:
     return result
 
 
-class WireBatch(Protocol):
-    """A state batch of a message or of a record in ``__share_group_state``."""
-
-    first_offset: int
-    last_offset: int
-    delivery_state: int
-    delivery_count: int
-
-
-_W = TypeVar("_W", bound=WireBatch)
-
 _KEPT: Final = frozenset(RecordState) - {RecordState.ACQUIRED}
 """The states that are persisted."""
 
 
-def to_wire(batches: Iterable[Batch], make: Callable[..., _W]) -> list[_W]:
+def to_wire(batches: Iterable[Batch]) -> list[StateBatch]:
     return [
-        make(
+        StateBatch(
             first_offset=each.first,
             last_offset=each.last,
             delivery_state=int(each.state),
@@ -118,7 +108,7 @@ def to_wire(batches: Iterable[Batch], make: Callable[..., _W]) -> list[_W]:
     ]
 
 
-def from_wire(batches: Iterable[WireBatch]) -> list[Batch]:
+def from_wire(batches: Iterable[StateBatch]) -> list[Batch]:
     """Raises ValueError for what isn't a state."""
     result = []
     for each in batches:

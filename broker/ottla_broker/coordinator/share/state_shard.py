@@ -170,7 +170,7 @@ def snapshot(key: ShareKey, state: PartitionState, now_ms: int) -> Row:
         delivery_complete_count=state.completed,
         create_timestamp=state.created_ms,
         write_timestamp=now_ms,
-        state_batches=to_wire(merged(state.batches), wire.StateBatch),
+        state_batches=to_wire(merged(state.batches)),
     )
     return encode_versioned(_key(wire.ShareSnapshotKey, key), SNAPSHOT), encode_versioned(value, 0)
 
@@ -181,7 +181,7 @@ def update(key: ShareKey, state: PartitionState, change: StateChange) -> Row:
         leader_epoch=max(state.leader_epoch, change.leader_epoch),
         start_offset=change.start,
         delivery_complete_count=change.completed,
-        state_batches=to_wire(change.batches, wire.StateBatch),
+        state_batches=to_wire(change.batches),
     )
     return _update_key(key), encode_versioned(value, 0)
 

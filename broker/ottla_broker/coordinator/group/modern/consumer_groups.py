@@ -16,8 +16,8 @@ from ottla_broker.coordinator.group.modern.fencing import Fencing
 from ottla_broker.coordinator.group.modern.heartbeats import (
     Heartbeat,
     HeartbeatAnswer,
+    HeartbeatReply,
     Heartbeats,
-    Reply,
     check,
 )
 from ottla_broker.coordinator.group.modern.membership import Membership
@@ -122,7 +122,7 @@ class ConsumerGroups:
         found: Group | ConsumerGroup | None,
         shard: Shard,
         request: Heartbeat,
-        reply: Reply,
+        reply: HeartbeatReply,
     ) -> None:
         """Serve a heartbeat, answered when the log has what it changed; ``found`` is the group, if there is one."""
         try:

@@ -75,7 +75,7 @@ class HeartbeatAnswer(NamedTuple):
     error: KafkaError | None = None
 
 
-Reply = Callable[[HeartbeatAnswer], None]
+HeartbeatReply = Callable[[HeartbeatAnswer], None]
 
 
 def check(request: Heartbeat, group_id: str, assignors: Sequence[str]) -> None:

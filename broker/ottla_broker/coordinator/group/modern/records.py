@@ -129,7 +129,7 @@ def target_epoch(group_id: str, value: int) -> Record:
 
 def target(group_id: str, member_id: str, partitions: Partitions) -> Record:
     key = wire.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
-    return key, wire.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=_pack(partitions))
+    return key, wire.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=pack(partitions))
 
 
 def current(group_id: str, one: ConsumerMember) -> Record:
@@ -137,8 +137,8 @@ def current(group_id: str, one: ConsumerMember) -> Record:
         member_epoch=one.epoch,
         previous_member_epoch=one.previous_epoch,
         state=one.state,
-        assigned_partitions=_pack(one.assigned),
-        partitions_pending_revocation=_pack(one.revoking),
+        assigned_partitions=pack(one.assigned),
+        partitions_pending_revocation=pack(one.revoking),
     )
     return wire.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=one.member_id), value
 
@@ -188,7 +188,7 @@ def without_group(group_id: str, members: Iterable[str], regexes: Iterable[str])
 # Values
 
 
-def _pack(partitions: Partitions) -> list[wire.TopicPartitions]:
+def pack(partitions: Partitions) -> list[wire.TopicPartitions]:
     return [
         wire.TopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
         for topic_id, indexes in partitions.items()

@@ -18,6 +18,7 @@ from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.deadlines import Deadline, Deadlines
 from ottla_broker.coordinator.group.errors import max_size_reached, refused, unknown_member
 from ottla_broker.coordinator.group.metadata_limit import MetadataLimit
+from ottla_broker.coordinator.group.modern.heartbeats import HeartbeatAnswer, HeartbeatReply
 from ottla_broker.coordinator.group.modern.membership import MOST_NAMES
 from ottla_broker.coordinator.group.modern.settings import GroupTimes, TimesOf
 from ottla_broker.coordinator.group.modern.topics import SubscribedTopic, TopicsView
@@ -57,19 +58,6 @@ class ShareHeartbeat(NamedTuple):
     topics: Sequence[str] | None = None
     client_id: str = ""
     client_host: str = ""
-
-
-class ShareHeartbeatAnswer(NamedTuple):
-    """``assignment`` None: as before."""
-
-    member_id: str
-    epoch: int
-    interval_ms: int = 0
-    assignment: Partitions | None = None
-    error: KafkaError | None = None
-
-
-Reply = Callable[[ShareHeartbeatAnswer], None]
 
 
 class _Plan(NamedTuple):
@@ -174,18 +162,18 @@ class ShareGroups:
 
     # ShareGroupHeartbeat
 
-    def heartbeat(self, group_id: str, shard: Shard, request: ShareHeartbeat, reply: Reply) -> None:
+    def heartbeat(self, group_id: str, shard: Shard, request: ShareHeartbeat, reply: HeartbeatReply) -> None:
         """Serve a heartbeat: answered when the log has what it changed."""
 
         def refuse(error: KafkaError) -> None:
-            reply(ShareHeartbeatAnswer(request.member_id, request.epoch, error=error))
+            reply(HeartbeatAnswer(request.member_id, request.epoch, error=error))
 
         try:
             group = self.groups.get(group_id)
             if request.epoch == LEAVE_EPOCH:
                 self._leave(group_id, group, request.member_id)
                 assert group is not None
-                self._answer(group, ShareHeartbeatAnswer(request.member_id, LEAVE_EPOCH), reply)
+                self._answer(group, HeartbeatAnswer(request.member_id, LEAVE_EPOCH), reply)
                 return
             if group is None:
                 if request.epoch != JOIN_EPOCH:
@@ -256,7 +244,7 @@ class ShareGroups:
             self._list(group)
         self._touch(group, request.member_id)
 
-    def _assigned(self, group: ShareGroup, request: ShareHeartbeat) -> ShareHeartbeatAnswer:
+    def _assigned(self, group: ShareGroup, request: ShareHeartbeat) -> HeartbeatAnswer:
         """Bring the target and the member up to date. Raises KafkaError."""
         if group.is_dead:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
@@ -279,9 +267,7 @@ class ShareGroups:
             group.put(member)
         interval = self._touch(group, member.member_id)
         shows = changed or request.epoch == JOIN_EPOCH or request.epoch != member.epoch
-        return ShareHeartbeatAnswer(
-            member.member_id, member.epoch, interval, member.assigned if shows else None
-        )
+        return HeartbeatAnswer(member.member_id, member.epoch, interval, member.assigned if shows else None)
 
     def _plan(self, group: ShareGroup) -> _Plan:
         """Compute the target again if members or topics have changed; this changes nothing."""
@@ -525,7 +511,7 @@ class ShareGroups:
         except KafkaError as error:
             raise refused(group.group_id, int(error.code)) from error
 
-    def _answer(self, group: ShareGroup, answer: ShareHeartbeatAnswer, reply: Reply) -> None:
+    def _answer(self, group: ShareGroup, answer: HeartbeatAnswer, reply: HeartbeatReply) -> None:
         def committed(code: int, _: int) -> None:
             if code == codes.NONE:
                 reply(answer)

@@ -17,8 +17,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from ottla_broker.coordinator.group.modern.records import pack
 from ottla_broker.coordinator.group.share.group import InitializedTopic, Partitions, ShareGroup, ShareMember
 from ottla_protocol.messages import share_group_records as wire
+from ottla_protocol.messages.consumer_group_records import TopicPartitions
 from ottla_protocol.schema import Message
 from ottla_protocol.versioned import decode_versioned, encode_versioned, peek_version
 
@@ -126,7 +128,7 @@ def current(group_id: str, one: ShareMember) -> Row:
     value = wire.ShareGroupCurrentMemberAssignmentValue(
         member_epoch=one.epoch,
         previous_member_epoch=one.previous_epoch,
-        assigned_partitions=_topic_partitions(one.assigned),
+        assigned_partitions=pack(one.assigned),
     )
     return _row(wire.ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=one.member_id), value)
 
@@ -148,7 +150,7 @@ def target_epoch(group_id: str, value: int) -> Row:
 def target(group_id: str, member_id: str, partitions: Partitions) -> Row:
     return _row(
         wire.ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
-        wire.ShareGroupTargetAssignmentMemberValue(topic_partitions=_topic_partitions(partitions)),
+        wire.ShareGroupTargetAssignmentMemberValue(topic_partitions=pack(partitions)),
     )
 
 
@@ -185,14 +187,7 @@ def _row(key: Key, value: Message | None) -> Row:
     return encode_versioned(key, key.VERSIONS[0]), None if value is None else encode_versioned(value, 0)
 
 
-def _topic_partitions(partitions: Partitions) -> list[wire.TopicPartitions]:
-    return [
-        wire.TopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
-        for topic_id, indexes in partitions.items()
-    ]
-
-
-def _partitions(topics: Iterable[wire.TopicPartitions]) -> Partitions:
+def _partitions(topics: Iterable[TopicPartitions]) -> Partitions:
     return {bytes(each.topic_id): frozenset(each.partitions) for each in topics}
 
 
