@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -12,6 +12,8 @@ from tests.support.clock import FakeClock
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator, GroupListing
 from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.membership import JoinRequest, LeaveRequest
+from ottla_broker.coordinator.group.modern.settings import GroupTimes
+from ottla_broker.coordinator.group.modern.topics import SubscribedTopic
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.log.verification import VerificationGuard
@@ -149,6 +151,26 @@ class SlowClock(FakeClock):
         return self.time
 
 
+class NoTopics:
+    """A cluster without topics."""
+
+    version = 0
+
+    def find(self, name: str) -> SubscribedTopic | None:
+        return None
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        return None
+
+    def names(self) -> Iterable[str]:
+        return ()
+
+
+def usual_times(group_id: str) -> GroupTimes:
+    """Kafka's defaults."""
+    return GroupTimes(45_000, 5_000)
+
+
 class World:
     """A coordinator of group ``g`` on one partition of the offsets topic."""
 
@@ -164,7 +186,12 @@ class World:
         self.partition = FakePartition() if partition is None else partition
         self.partition.clock = self.clock
         self.coordinator = GroupCoordinator(
-            GroupSettings(**settings), self.clock, random.Random(next(_seeds)), lambda: 1
+            GroupSettings(**settings),
+            self.clock,
+            random.Random(next(_seeds)),
+            lambda: 1,
+            NoTopics(),
+            usual_times,
         )
         self.coordinator.start()
         self.coordinator.on_leader(self.partition)

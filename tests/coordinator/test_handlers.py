@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from tests.coordinator.harness import DELAY_MS, FakePartition
+from tests.coordinator.harness import DELAY_MS, FakePartition, NoTopics, usual_times
 from tests.coordinator.transactions import TransactionWorld
 from tests.support.clock import FakeClock
 from tests.support.handlers import request_context, services, when_answered
@@ -80,7 +80,9 @@ class FakeBroker:
         self.metadata.brokers[1] = BrokerInfo(1, "10.0.0.1", 9092, None, {"INSIDE": ("inside", 19092)})
         self.controller = FakeController(self.metadata)
         self.partitions = [FakePartition(index) for index in range(3)]
-        self.groups = GroupCoordinator(GroupSettings(), self.clock, random.Random(1), lambda: 3)
+        self.groups = GroupCoordinator(
+            GroupSettings(), self.clock, random.Random(1), lambda: 3, NoTopics(), usual_times
+        )
         self.groups.start()
         for partition in self.partitions:
             self.groups.on_leader(partition)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.coordinator.harness import Waiting
+from tests.coordinator.harness import NoTopics, Waiting, usual_times
 
 from ottla_broker.background import Background
 from ottla_broker.clock import SystemClock
@@ -36,7 +36,7 @@ async def coordinator(folder: Path, config: LogConfig, codec: int) -> AsyncItera
     await logs.load()
     replicas = ReplicaManager(ReplicaEnvironment(1, logs, clock))
     settings = GroupSettings(initial_rebalance_delay_ms=0, codec=codec)
-    groups = GroupCoordinator(settings, clock, random.Random(2), lambda: PARTITIONS)
+    groups = GroupCoordinator(settings, clock, random.Random(2), lambda: PARTITIONS, NoTopics(), usual_times)
     replicas.listeners.append(groups)
     groups.start()
     for index in range(PARTITIONS):

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.coordinator.consumer_world import FakeTopics
-from tests.coordinator.harness import FakePartition, Waiting
+from tests.coordinator.harness import FakePartition, Waiting, usual_times
 from tests.support.clock import FakeClock
 from tests.support.depth import examples
 
@@ -79,7 +79,7 @@ class Broker:
         # Members that have crashed stay for their session.
         self.shares = ShareGroups(keeper, lambda _: times, topics, lambda: 100, self.clock)
         self.coordinator = GroupCoordinator(
-            GroupSettings(), self.clock, random.Random(0), lambda: 1, topics, shares=self.shares
+            GroupSettings(), self.clock, random.Random(0), lambda: 1, topics, usual_times, self.shares
         )
         self.coordinator.start()
         self.coordinator.on_leader(self.partition)

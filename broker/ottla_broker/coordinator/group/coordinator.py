@@ -30,9 +30,9 @@ from ottla_broker.coordinator.group.modern.consumer_group import CONSUMER_TYPE, 
 from ottla_broker.coordinator.group.modern.consumer_groups import ConsumerGroups
 from ottla_broker.coordinator.group.modern.describe import ConsumerGroupDescription, describe_group
 from ottla_broker.coordinator.group.modern.heartbeats import Heartbeat, HeartbeatAnswer, HeartbeatReply
-from ottla_broker.coordinator.group.modern.settings import GroupTimes, TimesOf
+from ottla_broker.coordinator.group.modern.settings import TimesOf
 from ottla_broker.coordinator.group.modern.states import JOIN_EPOCH
-from ottla_broker.coordinator.group.modern.topics import NoTopics, TopicsView
+from ottla_broker.coordinator.group.modern.topics import TopicsView
 from ottla_broker.coordinator.group.offsets import TopicPartition
 from ottla_broker.coordinator.group.rebalance import Rebalancer
 from ottla_broker.coordinator.group.settings import GroupSettings
@@ -95,8 +95,8 @@ class GroupCoordinator:
         clock: Clock,
         random: Random,
         partitions: Callable[[], int],
-        topics: TopicsView | None = None,
-        times_of: TimesOf | None = None,
+        topics: TopicsView,
+        times_of: TimesOf,
         shares: ShareGroups | None = None,
     ) -> None:
         self.shares = shares
@@ -111,13 +111,11 @@ class GroupCoordinator:
             shares.metadata_limit = limit
         self._rebalancer = Rebalancer(settings, clock, self._groups)
         self._membership = Membership(settings, self._rebalancer, random)
-        consumer = settings.consumer
-        times = GroupTimes(consumer.session_timeout_ms, consumer.heartbeat_interval_ms)
         self._modern = ConsumerGroups(
-            consumer,
+            settings.consumer,
             settings.max_size,
-            times_of or (lambda _: times),
-            topics or NoTopics(),
+            times_of,
+            topics,
             clock,
             random,
             self._rebalancer,

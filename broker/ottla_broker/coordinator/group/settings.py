@@ -48,8 +48,6 @@ class GroupSettings(NamedTuple):
             max_pending_members=config.max_pending_members,
             max_metadata_bytes=config.max_group_metadata_bytes,
             consumer=ConsumerGroupSettings(
-                session_timeout_ms=config.group_consumer_session_timeout_ms,
-                heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
                 max_size=config.group_consumer_max_size,
                 assignors=assignor_names(config.group_consumer_assignors),
                 migration_policy=config.group_consumer_migration_policy.lower(),

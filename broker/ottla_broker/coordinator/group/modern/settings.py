@@ -11,10 +11,8 @@ BIDIRECTIONAL: Final = "bidirectional"
 
 
 class ConsumerGroupSettings(NamedTuple):
-    """The broker's settings. Times are in ms; the defaults are Kafka 4.0's."""
+    """The broker's settings; the defaults are Kafka 4.0's."""
 
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
     max_size: int = 2_147_483_647
     assignors: tuple[str, ...] = ("uniform", "range")
     """The first is the default."""

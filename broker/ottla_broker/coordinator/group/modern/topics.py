@@ -77,18 +77,3 @@ class CachedTopics:
 
     def names(self) -> Iterable[str]:
         return (topic.name for topic in self._metadata.topics() if not topic.internal)
-
-
-class NoTopics:
-    """A cluster without topics."""
-
-    version = 0
-
-    def find(self, name: str) -> SubscribedTopic | None:
-        return None
-
-    def name_of(self, topic_id: bytes) -> str | None:
-        return None
-
-    def names(self) -> Iterable[str]:
-        return ()
