@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.events import get_logger
@@ -69,18 +70,18 @@ class MetricsService:
         self._rendering: asyncio.Task[Sequence[bytes]] | None = None
         self._failed: set[str] = set()
         self._tasks = Tasks()
+        self._scrapes, lags, processes, shares = (RenderThrottle(clock) for _ in range(4))
         self._http = HttpServer(
             clock,
             {
                 "/metrics": self._metrics,
                 "/health/live": self._live,
                 "/health/ready": self._ready,
-                "/health/process": self._process,
-                "/shares": self._share_groups,
+                "/health/process": partial(self._shown, processes, process_page),
+                "/shares": partial(self._shown, shares, shares_page),
             },
-            {"/lag": self._lag},
+            {"/lag": partial(self._shown, lags, lag_page)},
         )
-        self._scrapes, self._lags, self._processes, self._shares = (RenderThrottle(clock) for _ in range(4))
         if quotas is not None:
             self._http.limit = quotas.limit_of
             self._http.is_too_early = quotas.is_too_early
@@ -179,26 +180,15 @@ class MetricsService:
             return text_page(503, "the broker is stopping" if self._stopping else "the broker is starting")
         return self._sources
 
-    async def _lag(self, query: Mapping[str, str]) -> Page:
+    async def _shown(
+        self, throttle: RenderThrottle, page: Callable[..., Awaitable[Page]], *query: Mapping[str, str]
+    ) -> Page:
+        """A page of the running broker, which isn't made too often."""
         sources = self._running()
         if isinstance(sources, Page):
             return sources
-        async with self._lags:
-            return await lag_page(sources, query)
-
-    async def _process(self) -> Page:
-        sources = self._running()
-        if isinstance(sources, Page):
-            return sources
-        async with self._processes:
-            return await process_page(sources)
-
-    async def _share_groups(self) -> Page:
-        sources = self._running()
-        if isinstance(sources, Page):
-            return sources
-        async with self._shares:
-            return await shares_page(sources)
+        async with throttle:
+            return await page(sources, *query)
 
     async def _metrics(self) -> Page:
         sources = self._running()
