@@ -415,7 +415,7 @@ async def test_a_defect_at_one_partition_is_its_error_only(
         raise ValueError("a defect")
 
     monkeypatch.setattr(type(bad), "append_marker", _failing_at(bad, type(bad).append_marker))
-    monkeypatch.setattr(bench.services.txn_markers, "_complete_offsets", fail)
+    monkeypatch.setattr(bench.services.txn_markers, "complete_offsets", fail)
     topics = [
         WritableTxnMarkerTopic(name="bad", partition_indexes=[0]),
         WritableTxnMarkerTopic(name="__consumer_offsets", partition_indexes=[3]),

@@ -11,6 +11,7 @@ and the coordinator gets an answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ottla_broker.clock import Clock
@@ -51,19 +52,16 @@ MarkerErrors = dict[tuple[str, int], ErrorCode]
 Written = Callable[[list[MarkerErrors]], None]
 
 
+@dataclass(eq=False)
 class TxnMarkers:
-    """Owned by the loop thread."""
+    """Owned by the loop thread.
 
-    def __init__(
-        self,
-        replicas: ReplicaManager,
-        clock: Clock,
-        complete_offsets: Callable[[Iterable[int], int, bool], None],
-    ) -> None:
-        """``complete_offsets`` takes partitions of ``__consumer_offsets``, a producer id, and whether it committed."""
-        self._replicas = replicas
-        self._clock = clock
-        self._complete_offsets = complete_offsets
+    ``complete_offsets`` takes partitions of ``__consumer_offsets``, a producer id, and whether it committed.
+    """
+
+    replicas: ReplicaManager
+    clock: Clock
+    complete_offsets: Callable[[Iterable[int], int, bool], None]
 
     def write(self, markers: Sequence[TxnMarker], written: Written) -> None:
         """Append the markers. ``written`` is called once, with the errors of each, when all are replicated or failed.
@@ -71,21 +69,14 @@ class TxnMarkers:
         That takes at most :data:`TIMEOUT_MS`; a marker that isn't replicated by then has REQUEST_TIMED_OUT, and may be
         written again. ``written`` may be called before this returns.
         """
-        _Write(self._replicas, self._clock, self._complete_offsets, markers, written)
+        _Write(self, markers, written)
 
 
 class _Write:
-    def __init__(
-        self,
-        replicas: ReplicaManager,
-        clock: Clock,
-        complete_offsets: Callable[[Iterable[int], int, bool], None],
-        markers: Sequence[TxnMarker],
-        written: Written,
-    ) -> None:
-        self._replicas = replicas
-        self._clock = clock
-        self._complete_offsets = complete_offsets
+    def __init__(self, owner: TxnMarkers, markers: Sequence[TxnMarker], written: Written) -> None:
+        self._replicas = owner.replicas
+        self._clock = owner.clock
+        self._complete_offsets = owner.complete_offsets
         self._markers = markers
         self._written = written
         self._errors: list[MarkerErrors] = [{} for _ in markers]
