@@ -20,20 +20,15 @@ _MOVED = {
     codes.KAFKA_STORAGE_ERROR: codes.NOT_COORDINATOR,
 }
 
-COMMIT: dict[int, int] = {
-    **_MOVED,
-    codes.MESSAGE_TOO_LARGE: codes.INVALID_COMMIT_OFFSET_SIZE,
-    codes.RECORD_LIST_TOO_LARGE: codes.INVALID_COMMIT_OFFSET_SIZE,
-    codes.INVALID_FETCH_SIZE: codes.INVALID_COMMIT_OFFSET_SIZE,
-}
+_TOO_LARGE = (codes.MESSAGE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE, codes.INVALID_FETCH_SIZE)
+
+COMMIT: dict[int, int] = {**_MOVED, **dict.fromkeys(_TOO_LARGE, codes.INVALID_COMMIT_OFFSET_SIZE)}
 """For the answers to OffsetCommit, DeleteGroups and OffsetDelete."""
 
 STORE: dict[int, int] = {
     **_MOVED,
+    **dict.fromkeys(_TOO_LARGE, codes.UNKNOWN_SERVER_ERROR),
     codes.REQUEST_TIMED_OUT: codes.REBALANCE_IN_PROGRESS,
-    codes.MESSAGE_TOO_LARGE: codes.UNKNOWN_SERVER_ERROR,
-    codes.RECORD_LIST_TOO_LARGE: codes.UNKNOWN_SERVER_ERROR,
-    codes.INVALID_FETCH_SIZE: codes.UNKNOWN_SERVER_ERROR,
 }
 """For the answers to JoinGroup and SyncGroup, where the record is the group's metadata."""
 
