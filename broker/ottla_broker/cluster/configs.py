@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ottla_broker.clock import Clock
 from ottla_broker.controller.cluster.persistence import ClusterStore
 from ottla_broker.controller.topic_store import usable
 from ottla_broker.events import get_logger
@@ -19,9 +20,6 @@ from ottla_broker.store.api import NodeExistsError, NoNodeError
 from ottla_broker.store.keys import BadNodeError, ConfigChangeNode, ConfigNode
 from ottla_broker.store.notifications import Notifications
 from ottla_broker.store.rereading import Rereading
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock
 
 _log = get_logger()
 

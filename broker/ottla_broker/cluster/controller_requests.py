@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla_broker.clock import Clock
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
 from ottla_broker.cluster.reconcile import deleted, strays
 from ottla_broker.controller.cluster.persistence import ClusterStore
 from ottla_broker.events import get_logger
+from ottla_broker.log.config import LogConfig
 from ottla_broker.log.names import MAX_TOPIC_NAME, is_topic_name
 from ottla_broker.metadata.cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
 from ottla_broker.metadata.epoch_fencing import EpochFence
@@ -36,9 +37,6 @@ from ottla_protocol.messages.update_metadata import (
     UpdateMetadataResponse,
 )
 from ottla_protocol.schema import ZERO_UUID
-
-if TYPE_CHECKING:
-    from ottla_broker.log.config import LogConfig
 
 _log = get_logger()
 

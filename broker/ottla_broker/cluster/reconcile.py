@@ -9,15 +9,13 @@ so until they are restarted; an Ottla broker compares its state with the store.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ottla_broker.controller.cluster.persistence import ClusterStore
 from ottla_broker.events import get_logger
+from ottla_broker.replica.partition import Partition
 from ottla_broker.store.keys import BadNodeError, TopicNode
 from ottla_protocol.schema import ZERO_UUID
-
-if TYPE_CHECKING:
-    from ottla_broker.replica.partition import Partition
 
 _log = get_logger()
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from ottla_broker.clock import Clock
 from ottla_broker.coordinator.share.state_batches import (
     ShareKey,
     ShareState,
@@ -43,10 +44,7 @@ from ottla_protocol.messages import (
 from ottla_protocol.messages import (
     write_share_group_state as writing,
 )
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock
-    from ottla_protocol.schema import Message
+from ottla_protocol.schema import Message
 
 _log = get_logger()
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ottla_broker.clock import Clock
 from ottla_broker.controller.api import Outcome
 from ottla_broker.controller.bootstrap import ensure_paths
 from ottla_broker.events import get_logger
@@ -31,9 +32,6 @@ from ottla_protocol.acls import (
     ResourcePattern,
 )
 from ottla_protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock
 
 _log = get_logger()
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from ottla_broker.config import Endpoint
 from ottla_broker.controller.features import SUPPORTED
 from ottla_broker.events import get_logger
+from ottla_broker.log.manager import LogManager
 from ottla_broker.metadata.cache import BrokerInfo, MetadataCache
 from ottla_broker.store.api import (
     Create,
@@ -24,10 +25,6 @@ from ottla_broker.store.keys import (
     ControllerEpochNode,
     ControllerNode,
 )
-
-if TYPE_CHECKING:
-    from ottla_broker.config import Endpoint
-    from ottla_broker.log.manager import LogManager
 
 _log = get_logger()
 

@@ -12,17 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
-from ottla_broker.store.api import StoreError, StoreEvent, Watch, children_of
+from ottla_broker.store.api import Store, StoreError, StoreEvent, Watch, children_of
 from ottla_broker.store.keys import ConsumerIdsNode, CoordinatedGroupNode
 from ottla_broker.store.rereading import Rereading
 from ottla_broker.tasks import Tasks, unhurried
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock
-    from ottla_broker.store.api import Store
 
 _log = get_logger()
 

@@ -10,13 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from ottla_broker.events import get_logger
-
-if TYPE_CHECKING:
-    from ottla_broker.replica.manager import ReplicaListener
-    from ottla_broker.replica.partition import Partition
+from ottla_broker.replica.manager import ReplicaListener
+from ottla_broker.replica.partition import Partition
 
 _log = get_logger()
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock
 
 _log = get_logger()
 

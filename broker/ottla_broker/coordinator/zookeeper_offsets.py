@@ -7,16 +7,12 @@ store. Source: ``handleOffsetFetchRequestFromZookeeper`` and its counterpart in 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ottla_broker.coordinator import codes
 from ottla_broker.events import get_logger
-from ottla_broker.store.api import NodeExistsError, NoNodeError, StoreError, is_path
+from ottla_broker.store.api import NodeExistsError, NoNodeError, Store, StoreError, is_path
 from ottla_broker.store.keys import BadNodeError, ConsumerOffsetNode
 from ottla_protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from ottla_broker.store.api import Store
 
 _log = get_logger()
 

@@ -6,15 +6,12 @@ request doesn't fill the disk: the same decision is logged again after a while, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ottla_broker.clock import Clock
 from ottla_broker.events import LimitedLogger
-from ottla_protocol.acls import title
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock
-    from ottla_broker.network.service import ClientConnection
-    from ottla_protocol.acls import AclOperation, AclResource
+from ottla_broker.network.service import ClientConnection
+from ottla_protocol.acls import AclOperation, AclResource, title
 
 OFF: Final = "off"
 DENIED: Final = "denied"

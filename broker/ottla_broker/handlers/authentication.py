@@ -22,9 +22,11 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
+from ottla_broker.network.login_threads import LoginThreads
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse, given_parts
 from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply, Service
 from ottla_protocol.api_keys import ApiKey, api_name
@@ -34,10 +36,6 @@ from ottla_protocol.messages.api_versions import ApiVersionsRequest
 from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla_protocol.sasl.mechanism import Deferred, SaslError, SaslServer
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock
-    from ottla_broker.network.login_threads import LoginThreads
 
 _log = get_logger()
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla_broker.handlers.authorization import DENIED, Rules
+from ottla_broker.handlers.services import Services
+from ottla_broker.network.service import ClientConnection
+from ottla_broker.replica.partition import Partition
 from ottla_protocol.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 NOT_ASKED: Final = -0x8000_0000
 """Instead of authorized operations, for a client that hasn't asked for them."""
-
-if TYPE_CHECKING:
-    from ottla_broker.handlers.services import Services
-    from ottla_broker.network.service import ClientConnection
-    from ottla_broker.replica.partition import Partition
-
 
 _TOPIC: Final = AclResource.TOPIC
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os.path
-from typing import TYPE_CHECKING
 
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log import names
+from ottla_broker.log.log import Log
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import describe_log_dirs as wire
-
-if TYPE_CHECKING:
-    from ottla_broker.log.log import Log
 
 _log = get_logger()
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from functools import partial
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ottla_broker.counters import RequestTimes, Timings
 from ottla_broker.events import get_logger
@@ -17,15 +17,13 @@ from ottla_broker.handlers.limits import answer_memory, element_memory, most_mem
 from ottla_broker.handlers.long_request import LongRequest
 from ottla_broker.handlers.responder import Responder, pack_header
 from ottla_broker.handlers.route import Handle, Route
+from ottla_broker.handlers.services import Services
 from ottla_broker.handlers.turns import at_once
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse, given_parts
 from ottla_broker.network.service import ClientConnection, Parts, Reply
 from ottla_protocol.api_keys import ApiKey, api_name
 from ottla_protocol.errors import ErrorCode, ProtocolError
 from ottla_protocol.header import RequestHeader, parse_request_header
-
-if TYPE_CHECKING:
-    from ottla_broker.handlers.services import Services
 
 _log = get_logger()
 

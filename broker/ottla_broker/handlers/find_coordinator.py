@@ -8,11 +8,12 @@ coordinator of a share partition, whose key is ``group:topic id:partition``.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.services import Services
 from ottla_broker.handlers.turns import Steps, whole
 from ottla_broker.metadata.cache import NO_LEADER
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
@@ -24,9 +25,6 @@ from ottla_protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-
-if TYPE_CHECKING:
-    from ottla_broker.handlers.services import Services
 
 _log = get_logger()
 

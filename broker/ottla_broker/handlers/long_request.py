@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from ottla_broker.counters import RequestTimes
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.responder import Responder
+from ottla_broker.handlers.route import Route
 from ottla_broker.handlers.turns import TURN, Job, Room, in_slices
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse, given_parts
-from ottla_broker.network.service import client_of
+from ottla_broker.network.service import Parts, client_of
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ProtocolError
-
-if TYPE_CHECKING:
-    from ottla_broker.counters import RequestTimes
-    from ottla_broker.handlers.context import RequestContext
-    from ottla_broker.handlers.responder import Responder
-    from ottla_broker.handlers.route import Route
-    from ottla_broker.network.service import Parts
 
 _CARRIED_OUT: Final = frozenset(
     {

@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING
 
-from ottla_broker.clock import let_others_run
+from ottla_broker.clock import Clock, let_others_run
+from ottla_broker.config import BrokerConfig
 from ottla_broker.config.oauth_keys import SIGNED_TOKENS, VALIDATORS, OAuthKeys
 from ottla_broker.config.sasl import login_of
 from ottla_broker.network.jwks import Jwks, JwksSettings
 from ottla_protocol.http_client import HttpError, provider_tls
 from ottla_protocol.sasl.mechanism import OAUTHBEARER, Deferred
 from ottla_protocol.sasl.oauthbearer import Token, TokenError
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock
-    from ottla_broker.config import BrokerConfig
 
 Validate = Callable[[str], Token]
 

@@ -10,27 +10,24 @@ being sent.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.converted_records import ConvertedRecords
 from ottla_broker.handlers.fetch_request import Fetch
+from ottla_broker.handlers.turns import Steps
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.down_conversion import DownConversion
 from ottla_broker.log.files import FileSlice
 from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.replica.fetch_session import FetchPartition
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from ottla_protocol.records.batch import CorruptRecordError
 from ottla_protocol.records.down_conversion import UnconvertibleError
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from ottla_broker.handlers.context import RequestContext
-    from ottla_broker.handlers.turns import Steps
-    from ottla_broker.replica.fetch_session import FetchPartition
 
 _FORMAT_1_SINCE: Final = 2
 _MAY_EXCEED_SINCE: Final = 3

@@ -9,12 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ottla_broker.events import get_logger
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.metadata.internal_topics import COORDINATORS_TOPICS
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
-from ottla_broker.replica.transaction_verifier import MAX_WAITING_BYTES, Verdicts, Verification
+from ottla_broker.replica.transaction_verifier import (
+    MAX_WAITING_BYTES,
+    TopicPartition,
+    Verdicts,
+    Verification,
+)
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla_protocol.records.batch import (
@@ -25,11 +32,6 @@ from ottla_protocol.records.batch import (
     CorruptRecordError,
     read_header,
 )
-
-if TYPE_CHECKING:
-    from ottla_broker.handlers.context import RequestContext
-    from ottla_broker.log.verification import VerificationGuard
-    from ottla_broker.replica.transaction_verifier import TopicPartition
 
 _log = get_logger()
 

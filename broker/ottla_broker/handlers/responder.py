@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ottla_broker.events import get_logger
 from ottla_broker.handlers import BETWEEN_BROKERS
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.route import Route
+from ottla_broker.handlers.services import Services
 from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.network.service import Parts
 from ottla_protocol.api_keys import ApiKey, api_name
-
-if TYPE_CHECKING:
-    from ottla_broker.handlers.services import Services
 
 _log = get_logger()
 

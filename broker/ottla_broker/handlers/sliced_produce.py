@@ -7,18 +7,14 @@ joined. Nothing is read from the connection until all portions are appended, so 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.slow_produce import Awaited
-from ottla_broker.handlers.turns import OPENED, OPENED_AT_ONCE
+from ottla_broker.handlers.turns import OPENED, OPENED_AT_ONCE, Steps
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_protocol.messages.produce import ProduceRequest, ProduceResponse, TopicProduceData
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ottla_broker.handlers.context import RequestContext
-    from ottla_broker.handlers.turns import Steps
 
 PORTION: Final = 100
 """Partitions that are appended at a time."""

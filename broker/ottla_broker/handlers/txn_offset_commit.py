@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import CommitItem
@@ -20,9 +19,10 @@ from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.offset_commit import commit_items
 from ottla_broker.handlers.transactions import TRY_AGAIN
 from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.network.pending_response import PendingResponse
-from ottla_broker.replica.transaction_verifier import Verdicts, Verification
+from ottla_broker.replica.transaction_verifier import TopicPartition, Verdicts, Verification
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.txn_offset_commit import (
@@ -32,10 +32,6 @@ from ottla_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from ottla_broker.log.verification import VerificationGuard
-    from ottla_broker.replica.transaction_verifier import TopicPartition
 
 _KNOWS_ABORTABLE = 4
 _ADDS = 5

@@ -7,9 +7,10 @@ batch of format 2 with the right checksum, offsets that fit, and nothing else to
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ottla_broker.log.index import MAX_RELATIVE
+from ottla_broker.log.segment import LogSegment
 from ottla_protocol.records.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -20,9 +21,6 @@ from ottla_protocol.records.batch import (
     read_header,
 )
 from ottla_protocol.records.formats import is_intact
-
-if TYPE_CHECKING:
-    from ottla_broker.log.segment import LogSegment
 
 _MAGIC: Final = bytes((MAGIC,))
 _WINDOW: Final = 1 << 20

@@ -6,18 +6,15 @@ one timer, and a thread does a portion of them at a time.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from ottla_broker.background import Background
+from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.events import get_logger
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from ottla_broker.background import Background
-    from ottla_broker.clock import Clock, TimerHandle
 
 _PORTION: Final = 64
 

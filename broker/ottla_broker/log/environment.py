@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
 
 from ottla_broker.log.files import Files
-
-if TYPE_CHECKING:
-    from asyncio import Future
-
-    from ottla_broker.log.flush import Flushable, Flusher
-    from ottla_broker.log.producer_limit import ProducerLimit
+from ottla_broker.log.flush import Flushable, Flusher
+from ottla_broker.log.producer_limit import ProducerLimit
 
 _DAY_MS = 24 * 60 * 60 * 1000
 

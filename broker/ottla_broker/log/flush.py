@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from ottla_broker.background import Background
 from ottla_broker.counters import Timings
 from ottla_broker.log.files import Descriptor, Files
 from ottla_protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from ottla_broker.background import Background
 
 
 @dataclass(slots=True, eq=False)

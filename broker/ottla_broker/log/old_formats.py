@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla_broker.log.config import LogConfig
 from ottla_broker.log.validator import check_batch
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import MAGIC, MAGIC_AT, BatchHeader, CorruptRecordError
-
-if TYPE_CHECKING:
-    from ottla_broker.log.config import LogConfig
 
 
 def check_stored_batch(view: memoryview, position: int, config: LogConfig, name: str) -> BatchHeader:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sized
 from heapq import nlargest
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from ottla_broker.events import get_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sized
 
 _log = get_logger()
 

@@ -13,19 +13,16 @@ Runs on the thread that opens the log; the module releases the interpreter's loc
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from types import ModuleType
+from typing import Final
 
 from ottla_broker.log.index import MAX_RELATIVE
+from ottla_broker.log.leader_epoch import LeaderEpochs
+from ottla_broker.log.producer_state import ProducerStates
+from ottla_broker.log.segment import LogSegment
 from ottla_protocol import compiled
 from ottla_protocol.records.batch import CorruptRecordError, read_header
 from ottla_protocol.records.formats import is_intact
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from ottla_broker.log.leader_epoch import LeaderEpochs
-    from ottla_broker.log.producer_state import ProducerStates
-    from ottla_broker.log.segment import LogSegment
 
 _INTERFACE: Final = 1
 _INDEX_ENTRY: Final = Struct("=qqqq")

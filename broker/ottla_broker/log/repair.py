@@ -26,19 +26,17 @@ import os.path
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ottla_broker.log import names
+from ottla_broker.log.config import LogConfig
 from ottla_broker.log.damage import Stretch, stretches
 from ottla_broker.log.dump import TEMPORARY, open_segment
+from ottla_broker.log.environment import LogEnvironment
+from ottla_broker.log.files import Files
 from ottla_broker.log.log import Log
 from ottla_broker.log.segment import LogSegment
 from ottla_broker.log.verify import ORPHAN, Finding, Tally, verify_partition
-
-if TYPE_CHECKING:
-    from ottla_broker.log.config import LogConfig
-    from ottla_broker.log.environment import LogEnvironment
-    from ottla_broker.log.files import Files
 
 _LEFTOVERS: Final = (names.DELETED, names.CLEANED, ".tmp")
 LEFT: Final = "left as it is"

@@ -21,12 +21,9 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from ottla_broker.log.files import CorruptFileError
-
-if TYPE_CHECKING:
-    from ottla_broker.log.files import Files
+from ottla_broker.log.files import CorruptFileError, Files
 
 _ENTRY: Final = Struct(">hqqqq")
 _VERSION: Final = 0

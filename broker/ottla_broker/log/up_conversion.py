@@ -8,10 +8,12 @@ Pure functions: they may run on any thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from zlib import crc32
 
+from ottla_broker.log.config import LogConfig
 from ottla_broker.log.validator import RecordsRefused
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import (
@@ -47,11 +49,6 @@ from ottla_protocol.records.message_set import (
     wrapper_value,
 )
 from ottla_protocol.records.record import finish_batch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ottla_broker.log.config import LogConfig
 
 _CRC_AT: Final = 12
 _ATTRIBUTES_AT: Final = 17

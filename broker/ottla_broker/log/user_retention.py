@@ -17,14 +17,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
+from ottla_broker.log.log import Log
 from ottla_broker.log.retention import LogView, RetentionPolicy
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock
-    from ottla_broker.log.log import Log
 
 GROUP: Final = "ottla.retention"
 ANSWER_SECONDS: Final = 60.0

@@ -25,7 +25,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ottla_broker.log import names, txn_index
 from ottla_broker.log.checkpoints import decode_lines, decode_offsets, decode_topic_id
@@ -39,15 +39,12 @@ from ottla_broker.log.dump import (
     open_segment,
     plain_name,
 )
-from ottla_broker.log.files import CorruptFileError
+from ottla_broker.log.files import CorruptFileError, Files
 from ottla_broker.log.index import MAX_RELATIVE, OFFSET_ENTRY, TIME_ENTRY
 from ottla_broker.log.leader_epoch import LeaderEpochs
 from ottla_broker.log.producer_state import decode_snapshot
 from ottla_protocol.records.batch import MAGIC, BatchHeader, CorruptRecordError
 from ottla_protocol.records.formats import decode_any, is_intact
-
-if TYPE_CHECKING:
-    from ottla_broker.log.files import Files
 
 ORPHAN: Final = "an index without its segment"
 

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ottla_broker.log.config import LogConfig
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
-
-if TYPE_CHECKING:
-    from ottla_broker.log.config import LogConfig
-
 
 NO_LEADER: Final = -1
 _NONE: Final = int(ErrorCode.NONE)

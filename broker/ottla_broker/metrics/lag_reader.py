@@ -7,17 +7,13 @@ the lag begins, and kept while the offset stays.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Container
 
 from ottla_broker.events import get_logger
+from ottla_broker.log.manager import LogManager
+from ottla_broker.replica.manager import ReplicaManager
+from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import KafkaError
-
-if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from ottla_broker.log.manager import LogManager
-    from ottla_broker.replica.manager import ReplicaManager
-    from ottla_broker.replica.partition import Partition
 
 _log = get_logger()
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock
+from ottla_broker.clock import Clock
 
 _REST: Final = 3.0
 """How long a page isn't rendered again, as a multiple of the time that it took."""

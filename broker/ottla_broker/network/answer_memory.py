@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock
+from ottla_broker.clock import Clock
 
 SMALL_ANSWERS: Final = 16 * 1024
 """Up to this many bytes of a connection aren't counted."""

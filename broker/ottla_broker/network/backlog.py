@@ -11,16 +11,13 @@ From then on one connection of each client is; the others wait for their turn.
 
 from __future__ import annotations
 
+import asyncio
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from ottla_broker.client_queue import ClientQueue
+from ottla_broker.clock import Clock
 from ottla_broker.network.service import Known, Principal, client_of
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from ottla_broker.clock import Clock
 
 TURN_SECONDS: Final = 0.001
 """After this time a connection's turn ends."""

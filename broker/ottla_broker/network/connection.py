@@ -15,30 +15,24 @@ coordinator that answers its members one by one must not meet a member's next re
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.events import LimitedLogger, get_logger
 from ottla_broker.log.files import FileSlice
 from ottla_broker.network.answer_memory import SMALL_ANSWERS
-from ottla_broker.network.backlog import PORTION_BYTES, TURN_SECONDS
+from ottla_broker.network.backlog import PORTION_BYTES, TURN_SECONDS, Backlog
 from ottla_broker.network.large_frame import LargeFrame, room_for
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
-from ottla_broker.network.request_memory import SHORTAGE_SECONDS
-from ottla_broker.network.service import ANONYMOUS, Parts, Principal
+from ottla_broker.network.request_memory import SHORTAGE_SECONDS, BufferPool, RequestMemory
+from ottla_broker.network.service import ANONYMOUS, Parts, Principal, Service
 from ottla_broker.network.streamed_part import StreamedPart
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from ottla_broker.clock import Clock, TimerHandle
-    from ottla_broker.network.backlog import Backlog
-    from ottla_broker.network.request_memory import BufferPool, RequestMemory
-    from ottla_broker.network.service import Service
 
 _log = get_logger()
 _closed_log = LimitedLogger()

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from ottla_broker.config.model import INT_MAX
-
-if TYPE_CHECKING:
-    from ottla_broker.network.connection_rates import ConnectionRates
+from ottla_broker.network.connection_rates import ConnectionRates
 
 
 class ConnectionQuotas:

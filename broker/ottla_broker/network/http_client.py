@@ -6,13 +6,11 @@ import asyncio
 import ssl
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from ottla_broker.clock import Clock
 from ottla_protocol.http_client import MAX_BODY, Address, HttpError, ResponseReader
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock
 
 _READ: Final = 64 * 1024
 

@@ -7,17 +7,14 @@ A read that fails leaves the keys in force and is tried again, each time after a
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
 from ottla_broker.network.http_client import exchange, read_file
 from ottla_protocol.http_client import HttpError, encode_request, parse_url
-
-if TYPE_CHECKING:
-    import ssl
-
-    from ottla_broker.clock import Clock
 
 _log = get_logger()
 

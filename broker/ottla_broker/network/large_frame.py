@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from ottla_broker.network.request_memory import BufferPool
+from ottla_broker.network.request_memory import BufferPool
 
 QUICK_GROWTH: Final = 4 * 1024 * 1024
 """Up to this size a frame's buffer grows to eight times the bytes received, beyond it to twice as many."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import ssl
+from collections.abc import Callable
+from typing import NamedTuple
 
+from ottla_broker.clock import Clock
 from ottla_broker.network.http_client import exchange, read_file
 from ottla_protocol.http_client import HttpError, parse_url
 from ottla_protocol.sasl.mechanism import SaslError
 from ottla_protocol.sasl.token_endpoint import Credentials, RetriableError, read_token, token_request
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable
-
-    from ottla_broker.clock import Clock
 
 
 class TokenSettings(NamedTuple):

@@ -15,9 +15,11 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
+from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.events import get_logger
+from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.service import ANONYMOUS, Principal
 from ottla_broker.tasks import Tasks
 from ottla_protocol.errors import KafkaError, ProtocolError
@@ -33,10 +35,6 @@ from ottla_protocol.push import (
     StopFetcherResponse,
     decode_from_consumer,
 )
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock, TimerHandle
-    from ottla_broker.network.connection_quotas import ConnectionQuotas
 
 _log = get_logger()
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from ottla_broker.clock import Clock
 from ottla_broker.network.answer_memory import AnswerMemory
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock
 
 LEAST_BOUND: Final = 256 * 1024 * 1024
 """The bound in bytes if ``queued.max.request.bytes`` is unset, unless two of the largest requests need more."""

@@ -17,8 +17,9 @@ import termios
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.config.principal_mapping import user_name
 from ottla_broker.events import LimitedLogger
 from ottla_broker.network.distinguished_name import subject_of
@@ -26,9 +27,6 @@ from ottla_broker.network.login_threads import LoginThreads
 from ottla_broker.network.service import ANONYMOUS, Principal
 from ottla_broker.network.tls_settings import TlsContexts
 from ottla_broker.network.tls_socket import TlsSocket, as_server
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock, TimerHandle
 
 _log = LimitedLogger()
 

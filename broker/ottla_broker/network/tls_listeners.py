@@ -5,21 +5,17 @@ Owned by the loop thread. Imported only where a listener uses TLS, because it lo
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.config.broker import key_of
 from ottla_broker.config.model import HIDDEN, InvalidValue
 from ottla_broker.events import get_logger
 from ottla_broker.network.login_threads import LoginThreads
 from ottla_broker.network.tls_handshake import TlsListener
 from ottla_broker.network.tls_settings import TlsContexts, TlsError, TlsSettings
-
-if TYPE_CHECKING:
-    import ssl
-
-    from ottla_broker.config import BrokerConfig
 
 _log = get_logger()
 

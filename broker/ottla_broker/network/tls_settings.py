@@ -13,15 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.config.listener_settings import full_name
+from ottla_broker.config.model import Key
 from ottla_broker.config.security_keys import TlsKeys
 from ottla_broker.events import get_logger
-
-if TYPE_CHECKING:
-    from ottla_broker.config import BrokerConfig
-    from ottla_broker.config.model import Key
 
 _log = get_logger()
 

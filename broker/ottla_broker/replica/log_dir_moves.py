@@ -24,22 +24,20 @@ the broker stops or dies           the next start goes on with it
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla_broker.events import get_logger
 from ottla_broker.log import names
+from ottla_broker.log.files import Files, FileSlice
+from ottla_broker.log.folder import DataFolder
+from ottla_broker.log.log import Log
+from ottla_broker.log.manager import LogManager
+from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.partition import Partition, Role
 from ottla_broker.replica.replication_quota import ALL, ReplicationQuota
 from ottla_broker.tasks import Tasks
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.schema import ZERO_UUID
-
-if TYPE_CHECKING:
-    from ottla_broker.log.files import Files, FileSlice
-    from ottla_broker.log.folder import DataFolder
-    from ottla_broker.log.log import Log
-    from ottla_broker.log.manager import LogManager
-    from ottla_broker.replica.environment import ReplicaEnvironment
 
 Key = tuple[str, int]
 

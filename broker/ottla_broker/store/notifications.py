@@ -8,14 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ottla_broker.store.api import EventKind, NoNodeError, StoreEvent
+from ottla_broker.clock import Clock
+from ottla_broker.store.api import EventKind, NoNodeError, Store, StoreEvent
 from ottla_broker.store.rereading import Rereading
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock
-    from ottla_broker.store.api import Store
 
 _KEPT: Final = 500
 """How many notifications to keep. A broker that missed an older one has begun a new session and read everything."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import Store, StoreError, StoreEvent, Watch
 from ottla_broker.tasks import Tasks
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock
 
 _log = get_logger()
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
@@ -33,9 +34,6 @@ from ottla_broker.store.zookeeper_settings import (
     parse_connect,
     tls_context,
 )
-
-if TYPE_CHECKING:
-    import ssl
 
 _log = get_logger()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
@@ -19,9 +19,7 @@ from ottla_broker.replica.broker_link import BrokerLink
 from ottla_broker.tasks import in_pauses
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.exchange import Encoded
-
-if TYPE_CHECKING:
-    from ottla_protocol.schema import Message
+from ottla_protocol.schema import Message
 
 _log = get_logger()
 

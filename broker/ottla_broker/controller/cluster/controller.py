@@ -26,9 +26,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ottla_broker.clock import Clock
+from ottla_broker.config import BrokerConfig
 from ottla_broker.controller.cluster.alter_partition import AlterPartition
 from ottla_broker.controller.cluster.batch import Batch
 from ottla_broker.controller.cluster.broker_changes import BrokerChanges
@@ -46,9 +46,6 @@ from ottla_broker.controller.producer_ids import allocate_block
 from ottla_broker.events import get_logger
 from ottla_broker.store.keys import ProducerIdBlock
 from ottla_protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from ottla_broker.config import BrokerConfig
 
 _log = get_logger()
 

@@ -22,8 +22,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.controller.api import Partition
 from ottla_broker.controller.cluster.batch import NewBatch
 from ottla_broker.controller.cluster.context import PORTION, Context
@@ -35,9 +36,6 @@ from ottla_broker.events import get_logger
 from ottla_broker.store.keys import DeleteTopicNode
 from ottla_broker.tasks import unhurried
 from ottla_protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from ottla_broker.config import BrokerConfig
 
 _log = get_logger()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla_broker.clock import Clock, TimerHandle
+from ottla_broker.config import BrokerConfig
 from ottla_broker.controller.api import Outcome, Partition
 from ottla_broker.controller.cluster.batch import NewBatch, Replies
 from ottla_broker.controller.cluster.context import PORTION, Context
@@ -18,9 +19,6 @@ from ottla_broker.events import get_logger
 from ottla_broker.store.keys import PartitionState
 from ottla_broker.tasks import unhurried
 from ottla_protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from ottla_broker.config import BrokerConfig
 
 _log = get_logger()
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.coordinator.group.modern.assignors import assignor_names
 from ottla_broker.coordinator.group.modern.settings import ConsumerGroupSettings
-
-if TYPE_CHECKING:
-    from ottla_broker.config import BrokerConfig
 
 
 class GroupSettings(NamedTuple):

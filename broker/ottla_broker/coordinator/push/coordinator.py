@@ -9,8 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.coordinator.push.nodes import GroupNodes
 from ottla_broker.coordinator.push.purgatory import RequestPurgatory, Watcher
 from ottla_broker.coordinator.push.rebalancer import Rebalancer, RebalanceSettings, commit_offsets
@@ -19,7 +20,7 @@ from ottla_broker.coordinator.push.subscription import PushSubscription, Subscri
 from ottla_broker.coordinator.push.topic_listeners import TopicListeners
 from ottla_broker.coordinator.zookeeper_offsets import may_name_group
 from ottla_broker.events import get_logger
-from ottla_broker.store.api import StoreError
+from ottla_broker.store.api import Store, StoreError
 from ottla_broker.tasks import Tasks, YieldEvery, unhurried
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.push import (
@@ -33,10 +34,6 @@ from ottla_protocol.push import (
     StartFetcherResponse,
     StopFetcherResponse,
 )
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock, TimerHandle
-    from ottla_broker.store.api import Store
 
 _log = get_logger()
 

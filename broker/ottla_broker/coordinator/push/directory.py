@@ -7,17 +7,13 @@ has a place for.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
-from ottla_broker.store.api import NodeExistsError, NoNodeError, StoreError
+from ottla_broker.store.api import NodeExistsError, NoNodeError, Store, StoreError
 from ottla_broker.store.keys import BadNodeError, CoordinatorListenerNode, decimal
 from ottla_broker.store.rereading import Rereading
 from ottla_protocol.push import Broker
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock
-    from ottla_broker.store.api import Store
 
 _log = get_logger()
 

@@ -8,16 +8,12 @@ resigns."
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.events import get_logger
-from ottla_broker.store.api import NodeExistsError, NoNodeError, SessionState, StoreError, Watch
+from ottla_broker.store.api import NodeExistsError, NoNodeError, SessionState, Store, StoreError, Watch
 from ottla_broker.store.keys import BadNodeError, CoordinatorNode
 from ottla_broker.store.rereading import Rereading
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock, TimerHandle
-    from ottla_broker.store.api import Store
 
 _log = get_logger()
 

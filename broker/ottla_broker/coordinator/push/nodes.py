@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from ottla_broker.coordinator.push.assignment import TopicPartition
 from ottla_broker.events import get_logger
@@ -27,6 +27,7 @@ from ottla_broker.store.api import (
     NotEmptyError,
     Operation,
     Set,
+    Store,
     children_of,
 )
 from ottla_broker.store.keys import (
@@ -38,9 +39,6 @@ from ottla_broker.store.keys import (
     TopicNode,
     decimal,
 )
-
-if TYPE_CHECKING:
-    from ottla_broker.store.api import Store
 
 _log = get_logger()
 _T = TypeVar("_T")

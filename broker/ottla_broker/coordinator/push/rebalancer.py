@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from ottla_broker.clock import Clock
 from ottla_broker.coordinator.push.assignment import (
     Assignment,
     Need,
@@ -43,9 +44,6 @@ from ottla_protocol.push import (
     StopFetcherRequest,
     answer_limit,
 )
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock
 
 _log = get_logger()
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from ottla_broker.clock import TimerHandle
 from ottla_broker.coordinator.push.assignment import TopicPartition
 from ottla_broker.coordinator.push.states import NEXT, GroupState
 from ottla_broker.coordinator.push.subscription import PushSubscription
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import TimerHandle
 
 
 class Channel(Protocol):

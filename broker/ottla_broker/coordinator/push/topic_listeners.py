@@ -9,18 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
+from ottla_broker.clock import Clock
 from ottla_broker.coordinator.push.nodes import GroupNodes
 from ottla_broker.coordinator.push.subscription import PushSubscription
-from ottla_broker.store.api import EventKind, StoreEvent, Watch
+from ottla_broker.store.api import EventKind, Store, StoreEvent, Watch
 from ottla_broker.store.keys import TopicNode
 from ottla_broker.store.rereading import Rereading
 from ottla_broker.tasks import Tasks
-
-if TYPE_CHECKING:
-    from ottla_broker.clock import Clock
-    from ottla_broker.store.api import Store
 
 
 class TopicListeners:

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator.share.key_order import KeyOrder, Ranges, read_keys
 from ottla_broker.coordinator.share.key_window import read_window
 from ottla_broker.events import get_logger
+from ottla_broker.log.txn_index import AbortedTransaction
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import CODEC_MASK, LOG_OVERHEAD, BatchHeader, CorruptRecordError
 from ottla_protocol.records.formats import iter_any_headers
-
-if TYPE_CHECKING:
-    from ottla_broker.log.txn_index import AbortedTransaction
 
 _log = get_logger()
 

@@ -6,16 +6,13 @@ The body is decompressed part by part. The records before the wanted ones are sk
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ottla_protocol.records.batch import CODEC_MASK, HEADER_SIZE, MAGIC, BatchHeader, CorruptRecordError
 from ottla_protocol.records.compression import decompress_parts
 from ottla_protocol.records.formats import Octets, decode_any
 from ottla_protocol.records.scan import CUT, FINE, REASONS, TRAILING, WrongRecordError, read_number, scan
 from ottla_protocol.records.scan_stream import joined
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def read_window(

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from ottla_broker.clock import Clock
 from ottla_broker.config.group_configs import EARLIEST, LATEST, ShareSettings
@@ -34,14 +34,12 @@ from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState, S
 from ottla_broker.coordinator.share.states import Acknowledge
 from ottla_broker.coordinator.share.tally import Tally
 from ottla_broker.events import get_logger
+from ottla_broker.log.files import FileSlice
+from ottla_broker.log.txn_index import AbortedTransaction
 from ottla_broker.replica.partition import Partition
 from ottla_broker.tasks import in_slices
 from ottla_protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from ottla_broker.log.files import FileSlice
-    from ottla_broker.log.txn_index import AbortedTransaction
-    from ottla_protocol.records.batch import BatchHeader
+from ottla_protocol.records.batch import BatchHeader
 
 _log = get_logger()
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ottla_broker.clock import Clock, TimerHandle
+from ottla_broker.config import BrokerConfig
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.refusals import Refusals
 from ottla_broker.coordinator.shard import Shard, ShardHost
@@ -22,9 +23,6 @@ from ottla_broker.metadata.internal_topics import SHARE_STATE_TOPIC
 from ottla_broker.store.keys import encode_uuid
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.partitioning import partition_for
-
-if TYPE_CHECKING:
-    from ottla_broker.config import BrokerConfig
 
 Settled = Callable[[KafkaError | None], None]
 """Called once: None when the log has committed the change, or why it hasn't."""

@@ -7,18 +7,13 @@ thread; the file is written on a background thread from bytes that the loop thre
 from __future__ import annotations
 
 import os.path
-from typing import TYPE_CHECKING
 
+from ottla_broker.background import Background
 from ottla_broker.events import get_logger
 from ottla_broker.log import names
 from ottla_broker.log.checkpoints import decode_offsets, encode_offsets
-from ottla_broker.log.files import CorruptFileError
-from ottla_broker.log.log import NOT_TRUNCATED
-
-if TYPE_CHECKING:
-    from ottla_broker.background import Background
-    from ottla_broker.log.files import Files
-    from ottla_broker.log.log import Log
+from ottla_broker.log.files import CorruptFileError, Files
+from ottla_broker.log.log import NOT_TRUNCATED, Log
 
 _log = get_logger()
 

@@ -6,12 +6,10 @@ slowly.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from types import ModuleType
+from typing import Final
 
 from ottla_protocol.compiled import load_compiled
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 _INTERFACE: Final = 1
 

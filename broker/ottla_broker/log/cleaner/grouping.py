@@ -8,13 +8,10 @@ within an index entry's int32. Source: ``groupSegmentsBySize`` in Kafka's Cleane
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from ottla_broker.log.config import LogConfig
 from ottla_broker.log.index import MAX_RELATIVE
-
-if TYPE_CHECKING:
-    from ottla_broker.log.config import LogConfig
-    from ottla_broker.log.segment import LogSegment
+from ottla_broker.log.segment import LogSegment
 
 
 def group_segments(

@@ -15,13 +15,11 @@ Everything here runs on the loop thread and changes nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ottla_broker.log.log import Log
-    from ottla_broker.log.segment import LogSegment
+from ottla_broker.log.log import Log
+from ottla_broker.log.segment import LogSegment
 
 
 class Cleanable(NamedTuple):
