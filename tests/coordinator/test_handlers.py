@@ -11,7 +11,7 @@ import pytest
 from tests.coordinator.harness import DELAY_MS, FakePartition, NoTopics, usual_times
 from tests.coordinator.transactions import TransactionWorld
 from tests.support.clock import FakeClock
-from tests.support.handlers import request_context, services, when_answered
+from tests.support.handlers import handled, request_context, services, when_answered
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
@@ -112,7 +112,7 @@ class FakeBroker:
             joined=self.joined,
         )
         context = request_context(given, version, api, listener, client_id="me")
-        answer = import_module(f"ottla_broker.handlers.{SERVED[api].module}").handle(context, sent)
+        answer = handled(import_module(f"ottla_broker.handlers.{SERVED[api].module}"), context, sent)
         if isinstance(answer, PendingResponse):
             heard: list[Any] = []
             when_answered(answer, heard.append)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.coordinator.test_handlers import FakeBroker
 from tests.coordinator.test_transaction_handlers import add_request
-from tests.support.handlers import Client, request_context, services, when_answered
+from tests.support.handlers import Client, handled, request_context, services, when_answered
 
 from ottla_broker.coordinator.transaction.transaction_shard import HOLD_SECONDS
 from ottla_broker.handlers import SERVED
@@ -34,7 +34,7 @@ class Asked:
         context = request_context(given, 3, api)
         context.connection = Client(connected_at=connected_at)
         self.codes: list[Code] = []
-        answer = import_module(f"ottla_broker.handlers.{SERVED[api].module}").handle(context, request)
+        answer = handled(import_module(f"ottla_broker.handlers.{SERVED[api].module}"), context, request)
         assert isinstance(answer, PendingResponse)
         self.pending = answer
         when_answered(answer, self._answered)

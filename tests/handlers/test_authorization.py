@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.clock import FakeClock
-from tests.support.handlers import Client, request_context, services, when_answered
+from tests.support.handlers import Client, handled, request_context, services, when_answered
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordinator.transaction.coordinator import Listed
@@ -422,8 +422,10 @@ async def test_a_request_that_is_not_allowed_is_refused(
         fetch_sessions=FetchSessions(0, clock, Random(1)),
     )
     api = request_.API_KEY
-    answer = import_module(f"ottla_broker.handlers.{EVERY[api].module}").handle(
-        request_context(given, version, api), request_
+    answer = handled(
+        import_module(f"ottla_broker.handlers.{EVERY[api].module}"),
+        request_context(given, version, api),
+        request_,
     )
     if isinstance(answer, PendingResponse):
         heard: list[Any] = []

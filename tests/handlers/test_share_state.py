@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from tests.coordinator.share_cluster import StateReplica
 from tests.support.clock import FakeClock
-from tests.support.handlers import INTER_BROKER, Client, request_context, services, when_answered
+from tests.support.handlers import INTER_BROKER, Client, handled, request_context, services, when_answered
 
 from ottla_broker.cluster.share_state_transport import ShareStateTransport
 from ottla_broker.coordinator.share.in_flight import Batch
@@ -69,7 +69,7 @@ class Other:
         asked = type(request).decode(request.encode(version), version)
         context = request_context(self.given, version, request.API_KEY, listener)
         cast(Client, context.connection).connected_at = connected_at
-        answer = import_module(f"ottla_broker.handlers.{served.module}").handle(context, asked)
+        answer = handled(import_module(f"ottla_broker.handlers.{served.module}"), context, asked)
         if isinstance(answer, PendingResponse):
             heard: list[Any] = []
             when_answered(answer, heard.append)
@@ -258,7 +258,7 @@ def test_brokers_find_the_coordinator() -> None:
     def find(key: str, listener: str = INTER_BROKER, version: int = 6) -> Any:
         context = request_context(other.given, version, FindCoordinatorRequest.API_KEY, listener)
         request = FindCoordinatorRequest(key_type=2, coordinator_keys=[key])
-        answer: Any = find_coordinator.handle(context, request)
+        answer: Any = handled(find_coordinator, context, request)
         return answer.coordinators[0]
 
     assert find(coordinator_key(KEYS[0])).node_id == 2

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.badinput.requests import fetch_request, records
-from tests.support.handlers import request_context, services, when_answered
+from tests.support.handlers import handled, request_context, services, when_answered
 from tests.support.log_dirs import World
 
 from ottla_broker.background import Background
@@ -76,7 +76,7 @@ class Bench:
         self.partition = world.lead()
 
     async def call(self, handler: Any, key: ApiKey, request: Any, version: int) -> Any:
-        answer = handler.handle(request_context(self.services, version, key), request)
+        answer = handled(handler, request_context(self.services, version, key), request)
         if isinstance(answer, PendingResponse):
             heard: list[Any] = []
             when_answered(answer, heard.append)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
+from tests.support.handlers import handled
 from tests.support.world import World
 
 from ottla_broker.controller.api import ZERO_ID, MorePartitions, NewTopic, TopicToDelete
@@ -90,7 +91,7 @@ async def test_a_missing_topic_is_not_created_unless_it_may_be(world: World, ver
 
 async def test_names_that_are_not_legal_never_reach_the_controller(world: World) -> None:
     names = ["not legal", "x" * 32_767, "", ".."]
-    answer = metadata.handle(world.context(12, MetadataRequest.API_KEY), asking(names))
+    answer = handled(metadata, world.context(12, MetadataRequest.API_KEY), asking(names))
     assert isinstance(answer, MetadataResponse)
     assert {topic.error_code for topic in answer.topics} == {ErrorCode.INVALID_TOPIC_EXCEPTION}
     for name in names:

@@ -14,7 +14,7 @@ from tests.replica.test_fetcher import batch
 from tests.replica.waits import committed, deleted
 from tests.replica.world import MAX_LAG_SECONDS, TOPIC, TOPIC_ID, open_log
 from tests.support.clock import FakeClock
-from tests.support.handlers import INTER_BROKER, request_context, services
+from tests.support.handlers import INTER_BROKER, handled, request_context, services
 
 from ottla_broker.handlers import list_offsets
 from ottla_broker.log.config import LogConfig
@@ -389,7 +389,7 @@ async def test_offsets_are_not_available_before_they_are_known(tmp_path: Path) -
             ],
         )
         context = request_context(given, version, ApiKey.LIST_OFFSETS, INTER_BROKER)
-        answer = list_offsets.handle(context, request).topics[0].partitions[0]
+        answer = handled(list_offsets, context, request).topics[0].partitions[0]
         return answer.error_code, answer.offset
 
     assert ask(-1)[0] == ErrorCode.OFFSET_NOT_AVAILABLE

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.support.clock import FakeClock
-from tests.support.handlers import INTER_BROKER, request_context, services, when_answered
+from tests.support.handlers import INTER_BROKER, handled, request_context, services, when_answered
 
 from ottla_broker.handlers import fetch as fetch_handler
 from ottla_broker.handlers import list_offsets as list_offsets_handler
@@ -174,7 +174,7 @@ class Node:
                 return
             self._answered(letter, answer)
         else:
-            data = memoryview(list_offsets_handler.handle(context, request).encode(letter.version))
+            data = memoryview(handled(list_offsets_handler, context, request).encode(letter.version))
             letter.future.set_result(ListOffsetsResponse.decode(data, letter.version, 0))
 
     def _answered(self, letter: Letter, response: Any) -> None:

@@ -10,7 +10,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from tests.support.handlers import request_context, services
+from tests.support.handlers import handled, request_context, services
 from tests.support.waiting import until
 
 from ottla_broker.clock import SystemClock
@@ -425,7 +425,7 @@ class Candidate:
         member = SimpleNamespace(controller=self.api)
         given = services(controller=self.api, cluster_member=member, config=self.config)
         ctx = request_context(given, version, key)
-        return await import_module(f"ottla_broker.handlers.{module}").handle(ctx, request)
+        return await handled(import_module(f"ottla_broker.handlers.{module}"), ctx, request)
 
     async def _on_elected(self, epoch: int, version: int) -> None:
         self.elected += 1

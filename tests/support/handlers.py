@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, cast
@@ -17,6 +17,7 @@ from ottla_broker.handlers.turns import Turns
 from ottla_broker.metadata.client_quotas import ClientQuotas
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.network.service import ANONYMOUS, Principal
+from ottla_broker.tasks import run_whole
 
 INTER_BROKER = "INTERNAL"
 
@@ -96,3 +97,9 @@ class _Queue:
 def when_answered(pending: PendingResponse, callback: Callable[[Any], object]) -> None:
     """Call ``callback`` with a handler's response: at once, if it is complete."""
     pending.put(_Queue(pending, callback))
+
+
+def handled(handler: Any, context: RequestContext, request: Any) -> Any:
+    """What a handler's module returns; one that takes turns runs as a whole."""
+    answer = handler.handle(context, request)
+    return run_whole(answer) if isinstance(answer, Generator) else answer

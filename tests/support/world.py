@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.support.handlers import request_context, services
+from tests.support.handlers import handled, request_context, services
 
 from ottla_broker.background import Background
 from ottla_broker.clock import SystemClock
@@ -93,7 +93,7 @@ class World:
     async def call(self, handler: Any, request: Any, version: int, listener: str = "PLAINTEXT") -> Any:
         """Handle a request. Request and response are encoded and decoded."""
         asked = type(request).decode(request.encode(version), version)
-        answer = handler.handle(self.context(version, request.API_KEY, listener), asked)
+        answer = handled(handler, self.context(version, request.API_KEY, listener), asked)
         if hasattr(answer, "__await__"):
             answer = await answer
         return type(answer).decode(answer.encode(version), version)

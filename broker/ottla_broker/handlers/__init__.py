@@ -1,5 +1,7 @@
 """The APIs that the broker serves: one module per API, each with ``handle(ctx, request)``.
 
+A handler that may take long is a generator, whose steps take turns with other requests.
+
 The tables below are the only place that says which APIs and versions are served; ApiVersions answers from them.
 """
 

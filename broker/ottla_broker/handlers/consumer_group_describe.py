@@ -10,7 +10,7 @@ from ottla_broker.coordinator.group.metadata_limit import MEMBER, topics_bytes
 from ottla_broker.coordinator.group.modern.describe import MemberDescription, NamedPartitions
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
 from ottla_broker.handlers.group_descriptions import described_groups, hides, refused
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import Steps
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import consumer_group_describe as wire
@@ -20,7 +20,7 @@ _TOPIC = 64
 """What a topic of an assignment has besides its partitions, in bytes."""
 
 
-def steps(
+def handle(
     ctx: RequestContext, request: wire.ConsumerGroupDescribeRequest
 ) -> Steps[wire.ConsumerGroupDescribeResponse]:
     def describe(group_id: str) -> Steps[wire.DescribedGroup]:
@@ -28,9 +28,6 @@ def steps(
 
     groups = yield from described_groups(request.group_ids, describe, _size, wire.DescribedGroup)
     return wire.ConsumerGroupDescribeResponse(groups=groups)
-
-
-handle = whole(steps)
 
 
 def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Steps[wire.DescribedGroup]:

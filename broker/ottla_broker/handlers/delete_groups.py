@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import Steps
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
@@ -19,7 +19,7 @@ _PORTION: Final = 100
 _FORBIDDEN = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 
-def steps(ctx: RequestContext, request: DeleteGroupsRequest) -> Steps[PendingResponse]:
+def handle(ctx: RequestContext, request: DeleteGroupsRequest) -> Steps[PendingResponse]:
     pending = PendingResponse()
     names = list(dict.fromkeys(request.groups_names))
     codes: dict[str, int] = {}
@@ -46,6 +46,3 @@ def steps(ctx: RequestContext, request: DeleteGroupsRequest) -> Steps[PendingRes
         ctx.services.groups.delete(allowed, reply)
         yield 3 * len(portion)
     return pending
-
-
-handle = whole(steps)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import OPENED, Steps, whole
+from ottla_broker.handlers.turns import OPENED, Steps
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import delete_records as wire
 
 
-def steps(
+def handle(
     ctx: RequestContext, request: wire.DeleteRecordsRequest
 ) -> Steps[wire.DeleteRecordsResponse | PendingResponse]:
     topics = []
@@ -61,6 +61,3 @@ def steps(
     pending = PendingResponse(delayed.abandon)
     delayed.start(request.timeout_ms)
     return pending
-
-
-handle = whole(steps)

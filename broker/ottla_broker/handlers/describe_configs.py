@@ -20,13 +20,13 @@ from ottla_broker.controller.config_admin import check_own_id
 from ottla_broker.controller.validation import check_topic_name
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.limits import MOST_ANSWER
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import Steps
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import describe_configs as wire
 
 
-def steps(ctx: RequestContext, request: wire.DescribeConfigsRequest) -> Steps[wire.DescribeConfigsResponse]:
+def handle(ctx: RequestContext, request: wire.DescribeConfigsRequest) -> Steps[wire.DescribeConfigsResponse]:
     results = []
     size = 0
     # A resource that is named twice is described once: each has hundreds of configs.
@@ -52,9 +52,6 @@ def steps(ctx: RequestContext, request: wire.DescribeConfigsRequest) -> Steps[wi
         yield 1
         results.append(result)
     return wire.DescribeConfigsResponse(results=results)
-
-
-handle = whole(steps)
 
 
 def _size(entry: wire.DescribeConfigsResourceResult) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.token_requests import principal_of, tokens_of
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import Steps
 from ottla_broker.store.token_nodes import TokenInfo
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import KafkaError
@@ -17,7 +17,7 @@ _WORK = 3
 """The work of a token, in elements of a handler."""
 
 
-def steps(
+def handle(
     ctx: RequestContext, request: wire.DescribeDelegationTokenRequest
 ) -> Steps[wire.DescribeDelegationTokenResponse]:
     try:
@@ -44,9 +44,6 @@ def steps(
             shown.append(_described(token, tokens.hmac_of(token.token_id)))
         yield _WORK
     return wire.DescribeDelegationTokenResponse(tokens=shown)
-
-
-handle = whole(steps)
 
 
 def _described(token: TokenInfo, secret: bytes) -> wire.DescribedDelegationToken:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from ottla_broker.coordinator.group.metadata_limit import MEMBER
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
 from ottla_broker.handlers.limits import MOST_ANSWER
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import Steps
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import describe_groups as wire
@@ -21,7 +21,7 @@ _LISTED = 5
 _PORTION = 100
 
 
-def steps(ctx: RequestContext, request: wire.DescribeGroupsRequest) -> Steps[wire.DescribeGroupsResponse]:
+def handle(ctx: RequestContext, request: wire.DescribeGroupsRequest) -> Steps[wire.DescribeGroupsResponse]:
     asked = request.include_authorized_operations
     groups = []
     coordinated = ctx.services.coordinated()
@@ -72,6 +72,3 @@ def steps(ctx: RequestContext, request: wire.DescribeGroupsRequest) -> Steps[wir
             )
         )
     return wire.DescribeGroupsResponse(groups=groups)
-
-
-handle = whole(steps)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ottla_broker.controller.validation import check_topic_name
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import OPENED, Steps, whole
+from ottla_broker.handlers.turns import OPENED, Steps
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages import describe_producers as wire
 
 
-def steps(
+def handle(
     ctx: RequestContext, request: wire.DescribeProducersRequest
 ) -> Steps[wire.DescribeProducersResponse]:
     topics = []
@@ -43,6 +43,3 @@ def steps(
         yield 1
         topics.append(wire.TopicResponse(name=topic.name, partitions=answers))
     return wire.DescribeProducersResponse(topics=topics)
-
-
-handle = whole(steps)

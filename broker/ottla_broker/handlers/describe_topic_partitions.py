@@ -8,7 +8,7 @@ replicas except those in sync.
 from __future__ import annotations
 
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import Steps
 from ottla_broker.log.names import is_topic_name
 from ottla_broker.metadata.cache import ClientTopic
 from ottla_protocol.acls import AclResource
@@ -16,7 +16,7 @@ from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import describe_topic_partitions as wire
 
 
-def steps(
+def handle(
     ctx: RequestContext, request: wire.DescribeTopicPartitionsRequest
 ) -> Steps[wire.DescribeTopicPartitionsResponse]:
     metadata = ctx.services.metadata
@@ -64,9 +64,6 @@ def steps(
             response.next_cursor = wire.ResponseCursor(topic_name=name, partition_index=end)
             break
     return response
-
-
-handle = whole(steps)
 
 
 def _topic(

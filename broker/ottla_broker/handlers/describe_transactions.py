@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import Steps
 from ottla_protocol.acls import AclResource
 from ottla_protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -14,15 +14,12 @@ from ottla_protocol.messages.describe_transactions import (
 )
 
 
-def steps(ctx: RequestContext, request: DescribeTransactionsRequest) -> Steps[DescribeTransactionsResponse]:
+def handle(ctx: RequestContext, request: DescribeTransactionsRequest) -> Steps[DescribeTransactionsResponse]:
     states = []
     for transactional_id in dict.fromkeys(request.transactional_ids):
         states.append(_describe(ctx, transactional_id))
         yield 1 + len(states[-1].topics)
     return DescribeTransactionsResponse(transaction_states=states)
-
-
-handle = whole(steps)
 
 
 def _describe(ctx: RequestContext, transactional_id: str) -> TransactionState:

@@ -14,7 +14,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.services import Services
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import Steps
 from ottla_broker.metadata.cache import NO_LEADER
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla_broker.store.keys import decode_uuid
@@ -72,7 +72,7 @@ def _may_ask(ctx: RequestContext, kind: _Kind, key: str) -> bool:
     return ctx.authorize(kind.resource, CLUSTER_NAME if kind.resource is AclResource.CLUSTER else key)
 
 
-def steps(
+def handle(
     ctx: RequestContext, request: FindCoordinatorRequest
 ) -> Steps[FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]]:
     keys = list(dict.fromkeys(request.coordinator_keys)) if ctx.version >= 4 else [request.key]
@@ -85,9 +85,6 @@ def steps(
         return _make_topic_first(ctx, request.key_type, kind.topic, keys)
     found = yield from _each(ctx, request.key_type, keys)
     return _answer(ctx, found)
-
-
-handle = whole(steps)
 
 
 def _each(ctx: RequestContext, key_type: int, keys: Sequence[str]) -> Steps[list[Coordinator]]:

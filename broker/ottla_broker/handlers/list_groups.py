@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import Steps
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PORTION = 100
 
 
-def steps(ctx: RequestContext, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
+def handle(ctx: RequestContext, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
     every = ctx.may(AclOperation.DESCRIBE, AclResource.CLUSTER)
     error, found = ctx.services.groups.list(request.states_filter, request.types_filter)
     coordinated = ctx.services.coordinated()
@@ -46,6 +46,3 @@ def steps(ctx: RequestContext, request: ListGroupsRequest) -> Steps[ListGroupsRe
         if done % _PORTION == 0:
             yield _PORTION // 2
     return ListGroupsResponse(error_code=error, groups=groups)
-
-
-handle = whole(steps)

@@ -13,7 +13,7 @@ offset lower than before (KIP-207).
 from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import OPENED, Steps, in_slices, whole
+from ottla_broker.handlers.turns import OPENED, Steps, in_slices
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import list_offsets as wire
@@ -31,7 +31,7 @@ DEBUGGING = -2
 _NOT_AVAILABLE_SINCE = 5
 
 
-def steps(ctx: RequestContext, request: wire.ListOffsetsRequest) -> Steps[wire.ListOffsetsResponse]:
+def handle(ctx: RequestContext, request: wire.ListOffsetsRequest) -> Steps[wire.ListOffsetsResponse]:
     seen: set[tuple[str, int]] = set()
     repeated: set[tuple[str, int]] = set()
     for topic in request.topics:
@@ -80,9 +80,6 @@ def steps(ctx: RequestContext, request: wire.ListOffsetsRequest) -> Steps[wire.L
         yield 1
         topics.append(wire.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return wire.ListOffsetsResponse(topics=topics)
-
-
-handle = whole(steps)
 
 
 def _find(

@@ -6,7 +6,7 @@ Version 1 selects by the time since a transaction began (KIP-994).
 from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import Steps
 from ottla_protocol.acls import AclResource
 from ottla_protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -17,7 +17,7 @@ from ottla_protocol.messages.list_transactions import (
 _PORTION = 100
 
 
-def steps(ctx: RequestContext, request: ListTransactionsRequest) -> Steps[ListTransactionsResponse]:
+def handle(ctx: RequestContext, request: ListTransactionsRequest) -> Steps[ListTransactionsResponse]:
     error, unknown, found = ctx.services.transactions.list(
         request.state_filters, frozenset(request.producer_id_filters), request.duration_filter
     )
@@ -36,6 +36,3 @@ def steps(ctx: RequestContext, request: ListTransactionsRequest) -> Steps[ListTr
     return ListTransactionsResponse(
         error_code=error, unknown_state_filters=unknown, transaction_states=states
     )
-
-
-handle = whole(steps)

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from ottla_broker.controller.api import ZERO_ID
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext, cluster_operations
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import Steps
 from ottla_broker.log.names import is_topic_name
 from ottla_broker.metadata.cache import ClientTopic
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
@@ -31,7 +31,7 @@ MOST_CREATED: Final = 100
 """How many topics one request creates."""
 
 
-def steps(
+def handle(
     ctx: RequestContext, request: wire.MetadataRequest
 ) -> Steps[wire.MetadataResponse | Awaitable[wire.MetadataResponse]]:
     metadata = ctx.services.metadata
@@ -78,9 +78,6 @@ def steps(
             by_name = partial(_by_name, ctx, request, errors=refused)
             return _respond(ctx, request, (yield from _each(names, by_name)))
     return _respond(ctx, request, (yield from _each(names, partial(_by_name, ctx, request))))
-
-
-handle = whole(steps)
 
 
 def _each(

@@ -15,7 +15,7 @@ from ottla_broker.coordinator.group.commits import CommitItem, java_length
 from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.offsets import NO_EXPIRY, Committed
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import Steps
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
@@ -77,7 +77,7 @@ def _partition_errors(ctx: RequestContext, topic: str, forbidden: int) -> Callab
     return lambda index: codes.NONE if index in known else unknown
 
 
-def steps(
+def handle(
     ctx: RequestContext, request: wire.OffsetCommitRequest
 ) -> Steps[PendingResponse | wire.OffsetCommitResponse | Awaitable[wire.OffsetCommitResponse]]:
     services = ctx.services
@@ -119,9 +119,6 @@ def steps(
         ctx.version,
     )
     return pending
-
-
-handle = whole(steps)
 
 
 async def _to_zookeeper(

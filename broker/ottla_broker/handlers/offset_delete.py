@@ -6,7 +6,7 @@ In a group with members, only offsets of topics to which no member is subscribed
 from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import Steps
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
@@ -17,7 +17,7 @@ _FORBIDDEN = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _UNKNOWN_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def steps(ctx: RequestContext, request: wire.OffsetDeleteRequest) -> Steps[PendingResponse]:
+def handle(ctx: RequestContext, request: wire.OffsetDeleteRequest) -> Steps[PendingResponse]:
     asked: list[tuple[str, int]] = []
     existing: list[tuple[str, int]] = []
     forbidden: set[str] = set()
@@ -50,6 +50,3 @@ def steps(ctx: RequestContext, request: wire.OffsetDeleteRequest) -> Steps[Pendi
 
     ctx.services.groups.delete_offsets(request.group_id, existing, reply)
     return pending
-
-
-handle = whole(steps)

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from ottla_broker.coordinator.group.commits import Fetched
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import Steps
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import offset_fetch as wire
@@ -26,7 +26,7 @@ _PORTION: Final = 500
 """Partitions that are looked up at a time."""
 
 
-def steps(
+def handle(
     ctx: RequestContext, request: wire.OffsetFetchRequest
 ) -> Steps[wire.OffsetFetchResponse | Awaitable[wire.OffsetFetchResponse]]:
     if ctx.version == 0:
@@ -40,9 +40,6 @@ def steps(
         found = [(name, [Fetched(index, error=error) for index in wanted]) for name, wanted in topics or ()]
     answers = yield from _answers(found, wire.OffsetFetchResponseTopic, wire.OffsetFetchResponsePartition)
     return wire.OffsetFetchResponse(error_code=error, topics=answers)
-
-
-handle = whole(steps)
 
 
 def _asked(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import OPENED, Steps, whole
+from ottla_broker.handlers.turns import OPENED, Steps
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages import offset_for_leader_epoch as wire
 
 
-def steps(
+def handle(
     ctx: RequestContext, request: wire.OffsetForLeaderEpochRequest
 ) -> Steps[wire.OffsetForLeaderEpochResponse]:
     replica_id = ctx.checked_replica(request.replica_id)
@@ -30,6 +30,3 @@ def steps(
         yield 1
         topics.append(wire.OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
     return wire.OffsetForLeaderEpochResponse(topics=topics)
-
-
-handle = whole(steps)

@@ -50,8 +50,7 @@ class Route:
         self.request_class = request_class(api_key, version)
         self.decode: Decode = self.request_class.decoder(version)
         self.quick_bytes = quick_bytes(api_key)
-        # A handler that may take long is a generator.
-        self.handle: Handle = getattr(module, "steps", module.handle)
+        self.handle: Handle = module.handle
         self.rules = authorizer.checked(RULES[api_key])
         self.gate = GATES.get(api_key)
         self.flexible = response_header_is_flexible(api_key, version)

@@ -8,14 +8,14 @@ from ottla_broker.coordinator.group.share.assignor import ASSIGNOR
 from ottla_broker.coordinator.group.share.group import ShareMember
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
 from ottla_broker.handlers.group_descriptions import described_groups, hides, refused
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import Steps
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import share_group_describe as wire
 from ottla_protocol.messages.consumer_group_describe import Assignment, TopicPartitions
 
 
-def steps(
+def handle(
     ctx: RequestContext, request: wire.ShareGroupDescribeRequest
 ) -> Steps[wire.ShareGroupDescribeResponse]:
     def describe(group_id: str) -> Steps[wire.DescribedGroup]:
@@ -23,9 +23,6 @@ def steps(
 
     groups = yield from described_groups(request.group_ids, describe, _size, wire.DescribedGroup)
     return wire.ShareGroupDescribeResponse(groups=groups)
-
-
-handle = whole(steps)
 
 
 def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Steps[wire.DescribedGroup]:

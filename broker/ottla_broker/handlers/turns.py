@@ -16,16 +16,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Hashable
 from enum import Enum
-from functools import wraps
-from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from ottla_broker import tasks
 from ottla_broker.client_queue import ClientQueue
 from ottla_broker.network.pending_response import CloseConnection
 from ottla_broker.network.service import ClientConnection, client_of
-from ottla_broker.tasks import run_whole
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 Steps: TypeAlias = Generator[int, None, R]
@@ -224,16 +221,6 @@ def at_once(steps: Generator[int, None, Any]) -> tuple[bool, Any]:
     except StopIteration as end:
         return True, end.value
     return False, None
-
-
-def whole(steps: Callable[P, Generator[int, None, R]]) -> Callable[P, R]:
-    """The handler that runs all its steps at once."""
-
-    @wraps(steps)
-    def handle(*args: P.args, **kwargs: P.kwargs) -> R:
-        return run_whole(steps(*args, **kwargs))
-
-    return handle
 
 
 def in_slices(work: Generator[None, None, R]) -> Steps[R]:

@@ -18,7 +18,7 @@ from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.offset_commit import commit_items
 from ottla_broker.handlers.transactions import TRY_AGAIN
-from ottla_broker.handlers.turns import Steps, whole
+from ottla_broker.handlers.turns import Steps
 from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.network.pending_response import PendingResponse
@@ -39,7 +39,7 @@ _KNOWS_LOADING = 2
 """Older clients fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 
 
-def steps(
+def handle(
     ctx: RequestContext, request: TxnOffsetCommitRequest
 ) -> Steps[PendingResponse | TxnOffsetCommitResponse]:
     now_ms = ctx.services.clock.now_ms()
@@ -66,9 +66,6 @@ def steps(
     commit = _Commit(ctx, request, items, waiting, response)
     commit.start()
     return commit.pending
-
-
-handle = whole(steps)
 
 
 class _Commit:
