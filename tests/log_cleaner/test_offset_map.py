@@ -11,7 +11,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.depth import examples
 
-from ottla_broker.log.cleaner.compiled import load
 from ottla_broker.log.cleaner.offset_map import (
     END,
     ENTRY_BYTES,
@@ -20,6 +19,7 @@ from ottla_broker.log.cleaner.offset_map import (
     Filtered,
     KeyMap,
     OffsetMap,
+    load_native,
     make_map,
     prime_at_most,
 )
@@ -106,7 +106,7 @@ def test_primes() -> None:
     assert [prime_at_most(n) for n in (2, 3, 4, 10, 65536)] == [2, 3, 3, 7, 65521]
 
 
-@pytest.mark.skipif(load() is None, reason="the cleaner isn't compiled here")
+@pytest.mark.skipif(load_native() is None, reason="the cleaner isn't compiled here")
 def test_the_hash_is_siphash() -> None:
     """Digests of some sizes, from OpenSSL: openssl mac -macopt size:16 SIPHASH."""
     from ottla_broker.log.cleaner import _cleaning
@@ -172,7 +172,7 @@ def chosen(offsets: KeyMap, data: bytes, goes: bool, horizon: int) -> object:
     return "damaged" if found is None else Choice(*found)
 
 
-@pytest.mark.skipif(load() is None, reason="the cleaner isn't compiled here")
+@pytest.mark.skipif(load_native() is None, reason="the cleaner isn't compiled here")
 @settings(max_examples=examples(100), deadline=None)
 @given(
     data=st.lists(batches(), min_size=1, max_size=4),
@@ -203,7 +203,7 @@ def test_both_maps_do_the_same(data: list[bytes], first_dirty: int, goes: bool, 
             assert (found.records_kept, found.keyless) == chosen(compiled, batch, False, 1005)[:2]  # type: ignore[index]
 
 
-@pytest.mark.skipif(load() is None, reason="the cleaner isn't compiled here")
+@pytest.mark.skipif(load_native() is None, reason="the cleaner isn't compiled here")
 def test_a_batch_that_is_cut_off_or_of_another_kind_is_left_to_the_caller() -> None:
     offsets = make_map(1 << 16, 0.9, SECRET)
     rows = [(0, b"k%d" % number, b"v", ()) for number in range(600)]

@@ -28,14 +28,13 @@ from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import CorruptFileError
 from ottla_broker.log.index import MAX_RELATIVE
 from ottla_broker.log.leader_epoch import LeaderEpochs
-from ottla_broker.log.old_formats import check_stored_batch
 from ottla_broker.log.producer_state import ProducerStates, read_marker
 from ottla_broker.log.reader import LogReader
 from ottla_broker.log.record_validation import Validated, recompress, validate
 from ottla_broker.log.segment import LogSegment
 from ottla_broker.log.segment_list import SegmentList
 from ottla_broker.log.unflushed import Unflushed
-from ottla_broker.log.validator import AppendInfo, check_batch
+from ottla_broker.log.validator import AppendInfo, check_batch, check_stored_batch
 from ottla_broker.log.verification import VerificationGuard
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import (

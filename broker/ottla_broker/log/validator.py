@@ -1,4 +1,4 @@
-"""What a leader checks in a batch before it appends it, as Kafka's LogValidator and UnifiedLog do.
+"""What is checked in a batch before it is appended, as Kafka's LogValidator and UnifiedLog do.
 
 Here are the checksum and the header; ``record_validation`` checks the records.
 """
@@ -13,6 +13,8 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import (
     CODEC_MASK,
     HEADER_SIZE,
+    MAGIC,
+    MAGIC_AT,
     TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
@@ -143,3 +145,25 @@ def _check_attributes(header: BatchHeader, name: str) -> None:
             ErrorCode.INVALID_TIMESTAMP, f"{name}: a producer may not set the timestamp type LogAppendTime"
         )
     raise _invalid(name, f"attributes {header.attributes:#06x} have bits set that a producer may not set")
+
+
+def check_stored_batch(view: memoryview, position: int, config: LogConfig, name: str) -> BatchHeader:
+    """The header of the batch or message at ``position``, which a leader has stored: whole, undamaged, of any size.
+
+    A follower copies messages of the formats 0 and 1 as they are.
+
+    Raises KafkaError: CORRUPT_MESSAGE; INVALID_RECORD for a batch that is cut short.
+    """
+    if len(view) - position <= MAGIC_AT or view[position + MAGIC_AT] >= MAGIC:
+        return check_batch(view, position, config, name, any_size=True)
+    from ottla_protocol.records.message_set import message_crc_is_valid, read_message
+
+    try:
+        header = read_message(view, position)
+    except CorruptRecordError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{name}: {error}") from None
+    if not message_crc_is_valid(view, position, header):
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"{name}: the message's CRC does not match (stored {header.crc})"
+        )
+    return header

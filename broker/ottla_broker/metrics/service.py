@@ -10,6 +10,7 @@ for a page doesn't make it all the time (:class:`.RenderThrottle`).
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -22,11 +23,10 @@ from ottla_broker.metrics.lag import LagCollector
 from ottla_broker.metrics.lag_page import lag_page
 from ottla_broker.metrics.loop_monitor import LoopMonitor
 from ottla_broker.metrics.partitions import PartitionCollector
-from ottla_broker.metrics.process_page import process_page
 from ottla_broker.metrics.render_throttle import RenderThrottle
 from ottla_broker.metrics.shares import ShareCollector, shares_page
 from ottla_broker.metrics.state import StateCollector
-from ottla_broker.metrics.traffic import TrafficCollector
+from ottla_broker.metrics.traffic import TrafficCollector, process_facts
 from ottla_broker.metrics.windows import Windows
 from ottla_broker.network.acceptor import ListenError, open_listener
 from ottla_broker.network.http import HttpServer, Page, json_page, text_page
@@ -249,3 +249,23 @@ class MetricsService:
             if name not in self._failed:
                 self._failed.add(name)
                 _log.error("metrics are missing: a collector failed", collector=name, exc_info=error)
+
+
+async def process_page(sources: Sources) -> Page:
+    """``/health/process``, which ``ottla cluster doctor`` asks; ``/metrics`` has the same among thousands of others.
+
+    It says which broker answers, because an address such as 127.0.0.1:9404 may be another one's where it is asked. A
+    number is null where the system doesn't say it, or sets no limit.
+    """
+    facts = await sources.background.run(process_facts, sources.logs.files)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return json_page(
+        200,
+        {
+            "cluster_id": sources.metadata.cluster_id,
+            "broker_id": sources.config.broker_id,
+            "open_descriptors": None if facts is None else facts.descriptors,
+            "max_descriptors": None if limit == resource.RLIM_INFINITY else limit,
+            "resident_bytes": None if facts is None else facts.resident_bytes,
+        },
+    )
