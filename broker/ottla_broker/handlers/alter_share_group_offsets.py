@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla_broker.coordinator.group.share.offsets import Place
-from ottla_broker.coordinator.share.state_batches import UNINITIALIZED
+from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, TopicIdPartition
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_requests import services
 from ottla_broker.network.pending_response import PendingResponse
@@ -17,7 +16,7 @@ from ottla_protocol.messages import alter_share_group_offsets as wire
 def handle(
     ctx: RequestContext, request: wire.AlterShareGroupOffsetsRequest
 ) -> PendingResponse | wire.AlterShareGroupOffsetsResponse:
-    offsets: dict[Place, int] = {}
+    offsets: dict[TopicIdPartition, int] = {}
     names: dict[bytes, str] = {}
     topics: dict[str, wire.AlterShareGroupOffsetsResponseTopic] = {}
     for wanted in request.topics:
@@ -44,7 +43,7 @@ def handle(
             answer.partitions.append(_partition(each.partition_index, failure))
     pending = PendingResponse()
 
-    def changed(results: Mapping[Place, KafkaError | None]) -> None:
+    def changed(results: Mapping[TopicIdPartition, KafkaError | None]) -> None:
         for (topic_id, index), error in results.items():
             topics[names[topic_id]].partitions.append(_partition(index, error))
         if not pending.done:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla_broker.coordinator.group.share.offsets import Place
+from ottla_broker.coordinator.share.state_batches import TopicIdPartition
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_requests import services
 from ottla_broker.network.pending_response import PendingResponse
@@ -24,7 +24,7 @@ def handle(
     answers: dict[bytes, DeleteShareGroupOffsetsResponseTopic] = {}
     others: list[DeleteShareGroupOffsetsResponseTopic] = []
 
-    def changed(results: Mapping[Place, KafkaError | None]) -> None:
+    def changed(results: Mapping[TopicIdPartition, KafkaError | None]) -> None:
         for (topic_id, _), error in results.items():
             answer = answers[topic_id]
             if error is not None and not answer.error_code:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla_broker.coordinator.group.share.group import ShareGroup
-from ottla_broker.coordinator.group.share.offsets import Place
-from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareState
+from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareState, TopicIdPartition
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_requests import services
@@ -96,7 +95,9 @@ class _Group:
     _wanted: wire.DescribeShareGroupOffsetsRequestGroup
     _elsewhere: list[_Elsewhere]
     _topics: list[wire.DescribeShareGroupOffsetsResponseTopic] = field(default_factory=list, init=False)
-    _states: Mapping[Place, ShareState | KafkaError | None] = field(default_factory=dict, init=False)
+    _states: Mapping[TopicIdPartition, ShareState | KafkaError | None] = field(
+        default_factory=dict, init=False
+    )
 
     def describe(self, answered: _Answered) -> None:
         """Find the group's states; :meth:`steps` adds them to the answer."""
@@ -118,7 +119,7 @@ class _Group:
             )
             return
 
-        def found(states: Mapping[Place, ShareState | KafkaError | None]) -> None:
+        def found(states: Mapping[TopicIdPartition, ShareState | KafkaError | None]) -> None:
             self._states = states
             answered(wire.DescribeShareGroupOffsetsResponseGroup(group_id=group_id, topics=self._topics))
 
@@ -133,10 +134,10 @@ class _Group:
             yield 1 if partition is None or partition.is_open else OPENED
             topic.partitions.append(self._partition(topic.topic_name, index, state))
 
-    def _places(self, group: ShareGroup) -> list[Place]:
+    def _places(self, group: ShareGroup) -> list[TopicIdPartition]:
         """The partitions to describe, in the topics of the answer."""
         ctx, metadata = self._ctx, self._ctx.services.metadata
-        places: list[Place] = []
+        places: list[TopicIdPartition] = []
         if self._wanted.topics is None:
             for topic_id, topic in group.initialized.items():
                 if ctx.shows(AclResource.TOPIC, topic.name):

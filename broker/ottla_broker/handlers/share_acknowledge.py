@@ -6,7 +6,8 @@ The response waits until the acknowledgements are persisted. Version 2 can renew
 from __future__ import annotations
 
 from ottla_broker.coordinator.share.in_flight import Acknowledgement
-from ottla_broker.coordinator.share.sessions import INITIAL, Place
+from ottla_broker.coordinator.share.sessions import INITIAL
+from ottla_broker.coordinator.share.state_batches import TopicIdPartition
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_requests import (
     AckResults,
@@ -37,7 +38,7 @@ def handle(
         session = shares.sessions.find(group_id, member_id, epoch)
     except KafkaError as error:
         return wire.ShareAcknowledgeResponse(error_code=error.code, error_message=error.message)
-    wanted: dict[Place, list[Acknowledgement]] = {
+    wanted: dict[TopicIdPartition, list[Acknowledgement]] = {
         (bytes(topic.topic_id), each.partition_index): acknowledgements(each.acknowledgement_batches)
         for topic in request.topics
         for each in topic.partitions

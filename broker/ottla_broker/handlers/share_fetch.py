@@ -14,9 +14,9 @@ from typing import Final
 
 from ottla_broker.coordinator.share.fetched import spread as spread
 from ottla_broker.coordinator.share.in_flight import Acknowledgement
-from ottla_broker.coordinator.share.sessions import FINAL, INITIAL, Place, ShareSession, ShareSessions
+from ottla_broker.coordinator.share.sessions import FINAL, INITIAL, ShareSession, ShareSessions
 from ottla_broker.coordinator.share.share_partition import Acquired, SharePartition, copy_of
-from ottla_broker.coordinator.share.state_batches import ShareKey
+from ottla_broker.coordinator.share.state_batches import ShareKey, TopicIdPartition
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_requests import (
     AckResults,
@@ -47,8 +47,8 @@ _LOADED: Final = 40
 
 
 def handle(ctx: RequestContext, request: wire.ShareFetchRequest) -> PendingResponse | wire.ShareFetchResponse:
-    wanted: dict[Place, list[Acknowledgement]] = {}
-    places: list[Place] = []
+    wanted: dict[TopicIdPartition, list[Acknowledgement]] = {}
+    places: list[TopicIdPartition] = []
     for topic in request.topics:
         for each in topic.partitions:
             place = bytes(topic.topic_id), each.partition_index
@@ -69,7 +69,7 @@ def _session(
     sessions: ShareSessions,
     request: wire.ShareFetchRequest,
     member: tuple[str, str],
-    places: list[Place],
+    places: list[TopicIdPartition],
     acknowledges: bool,
 ) -> ShareSession:
     """Begin or find the session of a member, with the request's partitions. Raises KafkaError."""
@@ -114,13 +114,13 @@ class _Scan:
         is_woken: something came to a partition that had nothing before.
     """
 
-    def __init__(self, places: Iterable[Place], records: int, size: int, may_wait: bool) -> None:
+    def __init__(self, places: Iterable[TopicIdPartition], records: int, size: int, may_wait: bool) -> None:
         self.places = deque(places)
         self.left_records = records
         self.left_bytes = size
         self.left_ranges = _MOST_RANGES
         self.may_wait = may_wait
-        self.failures: dict[Place, KafkaError] = {}
+        self.failures: dict[TopicIdPartition, KafkaError] = {}
         self.has_answer = False
         self.is_over = False
         self.is_woken = False
@@ -146,7 +146,7 @@ class _ShareFetch:
         self._request = request
         self._session = session
         self._pending = PendingResponse()
-        self._answers: dict[Place, wire.PartitionData] = {}
+        self._answers: dict[TopicIdPartition, wire.PartitionData] = {}
         self._scan = _Scan((), 0, 0, may_wait=False)
         # What it waits for; a scan of several turns has several.
         self._waiting: list[tuple[DelayedFetch, list[SharePartition]]] = []
@@ -157,7 +157,7 @@ class _ShareFetch:
         self._tries_again = False
         self._fetched = request.share_session_epoch == FINAL or request.is_renew_ack
 
-    def start(self, wanted: dict[Place, list[Acknowledgement]]) -> PendingResponse:
+    def start(self, wanted: dict[TopicIdPartition, list[Acknowledgement]]) -> PendingResponse:
         self._pending.abandon = self._abandon
         acknowledge(
             self._ctx,
@@ -190,7 +190,9 @@ class _ShareFetch:
 
     # Fetching
 
-    def _fetch(self, may_wait: bool = True, failures: dict[Place, KafkaError] | None = None) -> None:
+    def _fetch(
+        self, may_wait: bool = True, failures: dict[TopicIdPartition, KafkaError] | None = None
+    ) -> None:
         """Acquire what there is; wait if there is nothing."""
         session, request, quotas = self._session, self._request, self._ctx.services.quotas
         session.rotate()
@@ -228,7 +230,7 @@ class _ShareFetch:
         else:
             self._listen(shares)
 
-    def _try(self, place: Place, shares: list[SharePartition]) -> int:
+    def _try(self, place: TopicIdPartition, shares: list[SharePartition]) -> int:
         """Try one partition; returns how much work it was."""
         scan, session = self._scan, self._session
         try:
@@ -265,7 +267,7 @@ class _ShareFetch:
             scan.left_records -= sum(each.last - each.first + 1 for each in acquired.batches)
         return work
 
-    def _take(self, place: Place, acquired: Acquired) -> None:
+    def _take(self, place: TopicIdPartition, acquired: Acquired) -> None:
         answer = self._answer(place)
         answer.records = acquired.records
         answer.acquired_records = [
@@ -309,7 +311,7 @@ class _ShareFetch:
         if not self._scan.is_over:
             self._scan.is_woken = True
             return
-        failures: dict[Place, KafkaError] = {}
+        failures: dict[TopicIdPartition, KafkaError] = {}
         for _, shares in self._waiting:
             for share in shares:
                 if share.failure is not None:
@@ -331,13 +333,13 @@ class _ShareFetch:
 
     # The response
 
-    def _answer(self, place: Place) -> wire.PartitionData:
+    def _answer(self, place: TopicIdPartition) -> wire.PartitionData:
         found = self._answers.get(place)
         if found is None:
             found = self._answers[place] = wire.PartitionData(partition_index=place[1])
         return found
 
-    def _name_leader(self, place: Place, answer: wire.PartitionData) -> None:
+    def _name_leader(self, place: TopicIdPartition, answer: wire.PartitionData) -> None:
         leader = leader_of(self._ctx, place)
         if leader is not None:
             answer.current_leader = leader

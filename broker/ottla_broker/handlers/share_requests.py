@@ -7,10 +7,10 @@ from functools import partial
 from typing import Final, Protocol
 
 from ottla_broker.coordinator.share.in_flight import Acknowledgement, check_acknowledgements
-from ottla_broker.coordinator.share.sessions import FINAL, Place, ShareSession, ShareSessions
+from ottla_broker.coordinator.share.sessions import FINAL, ShareSession, ShareSessions
 from ottla_broker.coordinator.share.share_partition import SharePartition
 from ottla_broker.coordinator.share.share_partitions import SharePartitions
-from ottla_broker.coordinator.share.state_batches import ShareKey
+from ottla_broker.coordinator.share.state_batches import ShareKey, TopicIdPartition
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_services import ShareServices
 from ottla_broker.metadata.cache import NO_LEADER
@@ -22,7 +22,7 @@ from ottla_protocol.messages.share_fetch import LeaderIdAndEpoch, NodeEndpoint
 _LONGEST_MEMBER_ID: Final = 36
 """Characters: those of a UUID as Java's class writes it (Kafka 4.2: ``KafkaApis.isMemberIdValid``)."""
 
-AckResults = dict[Place, KafkaError | None]
+AckResults = dict[TopicIdPartition, KafkaError | None]
 """What became of each partition's acknowledgements."""
 
 
@@ -61,7 +61,7 @@ def check_member_id(member_id: str | None) -> str:
     return member_id
 
 
-def find_partition(ctx: RequestContext, place: Place) -> Partition:
+def find_partition(ctx: RequestContext, place: TopicIdPartition) -> Partition:
     """The partition, if this broker leads it and the client may read it. Raises KafkaError."""
     topic_id, index = place
     name = ctx.services.replicas.topic_name(topic_id)
@@ -74,7 +74,7 @@ def find_partition(ctx: RequestContext, place: Place) -> Partition:
     return partition
 
 
-def check_exists(ctx: RequestContext, place: Place) -> None:
+def check_exists(ctx: RequestContext, place: TopicIdPartition) -> None:
     """Raises KafkaError: there is no such partition, or the client may not read it. Any broker may lead it."""
     try:
         find_partition(ctx, place)
@@ -84,7 +84,7 @@ def check_exists(ctx: RequestContext, place: Place) -> None:
 
 
 def share_of(
-    ctx: RequestContext, partitions: SharePartitions, session: ShareSession, place: Place
+    ctx: RequestContext, partitions: SharePartitions, session: ShareSession, place: TopicIdPartition
 ) -> SharePartition:
     """The share partition, used by the session from now on. Raises KafkaError."""
     share = partitions.get(ShareKey(session.group_id, *place), find_partition(ctx, place))
@@ -96,7 +96,7 @@ def acknowledge(
     ctx: RequestContext,
     partitions: SharePartitions,
     session: ShareSession,
-    wanted: Mapping[Place, Sequence[Acknowledgement]],
+    wanted: Mapping[TopicIdPartition, Sequence[Acknowledgement]],
     renews: bool,
     done: Callable[[AckResults], None],
 ) -> None:
@@ -110,7 +110,7 @@ def acknowledge(
         done(results)
         return
 
-    def settle(place: Place, error: KafkaError | None) -> None:
+    def settle(place: TopicIdPartition, error: KafkaError | None) -> None:
         nonlocal waiting
         results[place] = error
         waiting -= 1
@@ -134,7 +134,7 @@ def acknowledge(
             settle(place, error)
         else:
 
-            def replied(error: KafkaError | None, place: Place = place) -> None:
+            def replied(error: KafkaError | None, place: TopicIdPartition = place) -> None:
                 settle(place, error)
 
             share.acknowledge(session.member_id, batches, replied)
@@ -153,7 +153,7 @@ def own_session(ctx: RequestContext, sessions: ShareSessions, session: ShareSess
     session.disown = lambda: connection.on_close.pop(key, None)
 
 
-def leader_of(ctx: RequestContext, place: Place) -> LeaderIdAndEpoch | None:
+def leader_of(ctx: RequestContext, place: TopicIdPartition) -> LeaderIdAndEpoch | None:
     """The partition's leader as this broker knows it, for a client that went to the wrong one."""
     topic = ctx.services.metadata.topic_by_id(place[0])
     info = None if topic is None else topic.partitions.get(place[1])

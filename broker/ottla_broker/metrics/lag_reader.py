@@ -17,7 +17,7 @@ from ottla_protocol.errors import KafkaError
 
 _log = get_logger()
 
-Place = tuple[str, str, int]
+GroupPartition = tuple[str, str, int]
 """Group, topic and partition."""
 
 
@@ -31,7 +31,7 @@ class LagReader:
     def __init__(self, replicas: ReplicaManager, logs: LogManager) -> None:
         self._replicas = replicas
         self._logs = logs
-        self.times: dict[Place, tuple[int, int | None]] = {}
+        self.times: dict[GroupPartition, tuple[int, int | None]] = {}
 
     def find(self, topic: str, index: int) -> tuple[Partition | None, int | None]:
         """This broker's replica with its high watermark; None: there is no replica, or its end isn't known.

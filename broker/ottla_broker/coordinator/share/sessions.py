@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Final
 
 from ottla_broker.coordinator.share.share_partition import InTurns, SharePartition, Work, lock_numbers
+from ottla_broker.coordinator.share.state_batches import TopicIdPartition
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 INITIAL, FINAL = 0, -1
@@ -32,9 +33,6 @@ _MOST_LEFT: Final = 1_000
 
 _RELEASED_AT_ONCE: Final = 500
 """How much work the end of a session does before it takes turns."""
-
-Place = tuple[bytes, int]
-"""A partition by topic id and index."""
 
 
 @dataclass(eq=False, slots=True)
@@ -57,11 +55,11 @@ class ShareSession:
     disown: Callable[[], object] = field(default_factory=lambda: lambda: None, init=False)
     epoch: int = field(default=1, init=False)
     ended: bool = field(default=False, init=False)
-    places: dict[Place, None] = field(default_factory=dict, init=False)
-    shares: dict[Place, SharePartition] = field(default_factory=dict, init=False)
-    _forgotten: dict[Place, None] = field(default_factory=dict, init=False)
+    places: dict[TopicIdPartition, None] = field(default_factory=dict, init=False)
+    shares: dict[TopicIdPartition, SharePartition] = field(default_factory=dict, init=False)
+    _forgotten: dict[TopicIdPartition, None] = field(default_factory=dict, init=False)
 
-    def change(self, added: Iterable[Place], forgotten: Iterable[Place]) -> None:
+    def change(self, added: Iterable[TopicIdPartition], forgotten: Iterable[TopicIdPartition]) -> None:
         """Raises KafkaError: INVALID_REQUEST, for too many partitions."""
         for place in added:
             self.places[place] = None
@@ -159,7 +157,12 @@ class ShareSessions:
         session = self._sessions[group_id, member_id] = ShareSession(group_id, member_id, owner)
         return session
 
-    def change(self, session: ShareSession, added: Collection[Place], forgotten: Iterable[Place]) -> None:
+    def change(
+        self,
+        session: ShareSession,
+        added: Collection[TopicIdPartition],
+        forgotten: Iterable[TopicIdPartition],
+    ) -> None:
         """Change a session's partitions.
 
         Raises KafkaError: INVALID_REQUEST, SHARE_SESSION_LIMIT_REACHED for too many partitions.

@@ -18,6 +18,10 @@ _first: Callable[[Batch], int] = attrgetter("first")
 _last: Callable[[Batch], int] = attrgetter("last")
 
 
+TopicIdPartition = tuple[bytes, int]
+"""A partition by topic id and index."""
+
+
 class ShareKey(NamedTuple):
     """A share partition: what one group has done with one partition."""
 

@@ -28,14 +28,14 @@ class DeletedTopics:
     def __init__(
         self,
         groups: ShareGroups,
-        keeper: Persister,
+        persister: Persister,
         topics: TopicsView,
         knows_topics: Callable[[], bool],
         clock: Clock,
         interval_ms: int,
     ) -> None:
         self._groups = groups
-        self._keeper = keeper
+        self._persister = persister
         self._topics = topics
         self._knows_topics = knows_topics
         self._clock = clock
@@ -130,4 +130,4 @@ class DeletedTopics:
             self._clock.call_later(0, self._next)
 
         keys = [ShareKey(group.group_id, topic_id, index) for index in partitions]
-        self._groups.for_each(group, keys, self._keeper.delete, settled, finish)
+        self._groups.for_each(group, keys, self._persister.delete, settled, finish)

@@ -94,14 +94,14 @@ class ShareGroups:
 
     def __init__(
         self,
-        keeper: Persister,
+        persister: Persister,
         times_of: TimesOf,
         topics: TopicsView,
         most_members: Callable[[], int],
         clock: Clock,
     ) -> None:
         self.groups: dict[str, ShareGroup] = {}
-        self._keeper = keeper
+        self._persister = persister
         self._times_of = times_of
         self.topics = topics
         self._most_members = most_members
@@ -323,7 +323,7 @@ class ShareGroups:
         epoch = state_epoch(self._clock)
 
         def begin(key: ShareKey, settled: Settled) -> None:
-            self._keeper.initialize(key, epoch, UNINITIALIZED, settled)
+            self._persister.initialize(key, epoch, UNINITIALIZED, settled)
 
         def settled(key: ShareKey, error: KafkaError | None) -> None:
             # Fenced: it has been initialized already, by a coordinator whose clock is ahead.
@@ -485,7 +485,7 @@ class ShareGroups:
             if error is None:
                 _forget_state(group, key)
 
-        self.for_each(group, self.state_keys(group), self._keeper.delete, settled, finish)
+        self.for_each(group, self.state_keys(group), self._persister.delete, settled, finish)
 
     def _keep(self, group: ShareGroup) -> None:
         """Note which state a group still has that was not deleted after all: members need state made again."""

@@ -12,32 +12,30 @@ from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.share.group import ShareGroup
 from ottla_broker.coordinator.group.share.groups import ShareGroups, state_epoch
 from ottla_broker.coordinator.share.persister import Persister
-from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState
+from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState, TopicIdPartition
 from ottla_broker.coordinator.share.state_coordinator import Settled
 from ottla_protocol.errors import ErrorCode, KafkaError
 
-Place = tuple[bytes, int]
-"""A partition by topic id and index."""
-Changed = Callable[[Mapping[Place, KafkaError | None]], None]
+Changed = Callable[[Mapping[TopicIdPartition, KafkaError | None]], None]
 """What became of each partition."""
 
 
 class ShareOffsets:
     """Owned by the loop thread."""
 
-    def __init__(self, groups: ShareGroups, keeper: Persister, clock: Clock) -> None:
+    def __init__(self, groups: ShareGroups, persister: Persister, clock: Clock) -> None:
         self._groups = groups
-        self._keeper = keeper
+        self._persister = persister
         self._clock = clock
 
     def describe(
         self,
         group: ShareGroup,
-        places: Collection[Place],
-        reply: Callable[[Mapping[Place, ShareState | KafkaError | None]], None],
+        places: Collection[TopicIdPartition],
+        reply: Callable[[Mapping[TopicIdPartition, ShareState | KafkaError | None]], None],
     ) -> None:
         """Find the states of partitions; None for one that has none."""
-        found: dict[Place, ShareState | KafkaError | None] = {}
+        found: dict[TopicIdPartition, ShareState | KafkaError | None] = {}
         keys = []
         for topic_id, index in places:
             known = group.initialized.get(topic_id)
@@ -51,16 +49,20 @@ class ShareOffsets:
                 found[key.topic_id, key.partition] = answer
                 settled(None)
 
-            self._keeper.summary(key, read)
+            self._persister.summary(key, read)
 
         self._groups.for_each(group, keys, begin, lambda key, error: None, lambda: reply(found))
 
     def alter(
-        self, group: ShareGroup, offsets: Mapping[Place, int], names: Mapping[bytes, str], reply: Changed
+        self,
+        group: ShareGroup,
+        offsets: Mapping[TopicIdPartition, int],
+        names: Mapping[bytes, str],
+        reply: Changed,
     ) -> None:
         """Begin at these offsets. ``names``: of the topics. Raises KafkaError: NON_EMPTY_GROUP."""
         check_empty(group)
-        results: dict[Place, KafkaError | None] = {}
+        results: dict[TopicIdPartition, KafkaError | None] = {}
         now = state_epoch(self._clock)
 
         def begin(key: ShareKey, settled: Settled) -> None:
@@ -68,13 +70,13 @@ class ShareOffsets:
 
             def read(answer: ShareState | KafkaError) -> None:
                 if isinstance(answer, ShareState):
-                    self._keeper.initialize(key, max(now, answer.epoch + 1), offset, settled)
+                    self._persister.initialize(key, max(now, answer.epoch + 1), offset, settled)
                 elif answer.code is ErrorCode.INVALID_REQUEST:  # There is none.
-                    self._keeper.initialize(key, now, offset, settled)
+                    self._persister.initialize(key, now, offset, settled)
                 else:
                     settled(answer)
 
-            self._keeper.summary(key, read)
+            self._persister.summary(key, read)
 
         def settled(key: ShareKey, error: KafkaError | None) -> None:
             results[key.topic_id, key.partition] = error
@@ -100,7 +102,7 @@ class ShareOffsets:
             if topic_id in group.initialized
             for index in sorted(group.initialized[topic_id].partitions)
         ]
-        results: dict[Place, KafkaError | None] = {}
+        results: dict[TopicIdPartition, KafkaError | None] = {}
 
         def settled(key: ShareKey, error: KafkaError | None) -> None:
             results[key.topic_id, key.partition] = error
@@ -111,13 +113,13 @@ class ShareOffsets:
                 self._groups.note_deleted(group, gone)
             self._answer(group, places, results, reply)
 
-        self._groups.for_each(group, _keys(group, places), self._keeper.delete, settled, finish)
+        self._groups.for_each(group, _keys(group, places), self._persister.delete, settled, finish)
 
     @staticmethod
     def _answer(
         group: ShareGroup,
-        places: Collection[Place],
-        results: Mapping[Place, KafkaError | None],
+        places: Collection[TopicIdPartition],
+        results: Mapping[TopicIdPartition, KafkaError | None],
         reply: Changed,
     ) -> None:
         """Answer when the group's record is committed; the partitions that were skipped have no coordinator here."""
@@ -142,5 +144,5 @@ def check_empty(group: ShareGroup) -> None:
         )
 
 
-def _keys(group: ShareGroup, places: Collection[Place]) -> list[ShareKey]:
+def _keys(group: ShareGroup, places: Collection[TopicIdPartition]) -> list[ShareKey]:
     return [ShareKey(group.group_id, topic_id, index) for topic_id, index in places]
