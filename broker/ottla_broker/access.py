@@ -1,4 +1,4 @@
-"""Who may log in, what they may do, and how much: credentials, tokens, access control lists and quotas."""
+"""Loads the rules for clients: credentials, tokens, access control lists and quotas."""
 
 from __future__ import annotations
 

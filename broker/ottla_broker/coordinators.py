@@ -1,4 +1,4 @@
-"""What a broker coordinates: groups, share groups and transactions; and what leaders need for transactions.
+"""A broker's coordinators: of groups, share groups and transactions; and what leaders need for transactions.
 
 The coordinators are built when they are first needed: see :mod:`ottla_broker.coordinator.on_demand`.
 """
@@ -107,7 +107,7 @@ class Coordinators:
 
     @property
     def shares(self) -> ShareServices | None:
-        """What serves share groups' records, built if this is the first use; None: they aren't served."""
+        """The services for share groups' records, built if this is the first use; None: they aren't served."""
         return self._groups.get().shares if self._environment.config.group_share_enable else None
 
     def group_coordinator(self, group_id: str) -> int | None:

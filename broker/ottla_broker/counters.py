@@ -18,7 +18,7 @@ _BUCKETS: Final = 40 * _PARTS
 
 
 class Timings:
-    """How long something took, in buckets that grow by a fifth: bounded, and cheap to add to.
+    """Durations of something, in buckets that grow by a fifth: bounded, and cheap to add to.
 
     A duration in microseconds falls into the bucket of its highest bit and the two bits after it.
 
@@ -61,7 +61,7 @@ class Timings:
 
 
 class RequestTimes:
-    """How long the requests of one API and version took, and how much of it they waited (Kafka's ``RequestMetrics``).
+    """Times of the requests of one API and version, and how much of it they waited (Kafka's ``RequestMetrics``).
 
     Most requests are handled as soon as they have been read, and answered at once. They took the handler's time and
     nothing else, so they are counted once, in ``direct``; the others are counted in each of the other four.
@@ -85,7 +85,7 @@ class RequestTimes:
 
     @property
     def count(self) -> int:
-        """How many requests there were."""
+        """The number of requests."""
         return self.direct.count + self.total.count
 
     def add(self, waiting_since: float, since: float, handled: float, now: float) -> None:
@@ -123,7 +123,7 @@ def quantiles(buckets: Sequence[int], wanted: Sequence[float], zeros: int = 0) -
 
 @dataclass(eq=False, slots=True)
 class TopicCounts:
-    """What happened to a topic's partitions on this broker since the topic came to it.
+    """Counts of a topic's partitions on this broker since the topic came to it.
 
     Attributes:
         messages_in, bytes_in: appended by this broker as leader; a batch's header says how many records it has.
@@ -176,7 +176,7 @@ _EXPECTED_BY_CONSUMERS: Final = frozenset(
 
 @dataclass(eq=False, slots=True)
 class ReplicaCounters:
-    """What a broker's partitions count. Owned by the loop thread.
+    """The counts of a broker's partitions. Owned by the loop thread.
 
     Attributes:
         replication_bytes_in, replication_bytes_out: copied from other leaders, and by followers from here.

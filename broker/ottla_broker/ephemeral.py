@@ -40,7 +40,7 @@ _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True)
 class Ephemeral:
-    """How to run such a broker.
+    """The way to run such a broker.
 
     Attributes:
         config: the broker's configuration.

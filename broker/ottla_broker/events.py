@@ -30,7 +30,7 @@ _Event = tuple[str, float, str, dict[str, object]]
 
 
 class _Settings:
-    """Where events go: one per process, like standard error."""
+    """The destination of events: one per process, like standard error."""
 
     def __init__(self) -> None:
         self.level = LEVELS["info"]
@@ -152,7 +152,7 @@ def _write(level: str, seconds: float, event: str, about: dict[str, object]) -> 
 
 
 def counts() -> dict[str, int]:
-    """How many events of each level this process has had."""
+    """Return the number of events of each level that this process has had."""
     return dict(_settings.counts)
 
 

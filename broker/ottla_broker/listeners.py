@@ -160,7 +160,7 @@ class Listeners:
 
     @property
     def logins(self) -> Mapping[str, Logins]:
-        """What counts authentications, by listener: by SASL, or else by TLS."""
+        """The counters of authentications, by listener: by SASL, or else by TLS."""
         return {**({} if self._tls is None else self._tls.by_listener), **self._logins}
 
     def listen(

@@ -28,7 +28,7 @@ class AclResource(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How a pattern names resources, with Kafka's codes; ANY and MATCH are for filters.
+    """The way in which a pattern names resources, with Kafka's codes; ANY and MATCH are for filters.
 
     MATCH finds every pattern that applies to a resource of the given name.
     """
@@ -61,7 +61,7 @@ class AclOperation(IntEnum):
 
 
 class AclPermission(IntEnum):
-    """What a rule does, with the codes of Kafka's ``AclPermissionType``; ANY is for filters."""
+    """The effect of a rule, with the codes of Kafka's ``AclPermissionType``; ANY is for filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -128,7 +128,7 @@ class ResourcePattern(NamedTuple):
 
 
 class AclEntry(NamedTuple):
-    """Who may, or may not, do what from where. ``principal`` is ``User:alice``; ``host`` is an address or ``*``."""
+    """A rule: who may, or may not, do what from where. ``principal``: ``User:alice``; ``host``: an address or ``*``."""
 
     principal: str
     host: str
@@ -209,7 +209,7 @@ def parse_title(kind: type[E], text: str) -> E | None:
 
 
 class Verdict(Enum):
-    """Why an operation is allowed or denied."""
+    """The reason why an operation is allowed or denied."""
 
     ALLOWED = "a rule allows it"
     DENIED = "a rule denies it"

@@ -103,7 +103,7 @@ class ApiKey(IntEnum):
 
 
 def api_name(api_key: int) -> str:
-    """What to call an API in a message, also one that isn't known."""
+    """Return what to call an API in a message, also one that isn't known."""
     try:
         return ApiKey(api_key).name
     except ValueError:

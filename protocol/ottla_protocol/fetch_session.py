@@ -29,7 +29,7 @@ SESSION_ERRORS = frozenset(
 
 
 class Want(Protocol):
-    """What the session remembers of a partition, compared as a whole."""
+    """The session's memory of a partition, compared as a whole."""
 
     @property
     def topic_id(self) -> bytes | None: ...

@@ -38,7 +38,7 @@ LEVELS: Final = (FINE, COARSE)
 
 
 class LagSample(NamedTuple):
-    """How far a group was behind at one time; None is a number that isn't known.
+    """The lag of a group at one time; None is a number that isn't known.
 
     Attributes:
         records: not read yet, up to the high watermarks; ``most_records``: at most since the sample before it.
@@ -59,7 +59,7 @@ class LagSample(NamedTuple):
 
     @property
     def catch_up_ms(self) -> int | None:
-        """When the lag is gone, if it goes on shrinking like this; None: it doesn't, or that isn't known."""
+        """The time until the lag is gone, if it goes on shrinking like this; None: it doesn't, or that isn't known."""
         if self.records == 0:
             return 0
         if self.records is None or self.slope is None or self.slope >= 0:
@@ -147,7 +147,7 @@ class HistoryReader:
 
 
 def sample_of(time_ms: int, state: GroupLagState) -> LagSample:
-    """What a record says of a group. Raises ProtocolError for a kind of group that isn't known."""
+    """Return what a record says of a group. Raises ProtocolError for a kind of group that isn't known."""
     if not 0 <= state.kind < len(KINDS):
         raise ProtocolError(f"there is no kind {state.kind} of groups")
     return LagSample(

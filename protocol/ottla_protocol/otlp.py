@@ -54,7 +54,7 @@ class Point(NamedTuple):
 
 
 class Pushed(NamedTuple):
-    """What a push holds. ``resource``: attributes of the client. ``left_out``: points beyond the bound."""
+    """The contents of a push. ``resource``: attributes of the client. ``left_out``: points beyond the bound."""
 
     resource: tuple[tuple[str, str], ...]
     points: list[Point]

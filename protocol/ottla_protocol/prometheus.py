@@ -1,4 +1,4 @@
-"""What serves metrics to Prometheus has in common: the text format's pieces, and how its address is written.
+"""Parts of whatever serves metrics to Prometheus: the text format's pieces, and how its address is written.
 
 ::
 

@@ -337,7 +337,7 @@ class FrameReader:
 
     @property
     def pending(self) -> int:
-        """How many bytes of an incomplete frame have arrived."""
+        """The number of bytes of an incomplete frame that have arrived."""
         return len(self._buffer)
 
     def feed(self, data: Buffer) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""How this broker logs in to the others of its cluster."""
+"""This broker's logins to the others of its cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def broker_login(config: BrokerConfig, clock: Clock, random: Random) -> Login | None:
-    """How this broker authenticates to others; None if their listener has no SASL."""
+    """Return this broker's login to the others; None if their listener has no SASL."""
     found = configured_login(config)
     if found is None:
         return None

@@ -205,7 +205,7 @@ class ControllerRequests:
     async def _check(
         self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest, names_broker: bool
     ) -> ErrorCode:
-        """Whether to obey. ``names_broker``: the request names the registration of this broker that it is meant for."""
+        """Return NONE to obey. ``names_broker``: the request names this broker's registration that it is meant for."""
         try:
             code = await self._fence.admit(
                 request.controller_id,

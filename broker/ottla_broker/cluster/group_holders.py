@@ -35,7 +35,7 @@ class GroupHolders:
         self._coordinator_of = coordinator_of
 
     async def __call__(self, group_id: str) -> str | None:
-        """What holds the group at another broker. None: nothing does, or that broker doesn't say."""
+        """Return what holds the group at another broker. None: nothing does, or that broker doesn't say."""
         coordinator = self._coordinator_of(group_id)
         if coordinator is None or coordinator < 0 or coordinator == self._broker_id:
             return None

@@ -1,4 +1,4 @@
-"""What a member of a cluster has beyond a standalone broker, and its life with ZooKeeper.
+"""The parts of a cluster's member that a standalone broker lacks, and its life with ZooKeeper.
 
 At start: a session, the cluster's id, this broker's number, the topics' settings; once the listeners are bound, the
 registration and the election. When ZooKeeper ends the session, the broker begins another one and registers again. To

@@ -57,7 +57,7 @@ _ANY_EPOCH: Final = -1
 
 
 class _Kind(NamedTuple):
-    """How requests of one API are made."""
+    """The way in which requests of one API are made."""
 
     request: Callable[..., Message]
     topic: Callable[..., Any]

@@ -27,7 +27,7 @@ def parse_principals(text: str) -> frozenset[str]:
 
 
 class AuthorizationKeys:
-    """Who may do what."""
+    """Keys of authorization."""
 
     authorizer_class_name = string(
         "",

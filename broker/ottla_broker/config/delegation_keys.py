@@ -6,7 +6,7 @@ from ottla_broker.config.model import PASSWORD, Key, at_least, long
 
 
 class DelegationTokenKeys:
-    """Whether there are delegation tokens, and how long they last."""
+    """Keys of delegation tokens: whether there are any, and how long they last."""
 
     delegation_token_secret_key: Key[str | None] = Key(
         PASSWORD,

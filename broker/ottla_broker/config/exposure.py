@@ -71,7 +71,7 @@ def is_allowed(found: Exposure, allowed: Sequence[str]) -> bool:
 
 
 def refusal(found: Exposure) -> str:
-    """What is wrong with a listener that isn't allowed, and what to do."""
+    """Return what is wrong with a listener that isn't allowed, and what to do."""
     return (
         f"{found.shown} would be open to the network without a login; {found.advice}, or accept the risk with"
         f" {KEY}=true"

@@ -116,13 +116,13 @@ GROUP_KEYS: Final[Mapping[str, Key[Any]]] = {key.name: key for key in _KEYS}
 
 
 class ShareSettings(NamedTuple):
-    """What is in force for a share group; times in ms. The defaults are Kafka 4.2's."""
+    """The settings in force for a share group; times in ms. The defaults are Kafka 4.2's."""
 
     lock_ms: int = 30_000
     most_deliveries: int = 5
     most_locks: int = 2_000
     offset_reset: str | int = LATEST
-    """Where a group starts in a partition: ``latest``, ``earliest``, or so many ms ago."""
+    """Where a group starts in a partition: ``latest``, ``earliest``, or a number of milliseconds ago."""
     read_committed: bool = False
     key_ordered: bool = False
     """Whether a record waits until the earlier ones of its key are done with."""

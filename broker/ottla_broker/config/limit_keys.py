@@ -10,7 +10,7 @@ _OWN: Final = "Kafka has no such key, and no limit."
 
 
 class LimitKeys:
-    """What clients may have the broker remember."""
+    """Keys that limit what clients have the broker remember."""
 
     max_groups = integer(
         100_000,

@@ -69,7 +69,7 @@ def listener_setting(name: str) -> ListenerSetting | None:
 
 
 def unknown(name: str) -> str:
-    """Why ``name`` isn't a setting of a listener."""
+    """Return why ``name`` isn't a setting of a listener."""
     rest = name[len(PREFIX) :].partition(".")[2]
     like = nearest(rest, scoped_keys())
     return f"{rest or name} can't be set for a single listener" + (f"; did you mean {like}?" if like else "")

@@ -12,12 +12,12 @@ _OWN: Final = "Kafka has no such key."
 
 
 def check_address(text: str) -> str | None:
-    """Why a text is no address of a listener, None if it is one or empty."""
+    """Return why a text is no address of a listener, None if it is one or empty."""
     return None if not text or parse_address(text) else "Expected HOST:PORT, or a port of 127.0.0.1"
 
 
 class MetricsKeys:
-    """What monitoring sees."""
+    """Keys of monitoring."""
 
     metrics_listener = string(
         "",

@@ -61,7 +61,7 @@ def _one_of_classes(*names: str) -> Validator:
 
 
 class OAuthKeys:
-    """What a listener accepts as tokens, and how this broker gets its own."""
+    """Keys of the tokens that a listener accepts, and of this broker's own."""
 
     sasl_server_callback_handler_class: Key[str | None] = Key(
         CLASS,

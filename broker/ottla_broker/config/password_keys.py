@@ -28,7 +28,7 @@ MOST_ITERATIONS: Final = 1_000_000
 
 
 class PasswordKeys:
-    """How passwords that are set at runtime are encrypted in the store."""
+    """Keys by which passwords that are set at runtime are encrypted in the store."""
 
     password_encoder_secret: Key[str | None] = Key(
         PASSWORD,

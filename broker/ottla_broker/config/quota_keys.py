@@ -6,7 +6,7 @@ from ottla_broker.config.model import CLUSTER_WIDE, INT, INT_MAX, Key, at_least,
 
 
 class QuotaKeys:
-    """How quotas of clients are measured, and how fast clients may connect."""
+    """Keys of measuring clients' quotas, and of how fast clients may connect."""
 
     quota_window_num = integer(11, "Windows over which client quotas are measured.", at_least(1))
     quota_window_size_seconds = integer(1, "The length of such a window.", at_least(1))

@@ -37,7 +37,7 @@ class Config(Protocol):
 
 
 class BrokerLogin(NamedTuple):
-    """How this broker authenticates to others: by name and password, or with tokens that the options get."""
+    """This broker's login to others: by name and password, or with tokens that the options get."""
 
     listener: str
     mechanism: str
@@ -63,7 +63,7 @@ def users_of(config: Config, listener: str, settings: Mapping[str, str] | None =
 
 
 def broker_login(config: Config) -> BrokerLogin | None:
-    """How this broker authenticates to others; None if their listener has no SASL."""
+    """Return this broker's login to the others; None if their listener has no SASL."""
     endpoint = config.inter_broker_endpoint
     if not endpoint.uses_sasl:
         return None

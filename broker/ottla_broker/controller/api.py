@@ -1,4 +1,4 @@
-"""What handlers ask of a controller, which decides which topics exist, with which partitions, leaders and settings.
+"""The interface of a controller, which decides which topics exist, with which partitions, leaders and settings.
 
 :mod:`ottla_broker.controller.standalone` decides alone; in a cluster,
 :mod:`ottla_broker.controller.cluster.cluster_controller` lets the cluster's controller decide, and also serves the
@@ -165,7 +165,7 @@ class Controller(Protocol):
 
 
 class BrokerRequests(Protocol):
-    """What brokers ask of their cluster's controller. All raise KafkaError, NOT_CONTROLLER for example."""
+    """Requests of brokers to their cluster's controller. All raise KafkaError, NOT_CONTROLLER for example."""
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
         """Change in-sync replicas for a leader (KIP-497)."""

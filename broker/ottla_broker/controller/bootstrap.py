@@ -1,4 +1,4 @@
-"""What a broker settles in the store when it starts: paths, cluster id, controller and registration."""
+"""Prepares the store when a broker starts: paths, cluster id, controller and registration."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class DelegationTokens:
         return hmac.digest(self._secret, token_id.encode(), _DIGEST)
 
     def find(self, mechanism: str, token_id: str) -> TokenCredential | None:
-        """What a login by a token is checked against; None for an unknown or expired token.
+        """Return what a login by a token is checked against; None for an unknown or expired token.
 
         Raises Deferred at a login by an id that wasn't there lately, also by an unknown one: both take as long.
         """

@@ -122,7 +122,7 @@ class FeatureAdmin:
             return outcomes
 
     async def _supported_by_brokers(self) -> list[Mapping[str, tuple[int, int]]]:
-        """What each registered broker supports."""
+        """Return what each registered broker supports."""
         found = []
         for name in await self._store.children(BrokerIdNode.PARENT):
             try:
@@ -149,7 +149,7 @@ def _covers(supported: Mapping[str, tuple[int, int]], name: str, level: int) -> 
 def _refusal(
     update: FeatureUpdateKey, existing: int | None, brokers: Sequence[Mapping[str, tuple[int, int]]]
 ) -> str | None:
-    """Why the update is invalid; Kafka's ``KafkaController.validateFeatureUpdate``."""
+    """Return why the update is invalid; Kafka's ``KafkaController.validateFeatureUpdate``."""
     name, level = update.feature, update.max_version_level
     kind = _SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
     if not name:

@@ -1,4 +1,4 @@
-"""Which brokers get a topic's replicas: Kafka's ``AdminUtils.assignReplicasToBrokers``.
+"""Chooses the brokers that get a topic's replicas: Kafka's ``AdminUtils.assignReplicasToBrokers``.
 
 Without racks, partition p's first replica goes to broker p (counted from a random start), and the others are spread
 with a shift that grows each time all brokers have had a first one, so that the load of a broker that fails falls on

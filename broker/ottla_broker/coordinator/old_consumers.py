@@ -1,4 +1,4 @@
-"""Which groups have consumers of another generation: in ZooKeeper, or at the coordinator of 2012.
+"""Knows which groups have consumers of another generation: in ZooKeeper, or at the coordinator of 2012.
 
 The group coordinator asks before a group's first member joins, and refuses it if other consumers read in the group:
 neither would know of the other, and both would read every partition. Decision 23.

@@ -1,4 +1,4 @@
-"""What the requests for access control lists share."""
+"""Parts that the requests for access control lists share."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ _SIZE: Final = Struct(">i")
 
 
 class State(Enum):
-    """How far a connection has authenticated."""
+    """A connection's stage of authentication."""
 
     CONNECTED = "connected"
     CHOSEN = "mechanism chosen"

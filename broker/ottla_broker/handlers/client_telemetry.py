@@ -88,7 +88,7 @@ class Subscription(NamedTuple):
 
 
 class About(NamedTuple):
-    """What is known of a client."""
+    """The facts known of a client."""
 
     client_id: str
     software: tuple[str, str]
@@ -358,7 +358,7 @@ class ClientTelemetry:
 
     @property
     def series(self) -> int:
-        """How many series are kept."""
+        """The number of series kept."""
         return self._series
 
     def instances(self) -> Iterator[tuple[str, Instance]]:

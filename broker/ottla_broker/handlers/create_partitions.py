@@ -50,6 +50,6 @@ async def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> Creat
 
 
 def _added(ctx: RequestContext, topic: MorePartitions) -> int:
-    """How many partitions a topic gets."""
+    """Return the number of partitions that a topic gets."""
     known = ctx.services.metadata.topic(topic.name)
     return max(0, topic.count - (0 if known is None else len(known.partitions)))

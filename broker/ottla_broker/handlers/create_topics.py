@@ -49,7 +49,7 @@ async def handle(ctx: RequestContext, request: wire.CreateTopicsRequest) -> wire
 
 
 def _partitions(ctx: RequestContext, topic: NewTopic) -> int:
-    """How many partitions a topic asks for."""
+    """Return the number of partitions that a topic asks for."""
     if topic.assignments:
         return len(topic.assignments)
     return topic.num_partitions if topic.num_partitions > 0 else ctx.services.config.num_partitions

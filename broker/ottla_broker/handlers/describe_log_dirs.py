@@ -74,7 +74,7 @@ def _partition(ctx: RequestContext, log: Log) -> wire.DescribeLogDirsPartition:
 
 
 def _lag(ctx: RequestContext, log: Log, is_future: bool) -> int:
-    """How far a log is behind the high watermark, which it never is, or a moving log's copy behind the log's end.
+    """Return how far a log is behind the high watermark, which it never is, or a moving copy behind the log's end.
 
     -1 where that isn't known: the partition isn't served, or a log isn't open.
     """

@@ -116,7 +116,7 @@ class Fetch:
         return self._count_closed(self._context.partitions.values()) > OPENED_AT_ONCE
 
     def _count_closed(self, specs: Iterable[FetchPartition]) -> int:
-        """How many of the partitions have a log that nothing has needed yet."""
+        """Return the number of the partitions whose log nothing has needed yet."""
         replicas = self._ctx.services.replicas
         return replicas.count_closed(
             (

@@ -62,7 +62,7 @@ _KINDS: Final = {
 
 
 def _kind(ctx: RequestContext, key_type: int) -> _Kind | None:
-    """Where the coordinators are; None: there are none of this type."""
+    """Return where the coordinators are; None: there are none of this type."""
     if key_type == _SHARE and (ctx.version < _SHARE_SINCE or ctx.services.shares is None):
         return None
     return _KINDS.get(key_type)

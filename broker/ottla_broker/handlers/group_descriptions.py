@@ -1,4 +1,4 @@
-"""What ConsumerGroupDescribe and ShareGroupDescribe share, whose answers are made in turns of the event loop.
+"""Parts that ConsumerGroupDescribe and ShareGroupDescribe share, whose answers are made in turns of the loop.
 
 The groups of a request whose answer has :data:`.MOST_ANSWER` bytes are left for another request. A group with a topic
 that the client may not describe isn't described.
@@ -52,7 +52,7 @@ def refused(make: Callable[..., G], group_id: str, error: KafkaError) -> G:
 
 
 def hides(ctx: RequestContext, topics: Collection[str]) -> Steps[KafkaError | None]:
-    """Why a group with these topics isn't described to the client; None if it may be."""
+    """Return why a group with these topics isn't described to the client; None if it may be."""
     for done, name in enumerate(topics, 1):
         if not ctx.shows(AclResource.TOPIC, name):
             return KafkaError(

@@ -1,4 +1,4 @@
-"""How many elements a request may have: the memory that they take, before they are made.
+"""Limits a request's elements by the memory that they take, before they are made.
 
 Two bytes of a request can become an object of two hundred. What elements take is estimated by
 :func:`ottla_protocol.layout.element_cost`, and is limited by API. One request may still have more elements than real
@@ -111,5 +111,5 @@ def most_memory(memory: int, size: int) -> int:
 
 
 def answer_memory(api_key: int) -> Reserved:
-    """What is reserved while an answer is made in turns; nothing where it is in proportion to its request."""
+    """Return what is reserved while an answer is made in turns; nothing where it is in proportion to its request."""
     return _ANSWERS.get(api_key, _NOTHING)

@@ -33,7 +33,7 @@ def commit_items(
     new_topic: Callable[..., T],
     new_partition: Callable[..., P],
 ) -> Steps[tuple[list[CommitItem], list[P], list[T]]]:
-    """What a request commits, the answers of those partitions, and the topics of the response, with all answers.
+    """Return a request's commits, the answers of those partitions, and the response's topics, with all answers.
 
     A partition that can't be committed has its error. ``forbidden``: the error code for the request as a whole, if it
     has one; ``committed`` makes a partition's offset.

@@ -55,7 +55,7 @@ Failure = tuple[ErrorCode, str | None]
 
 
 class Verified(NamedTuple):
-    """What came of the verification.
+    """The outcome of the verification.
 
     Attributes:
         guards: what the batches that begin a transaction are appended with.

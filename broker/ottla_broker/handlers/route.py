@@ -1,4 +1,4 @@
-"""How one version of one API is served."""
+"""Serves one version of one API."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Route:
         self.throttles: Timings | None = None
 
     def timings_of(self, request: Any) -> RequestTimes | None:
-        """Where a request's time is counted."""
+        """Return where a request's time is counted."""
         followers = self.follower_timings
         if followers is not None and (request.replica_id >= 0 or request.replica_state.replica_id >= 0):
             return followers

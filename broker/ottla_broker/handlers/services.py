@@ -126,7 +126,7 @@ class Services:
 
     @property
     def shares(self) -> ShareServices | None:
-        """What serves share groups' records; None: they aren't served."""
+        """The services for share groups' records; None: they aren't served."""
         return self.find_shares()
 
     @property

@@ -1,4 +1,4 @@
-"""What ShareFetch and ShareAcknowledge share: sessions, acknowledgements, and where partitions are led."""
+"""Parts that ShareFetch and ShareAcknowledge share: sessions, acknowledgements, and partitions' leaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the requests to a share coordinator share: APIs 83 to 87, which brokers send (KIP-932).
+"""Parts that the requests to a share coordinator share: APIs 83 to 87, which brokers send (KIP-932).
 
 Each share partition gets its own answer, and the response goes out when all have theirs. A few are begun in each turn
 of the event loop. As in Kafka, a request without a group, or with a topic without partitions, has an empty response.
@@ -28,7 +28,7 @@ Answered = Callable[[Any], None]
 
 
 class Api(NamedTuple):
-    """What the five APIs differ in.
+    """The differences between the five APIs.
 
     Attributes:
         begin: asks the coordinator for one share partition of a request.

@@ -54,7 +54,7 @@ def steps(ctx: RequestContext, request: ProduceRequest, serve: _Serve, opens_man
 
 
 def count_closed(ctx: RequestContext, request: ProduceRequest) -> int:
-    """How many logs the request has to open."""
+    """Return the number of logs that the request has to open."""
     return ctx.services.replicas.count_closed(
         (topic.name, data.index) for topic in request.topic_data for data in topic.partition_data
     )

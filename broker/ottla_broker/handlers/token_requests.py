@@ -1,4 +1,4 @@
-"""What the requests about delegation tokens have in common."""
+"""Parts that the requests about delegation tokens share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the handlers of transactions share."""
+"""Parts that the handlers of transactions share."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ SMALL_MEMORY: Final = 2 * 1024 * 1024
 
 
 class Room(Enum):
-    """What jobs take memory for: each kind has ``AT_ONCE_MEMORY``, so that none waits for another kind."""
+    """A purpose of jobs' memory: each kind has ``AT_ONCE_MEMORY``, so that none waits for another kind."""
 
     SMALL_REQUESTS = "small requests"
     REQUESTS = "requests"

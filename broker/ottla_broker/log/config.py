@@ -52,12 +52,12 @@ class LogConfig:
 
     @property
     def max_segment_ms(self) -> int:
-        """How long a segment is written to; a compacted one at most as long as its records may wait."""
+        """The time for which a segment is written to; a compacted one at most as long as its records may wait."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
 
     @property
     def max_repacked_bytes(self) -> int:
-        """How large the records of a batch may be, decompressed, if the broker compresses them again."""
+        """The largest size of a batch's records, decompressed, if the broker compresses them again."""
         return max(_MOST_REPACKED, 4 * self.max_message_bytes)
 
     @property

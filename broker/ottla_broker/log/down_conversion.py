@@ -36,7 +36,7 @@ class DownConversion:
         self._position = 0
 
     def first(self, pause: Callable[[], object]) -> tuple[int, bytes]:
-        """How many bytes to announce for the whole slice, and its first batch that has a counterpart, converted.
+        """Return the bytes to announce for the whole slice, and its first batch with a counterpart, converted.
 
         A consumer makes progress only with a whole batch, so at least that is announced. Converted, the slice may turn
         out to be smaller or larger than announced: then the rest is padding, or isn't sent.

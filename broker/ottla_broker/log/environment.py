@@ -1,4 +1,4 @@
-"""What all logs of a broker share: files, time, random numbers, the flusher, delayed work."""
+"""Parts that all logs of a broker share: files, time, random numbers, the flusher, delayed work."""
 
 from __future__ import annotations
 

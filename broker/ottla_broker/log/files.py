@@ -188,7 +188,7 @@ class FileLock:
 
 
 def descriptor_budget() -> int:
-    """How many log files may be open at once: half of what the process may open at all.
+    """Return the number of log files that may be open at once: half of what the process may open at all.
 
     Raises the process's soft limit to the hard one first.
     """
@@ -276,7 +276,7 @@ class Files:
             return 0
 
     def modified_ms(self, path: str) -> int:
-        """When the file was last written, in ms since the epoch; 0 when it does not exist."""
+        """Return when the file was last written, in ms since the epoch; 0 when it does not exist."""
         try:
             return os.stat(path).st_mtime_ns // 1_000_000
         except FileNotFoundError:

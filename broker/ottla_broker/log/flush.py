@@ -18,7 +18,7 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 
 @dataclass(slots=True, eq=False)
 class FlushJob:
-    """What has to reach the device before the recovery point may move to ``end_offset``.
+    """The data that has to reach the device before the recovery point may move to ``end_offset``.
 
     :meth:`run` may run on any thread: it touches only descriptors and names.
     """
@@ -60,7 +60,7 @@ class FlushJob:
 
 
 class Flushes(Protocol):
-    """What of a log isn't on the device, and the jobs that bring it there."""
+    """The part of a log that isn't on the device, and the jobs that bring it there."""
 
     recovery_point: int
 
@@ -70,7 +70,7 @@ class Flushes(Protocol):
 
 
 class Flushable(Protocol):
-    """What a flusher needs of a log."""
+    """A log as far as a flusher needs it."""
 
     name: str
     failure: str | None

@@ -34,7 +34,7 @@ class LogDirError(Exception):
 
 
 def reason_of(error: OSError | UnicodeDecodeError) -> str:
-    """Why a file can't be used, without number and path."""
+    """Return why a file can't be used, without number and path."""
     return getattr(error, "strerror", None) or str(error)
 
 

@@ -92,7 +92,7 @@ class FutureLogs:
         return promoted
 
     def choose_duplicate(self, one: Log, other: Log) -> Log:
-        """Which of two logs of a partition a move has put in the other's place; the other one is set aside.
+        """Return the one of a partition's two logs that a move has put in the other's place; the other is set aside.
 
         Raises LogDirError, OSError.
         """

@@ -1,4 +1,4 @@
-"""Which of a producer's connections are current: a request that comes by another one is late (decision 9).
+"""Knows a producer's current connections: a request that comes by another one is late (decision 9).
 
 A client that has gone on has done so on a newer connection, or it has aborted its transaction. What comes by an older
 connection then is refused with an error on which the client sends it again. If it does so on the same connection, it

@@ -1,4 +1,4 @@
-"""Which leader wrote which part of a log: epochs and the offsets they begin at (KIP-101, Kafka's LeaderEpochFileCache).
+"""The leaders that wrote a log: epochs and the offsets they begin at (KIP-101, Kafka's LeaderEpochFileCache).
 
 ``leader-epoch-checkpoint`` is text: a line ``0`` (version), a line with the number of entries, and one line ``<epoch>
 <start offset>`` per entry; both columns grow. It is written before the recovery point moves past an entry's batch;

@@ -44,7 +44,7 @@ _log = get_logger()
 
 @dataclass(slots=True, eq=False)
 class Loaded:
-    """What was found in a folder."""
+    """The findings in a folder."""
 
     segments: list[LogSegment]
     epochs: LeaderEpochs

@@ -241,7 +241,7 @@ class Log:
 
     @property
     def truncations(self) -> int:
-        """How often the log was truncated since it was opened."""
+        """The number of times that the log was truncated since it was opened."""
         return self.unflushed.truncations
 
     @property
@@ -410,7 +410,7 @@ class Log:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.name}: {error}") from error
 
     def _stored(self, headers: list[BatchHeader], append_time: int) -> AppendInfo:
-        """How the batches were stored that the log ends with now."""
+        """Return how the batches were stored that the log ends with now."""
         due = self.log_end_offset - self.unflushed.recovery_point >= self.config.flush_messages
         first, size = headers[0].base_offset, sum(header.size for header in headers)
         return AppendInfo(
@@ -616,7 +616,7 @@ class Log:
         return True
 
     def view(self, now_ms: int) -> LogView:
-        """What retention policies decide by."""
+        """Return what retention policies decide by."""
         from ottla_broker.log.retention import LogView
 
         return LogView(
@@ -631,7 +631,7 @@ class Log:
         )
 
     def delete_old_segments(self, now_ms: int, policies: Policies | None = None) -> int:
-        """Remove the segments that the topic's retention doesn't keep; how many. Raises KafkaError, OSError.
+        """Remove the segments that retention no longer keeps; return their number. Raises KafkaError, OSError.
 
         ``policies`` are Kafka's by default.
         """

@@ -39,7 +39,7 @@ _log = get_logger()
 
 
 class Intervals(NamedTuple):
-    """How often each task runs, in ms, with Kafka's keys and defaults."""
+    """The interval of each task, in ms, with Kafka's keys and defaults."""
 
     # log.retention.check.interval.ms
     retention_ms: int = 300_000
@@ -56,7 +56,7 @@ class Intervals(NamedTuple):
 
 
 class Logs(Protocol):
-    """What maintenance needs of the log manager."""
+    """The log manager as far as maintenance needs it."""
 
     clock: Clock
     background: Background

@@ -31,7 +31,7 @@ _Place: TypeAlias = Generator[None, None, tuple[int, int] | None]
 
 
 class Readable(Protocol):
-    """What a reader needs of its log."""
+    """A log as far as its reader needs it."""
 
     name: str
     failure: str | None
@@ -136,7 +136,7 @@ class LogReader:
     def _limit(
         self, segment: LogSegment, position: int, max_bytes: int, min_one: bool, limit: int
     ) -> tuple[int, int]:
-        """How many bytes from ``position`` fit, and the offset that follows them, -1 where it isn't known.
+        """Return the number of bytes from ``position`` that fit, and the offset after them, -1 where it isn't known.
 
         The index knows where some batches begin: the last of those that fits is a clean end.
         """
@@ -330,7 +330,7 @@ class LogReader:
 
 
 def _whole_batches(data: memoryview, offset: int) -> tuple[int, int]:
-    """How many bytes of ``data`` are whole batches, and the offset after them."""
+    """Return the number of bytes of ``data`` that are whole batches, and the offset after them."""
     end = 0
     while len(data) - end > MAGIC_AT:
         size = int.from_bytes(data[end + 8 : end + 12], "big") + 12

@@ -1,4 +1,4 @@
-"""What a leader checks in the records of a producer's batch before it appends it, as Kafka's LogValidator does.
+"""A leader's checks of the records in a producer's batch before it appends it, as Kafka's LogValidator does.
 
 Every record must be readable, the records must be as many as the header says, and nothing may follow them. A compacted
 topic takes no record without a key, and timestamps lie within the topic's limits. A largest timestamp that is wrong is
@@ -57,7 +57,7 @@ class SlowRecordsError(Exception):
 
 
 class Budget:
-    """How many bytes may still be checked on the event loop."""
+    """The number of bytes that may still be checked on the event loop."""
 
     __slots__ = ("left",)
 

@@ -58,7 +58,7 @@ class Repair(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionPlan:
-    """What is to be done in a partition's folder.
+    """The work to be done in a partition's folder.
 
     Attributes:
         repairs: for people, in the order in which they were found.
@@ -300,5 +300,5 @@ def _rewrite(files: Files, path: str, kept: list[Stretch], config: LogConfig) ->
 
 
 def remaining(files: Files, folder: str) -> Iterator[Finding]:
-    """What is still wrong after a repair. Raises OSError."""
+    """Return what is still wrong after a repair. Raises OSError."""
     return verify_partition(files, folder, Tally())

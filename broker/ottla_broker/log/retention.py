@@ -1,4 +1,4 @@
-"""Which of a log's oldest segments retention removes: policies, asked in turn.
+"""Chooses the oldest segments of a log that retention removes: policies, asked in turn.
 
 A policy is a callable that gets a :class:`LogView` and returns how many of its first segments it removes. Each policy
 sees the segments that those before it leave. Whatever it returns, nothing at or above the high watermark is removed,
@@ -114,7 +114,7 @@ BUILT_IN: Final[Policies] = (*ALWAYS, ("retention.bytes", over_size), ("retentio
 
 
 def removable(log: LogView) -> int:
-    """How many of the first segments may be removed at all."""
+    """Return the number of the first segments that may be removed at all."""
     segments = log.segments
     for index, segment in enumerate(segments):
         is_last = index + 1 == len(segments)
@@ -125,7 +125,7 @@ def removable(log: LogView) -> int:
 
 
 def expired_segments(log: LogView, policies: Policies = BUILT_IN) -> tuple[int, str]:
-    """How many of a log's first segments to remove, and by which policies. Raises OSError."""
+    """Return the number of a log's first segments to remove, and by which policies. Raises OSError."""
     most = removable(log)
     count = 0
     reasons = []

@@ -298,7 +298,7 @@ class LogSegment:
         return timestamp
 
     def waited_ms(self, now_ms: int, timestamp: int) -> int:
-        """How long the segment has been filling when a batch of ``timestamp`` arrives at ``now_ms``."""
+        """Return how long the segment has been filling when a batch of ``timestamp`` arrives at ``now_ms``."""
         first = self.first_timestamp
         return timestamp - first if first >= 0 else now_ms - self.created_ms
 

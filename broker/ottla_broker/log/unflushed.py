@@ -1,4 +1,4 @@
-"""What of an open log isn't on the device yet, and the jobs that bring it there.
+"""The part of an open log that isn't on the device yet, and the jobs that bring it there.
 
 These always hold::
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Written(Flushable, Protocol):
-    """What this needs of its log."""
+    """The log as far as this needs it."""
 
     path: str
     epochs: LeaderEpochs

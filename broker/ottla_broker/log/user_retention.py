@@ -194,7 +194,7 @@ class UserRetention:
         return log.delete_segments_below(segments[count - 1].end_offset, policy.name)
 
     async def _snapshot(self, log: Log) -> tuple[LogView, list[SegmentInfo]]:
-        """What an open log knows, in a form that another thread may keep. Raises OSError."""
+        """Return what an open log knows, in a form that another thread may keep. Raises OSError."""
         view = log.view(self._clock.now_ms())
         ends = [*(each.base_offset for each in view.segments[1:]), view.end_offset]
         sizes = [each.size for each in view.segments]

@@ -1,4 +1,4 @@
-"""What is checked in a batch before it is appended, as Kafka's LogValidator and UnifiedLog do.
+"""Checks a batch before it is appended, as Kafka's LogValidator and UnifiedLog do.
 
 Here are the checksum and the header; ``record_validation`` checks the records.
 """
@@ -42,7 +42,7 @@ class RecordsRefused(KafkaError):
 
 @dataclass(slots=True, eq=False)
 class AppendInfo:
-    """How a batch was stored.
+    """The way in which a batch was stored.
 
     ``first_offset`` to ``last_offset`` are its records' offsets; ``size`` is the number of bytes written, 0 for a
     repetition. ``log_append_time`` is the timestamp that the records got, -1 if they keep their own; for a repetition

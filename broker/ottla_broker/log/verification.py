@@ -1,4 +1,4 @@
-"""Which producers' transactions the transaction coordinator is being asked about, or has confirmed (KIP-890).
+"""The producers whose transactions the coordinator is being asked about, or has confirmed (KIP-890).
 
 The first transactional batch of a producer is appended only if its coordinator knows that the partition belongs to the
 transaction. Otherwise a batch that arrives late, after its transaction's marker, would begin a transaction that no one

@@ -1,4 +1,4 @@
-"""Whether the log's files are sound, for ``ottla log verify``.
+"""Checks that the log's files are sound, for ``ottla log verify``.
 
 Each check yields findings: the file, a position in it where that makes sense, and what is wrong. Files are opened for
 reading only. Verify a folder while no broker writes to it: beside a running one, a batch may be read half written. The
@@ -66,7 +66,7 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """How much was checked, and the number of findings."""
+    """The amount that was checked, and the number of findings."""
 
     files: int = 0
     bytes: int = 0

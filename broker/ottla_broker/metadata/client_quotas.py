@@ -28,7 +28,7 @@ _MOST_MS: Final = 2**31 - 1
 
 
 class QuotaKind(StrEnum):
-    """What is limited, by the names of the settings."""
+    """A quantity that is limited, by the names of the settings."""
 
     PRODUCE = "producer_byte_rate"
     FETCH = "consumer_byte_rate"
@@ -37,7 +37,7 @@ class QuotaKind(StrEnum):
 
 
 class QuotaEntity(NamedTuple):
-    """What a quota is set for: sanitized names, ``<default>``, or None for a part that it doesn't have."""
+    """The entity of a quota: sanitized names, ``<default>``, or None for a part that it doesn't have."""
 
     user: str | None
     client: str | None
@@ -106,7 +106,7 @@ class Rate:
         return sum(self._sums) * 1000 / window, window
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """How long to wait until the rate is down to ``limit``; 0 if it isn't above."""
+        """Return how long to wait until the rate is down to ``limit``; 0 if it isn't above."""
         rate, window = self.measure(now_ms)
         if rate <= limit:
             return 0
@@ -135,7 +135,7 @@ class TokenBucket:
         self._tokens = self.tokens(rate, now_ms) - count
 
     def throttle_ms(self, rate: float, now_ms: int) -> int:
-        """How long to wait until there are no tokens owed; 0 if there are none."""
+        """Return how long to wait until there are no tokens owed; 0 if there are none."""
         owed = -self.tokens(rate, now_ms)
         if owed <= 0:
             return 0
@@ -231,7 +231,7 @@ class ClientQuotas:
         return min(throttle, self._windows.window_ms) if kind is QuotaKind.REQUEST else throttle
 
     def most_bytes(self, user: str, client_id: str) -> int | None:
-        """What one fetch may return, so that it isn't throttled for longer than the windows last; None for no limit."""
+        """Return the bytes of a fetch that isn't throttled for longer than the windows last; None: no limit."""
         limit = self.limit(QuotaKind.FETCH, user, client_id)
         if limit is None:
             return None
@@ -254,7 +254,7 @@ class ClientQuotas:
 
 
 class MutationQuota:
-    """What one request may create and delete.
+    """The allowance of one request to create and delete.
 
     Attributes:
         throttle_ms: how long its client must wait after the response.

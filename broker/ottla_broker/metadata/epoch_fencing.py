@@ -1,4 +1,4 @@
-"""Which controller this broker obeys: the latest one, if it means this broker's present registration."""
+"""Tells which controller this broker obeys: the latest one, if it means this broker's present registration."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a broker shows to Prometheus, and to health checks: collectors, the text format, and the service over HTTP."""
+"""Shows a broker to Prometheus and to health checks: collectors, the text format, and the service over HTTP."""

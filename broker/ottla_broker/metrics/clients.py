@@ -22,7 +22,7 @@ class ClientCollector:
         self._sources = sources
 
     def collect(self, out: Exposition) -> Iterator[None]:
-        """What clients have pushed, and how their requests fared."""
+        """Collect what clients have pushed, and how their requests fared."""
         telemetry = self._sources.telemetry
         if telemetry is None:
             return

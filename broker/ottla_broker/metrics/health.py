@@ -1,4 +1,4 @@
-"""Whether a broker is ready for clients, and if not, why: for ``/health/ready``."""
+"""Tells whether a broker is ready for clients, and if not, why: for ``/health/ready``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Problem(NamedTuple):
-    """Why a broker isn't ready.
+    """A reason why a broker isn't ready.
 
     Attributes:
         check: a short name that doesn't change.
@@ -34,7 +34,7 @@ STOPPING: Final = Problem("stopping", "The broker is stopping.", "Send clients t
 
 
 def problems(sources: Sources) -> list[Problem]:
-    """What keeps a started broker from serving its clients; empty if it is ready."""
+    """Return what keeps a started broker from serving its clients; empty if it is ready."""
     found = []
     member = sources.member
     if member is not None:

@@ -1,4 +1,4 @@
-"""How far groups are behind, in records and in time, with the trend of the last minutes.
+"""The lag of groups, in records and in time, with the trend of the last minutes.
 
 The broker that coordinates a group has its offsets. It knows the records too, where it leads a partition or follows it;
 in a cluster whose partitions have a replica on each broker, that is always. Partitions without a replica here are

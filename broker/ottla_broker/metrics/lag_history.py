@@ -95,7 +95,7 @@ class Settings(NamedTuple):
 
 @dataclass(slots=True)
 class LagEnvironment:
-    """What the history works with.
+    """The parts that the history works with.
 
     Attributes:
         partitions_of: how many partitions an internal topic has or will have.
@@ -130,7 +130,7 @@ class _Offset(NamedTuple):
 
 @dataclass(slots=True)
 class _Group:
-    """What is remembered of a group from one sample to the next.
+    """The memory of a group from one sample to the next.
 
     Attributes:
         most: the largest lag since the last sample of the coarse level.
@@ -246,7 +246,7 @@ class LagHistory:
                 yield _Sampled(IN_ZOOKEEPER, entry, self._record(entry, measure, age_ms))
 
     def _entry(self, kind: int, group_id: str) -> _Group | None:
-        """What is known of a group; None: there are too many."""
+        """Return what is known of a group; None: there are too many."""
         found = self._groups.get((kind, group_id))
         if found is None:
             if len(self._groups) >= self._settings.most_groups:

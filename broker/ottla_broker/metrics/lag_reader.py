@@ -1,4 +1,4 @@
-"""Where partitions end, and how old the record at an offset is: what lag is computed from.
+"""Reads partitions' ends, and how old the record at an offset is: what lag is computed from.
 
 A broker knows the partitions of which it has a replica. Lag in time is the age of the next record that the group reads:
 now, less the timestamp in the header of the batch that holds the committed offset. It is looked up when the offset or

@@ -1,4 +1,4 @@
-"""How late the event loop is, and how much of the time its thread computes."""
+"""Measures how late the event loop is, and how much of the time its thread computes."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def closed_sizes(files: Files, logs: Sequence[tuple[tuple[str, int], str]]) -> d
 
 @dataclass(slots=True)
 class _Sums:
-    """What is shown of all partitions together.
+    """The sums over all partitions that are shown.
 
     Attributes:
         writes, fetches: those that wait.

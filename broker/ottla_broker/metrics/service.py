@@ -175,7 +175,7 @@ class MetricsService:
         return [STARTING] if self._sources is None else problems(self._sources)
 
     def _running(self) -> Sources | Page:
-        """What to show, or why there is nothing yet."""
+        """Return what to show, or why there is nothing yet."""
         if self._sources is None or self._stopping:
             return text_page(503, "the broker is stopping" if self._stopping else "the broker is starting")
         return self._sources

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Logins(Protocol):
-    """What authenticates clients of a listener."""
+    """A part that authenticates clients of a listener."""
 
     succeeded: int
     failed: int

@@ -45,7 +45,7 @@ class StateCollector:
         self._no_elections = Timings()
 
     def broker(self, out: Exposition) -> Iterator[None]:
-        """Which broker this is, and the in-sync replicas' changes."""
+        """Collect which broker this is, and the in-sync replicas' changes."""
         sources = self._sources
         out.gauge("ottla_broker_info", "This broker's version and id; the value is 1.").add(
             1,
@@ -167,7 +167,7 @@ class StateCollector:
         yield
 
     def store(self, out: Exposition) -> Iterator[None]:
-        """What the embedded store or ZooKeeper takes."""
+        """Collect what the embedded store or ZooKeeper takes."""
         stored, member = self._sources.store_timings, self._sources.member
         if stored is not None:
             writes = out.summary(

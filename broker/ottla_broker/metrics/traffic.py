@@ -55,7 +55,7 @@ def api_label(api_key: int) -> str:
 
 
 class ProcessFacts(NamedTuple):
-    """What the system says of this process: memory, open descriptors, when it started, and what went to disks.
+    """The system's facts about this process: memory, open descriptors, when it started, and what went to disks.
 
     None: the system doesn't say it.
     """
@@ -77,7 +77,7 @@ def process_facts(files: Files) -> ProcessFacts | None:
 
 
 def _started(files: Files) -> float | None:
-    """When the process started, in seconds since 1970."""
+    """Return when the process started, in seconds since 1970."""
     try:
         # Its name may have spaces and parentheses.
         ticks = int(files.read_all("/proc/self/stat").rpartition(b")")[2].split()[19])

@@ -1,4 +1,4 @@
-"""How a group's lag has grown over the last minutes, and when it is gone."""
+"""The growth of a group's lag over the last minutes, and when it is gone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Trend:
 
 
 def catch_up_seconds(records: int, slope: float | None) -> float | None:
-    """When the lag is gone if it goes on shrinking like this; None: it doesn't shrink."""
+    """Return the seconds until the lag is gone if it goes on shrinking like this; None: it doesn't shrink."""
     if not records:
         return 0.0
     return None if slope is None or slope >= 0 else records / -slope

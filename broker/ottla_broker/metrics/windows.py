@@ -33,7 +33,7 @@ class _Window:
 
 
 class Windows:
-    """What earlier scrapes saw of each :class:`.Timings`. Owned by the loop thread."""
+    """The state of each :class:`.Timings` at earlier scrapes. Owned by the loop thread."""
 
     def __init__(self) -> None:
         self._windows: WeakKeyDictionary[Timings, _Window] = WeakKeyDictionary()

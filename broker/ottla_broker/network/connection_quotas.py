@@ -1,4 +1,4 @@
-"""How many connections the broker takes: in all, on a listener, and from one address."""
+"""Limits the broker's connections: in all, on a listener, and from one address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast clients may connect (KIP-612): in all, on a listener, and from one address."""
+"""Limits how fast clients connect (KIP-612): in all, on a listener, and from one address."""
 
 from __future__ import annotations
 

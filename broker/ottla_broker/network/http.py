@@ -105,7 +105,7 @@ class HttpServer:
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return len(self._open)
 
     async def start(self, sock: socket.socket) -> None:

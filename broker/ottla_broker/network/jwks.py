@@ -23,7 +23,7 @@ _EXPEDITED_SECONDS: Final = 60.0
 
 
 class JwksSettings(NamedTuple):
-    """Where the keys are. Times are in seconds."""
+    """The source of the keys. Times are in seconds."""
 
     url: str
     refresh: float

@@ -14,7 +14,7 @@ from ottla_protocol.sasl.token_endpoint import Credentials, RetriableError, read
 
 
 class TokenSettings(NamedTuple):
-    """Where to get tokens. Times are in seconds."""
+    """The source of tokens. Times are in seconds."""
 
     url: str
     credentials: Credentials

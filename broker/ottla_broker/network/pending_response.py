@@ -102,7 +102,7 @@ class PendingResponse:
 
 
 def given_parts(answer: list[object] | CloseConnection | None) -> list[object] | None:
-    """What a pending response encodes to whose answer is already encoded, or else closes the connection."""
+    """Return an answer that is already encoded, for a pending response, or else close the connection."""
     if isinstance(answer, CloseConnection):
         raise answer
     return answer

@@ -58,7 +58,7 @@ LISTENER: Final = "COORDINATOR"
 
 
 class PushService(Protocol):
-    """What serves the messages."""
+    """The service for the messages."""
 
     def cluster_metadata(self) -> ClusterMetadataResponse: ...
     async def register(self, channel: PushConnection, request: RegisterConsumerRequest) -> None:

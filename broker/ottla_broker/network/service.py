@@ -31,7 +31,7 @@ class Known(Protocol):
 
 
 def client_of(connection: Known) -> Principal | str:
-    """Who takes turns with other clients: what the client has proved to be, or its address."""
+    """Return who takes turns with other clients: what the client has proved to be, or its address."""
     principal = connection.principal
     return connection.client_host if principal == ANONYMOUS else principal
 

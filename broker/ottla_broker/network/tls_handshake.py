@@ -52,7 +52,7 @@ class Step(Enum):
 
 
 class TlsListener:
-    """What the handshakes of one listener share. Owned by the loop thread.
+    """Parts that the handshakes of one listener share. Owned by the loop thread.
 
     Attributes:
         handshakes: those under way; ``succeeded`` and ``failed`` are counted.
@@ -217,7 +217,7 @@ def principal_of(certificate: bytes | None, rules: str) -> Principal:
 
 
 def _look(sock: socket.socket) -> str | None:
-    """Why the first bytes don't begin a handshake; None if they may, empty if the client has left."""
+    """Return why the first bytes don't begin a handshake; None if they may, empty if the client has left."""
     data = sock.recv(_HELLO.size, socket.MSG_PEEK)
     if not data:
         return ""

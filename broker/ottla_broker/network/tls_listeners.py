@@ -87,7 +87,7 @@ class TlsListeners:
 
 
 def _stamp(settings: TlsSettings) -> Stamp:
-    """What changes when one of the files does."""
+    """Return a value that changes when one of the files does."""
     return tuple(map(_stamp_of, (settings.keystore_location, settings.truststore_location)))
 
 

@@ -57,7 +57,7 @@ class TlsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """What the configuration says about a listener's TLS. Stores are read by :meth:`server` and :meth:`client`."""
+    """The configuration of a listener's TLS. Stores are read by :meth:`server` and :meth:`client`."""
 
     listener: str
     keystore_type: str

@@ -23,7 +23,7 @@ class Awaited(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How the wait for one offset ended. ``offset`` is the one that was reached; -1 with an error."""
+    """The end of the wait for one offset. ``offset`` is the one that was reached; -1 with an error."""
 
     error: ErrorCode
     offset: int = -1

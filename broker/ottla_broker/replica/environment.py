@@ -1,4 +1,4 @@
-"""What all partitions of a broker share."""
+"""Parts that all partitions of a broker share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _no_controller(change: IsrChange) -> None:
 
 @dataclass(slots=True, eq=False)
 class ReplicaEnvironment:
-    """What a partition needs of its broker; the defaults suit a broker that stands alone.
+    """The parts of its broker that a partition needs; the defaults suit a broker that stands alone.
 
     Attributes:
         max_lag_seconds: ``replica.lag.time.max.ms``: a replica that hasn't caught up for that long is out of sync.

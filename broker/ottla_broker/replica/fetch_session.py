@@ -243,7 +243,7 @@ class FetchSessions:
 
 
 def _size(topic: str | bytes) -> int:
-    """What a partition of this topic counts towards the bound."""
+    """Return how much a partition of this topic counts towards the bound."""
     return 1 + len(topic) // _NAME_CHARACTERS
 
 

@@ -99,7 +99,7 @@ class FetcherSettings:
 
 
 class _Position(NamedTuple):
-    """What a fetch says about a partition; the leader remembers it in the session."""
+    """The statement of a fetch about a partition; the leader remembers it in the session."""
 
     topic_id: bytes | None
     offset: int
@@ -166,7 +166,7 @@ class Fetcher:
 
     @property
     def behind(self) -> int:
-        """By how many committed records a partition here is behind its leader, at most."""
+        """Return the largest lag of a partition behind its leader, in committed records."""
         return max((each.behind for each in self._followed.values()), default=0)
 
     def __len__(self) -> int:
@@ -286,7 +286,7 @@ class Fetcher:
     async def _positions_of(
         self, ready: Mapping[Key, _Followed], quota: ReplicationQuota | None
     ) -> dict[Key, _Position]:
-        """Where to go on. ``quota``: one that is exceeded, for which partitions out of sync wait."""
+        """Return where to go on. ``quota``: one that is exceeded, for which partitions out of sync wait."""
         positions: dict[Key, _Position] = {}
         new = 0
         for key, each in ready.items():
@@ -366,7 +366,7 @@ class Fetcher:
         return want
 
     def _wait_ms(self, ready: Mapping[Key, _Followed]) -> int:
-        """How long a fetch may wait at the leader: until the pause of a partition that it doesn't name is over."""
+        """Return how long a fetch may wait at the leader: until the pause of a partition not named in it is over."""
         longest = self._settings.wait_max_ms
         if len(ready) == len(self._followed):
             return longest

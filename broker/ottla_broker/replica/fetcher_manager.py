@@ -45,7 +45,7 @@ class FetcherManager:
 
     @property
     def behind(self) -> int:
-        """By how many committed records a partition here is behind its leader, at most."""
+        """Return the largest lag of a partition behind its leader, in committed records."""
         return max((fetcher.behind for fetcher in self._fetchers.values()), default=0)
 
     def stop_adding(self) -> None:
@@ -56,7 +56,7 @@ class FetcherManager:
         self._is_adding = False
 
     async def close(self) -> None:
-        """Fetch nothing any longer: the broker stops."""
+        """Stop all fetchers: the broker is stopping."""
         for fetcher in self._fetchers.values():
             await fetcher.close()
         self._fetchers.clear()

@@ -1,4 +1,4 @@
-"""What a leader knows of a follower, learnt from its fetches: Kafka's ``Replica``."""
+"""A leader's knowledge of a follower, learnt from its fetches: Kafka's ``Replica``."""
 
 from __future__ import annotations
 

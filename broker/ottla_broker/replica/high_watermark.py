@@ -1,4 +1,4 @@
-"""How far a partition is committed on this broker, and what waits for more of it.
+"""The committed part of a partition on this broker, and what waits for more of it.
 
 The high watermark is the first offset that isn't committed. :class:`.Partition` says where it is; this wakes what waits
 for it: writers with acks=all, coordinators, and fetches of consumers. Those that read only committed transactions wait
@@ -73,7 +73,7 @@ class HighWatermark:
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """How many offsets are waited for by others than fetches, and how many fetches wait."""
+        """The number of offsets that others than fetches wait for, and the number of fetches that wait."""
         fetches = len(self._fetches or ()) + len(self._committed_fetches or ())
         return (len(self._waiters) if self._waiters else 0), fetches
 

@@ -1,4 +1,4 @@
-"""Whether this broker may still act as the leader of what the controller has made it lead.
+"""Tells whether this broker may still act as the leader of what the controller has made it lead.
 
 While ZooKeeper can't have ended this broker's session, no other broker leads in its place. After that another broker
 may, or none, because ZooKeeper is down for all of them. The other replicas show which: a new leader is always one of

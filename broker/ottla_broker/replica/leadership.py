@@ -1,4 +1,4 @@
-"""What a partition knows while this broker leads it: its followers, which of them are in sync, and how far they are.
+"""A partition's state while this broker leads it: its followers, which are in sync, and how far they are.
 
 The in-sync replicas change when the controller has agreed. Until then a record counts as committed only when both sets
 have it, so that whichever holds in the end, no replica of it lacks a committed record.
@@ -25,7 +25,7 @@ OnIsrAnswer = Callable[["IsrChange", "IsrOutcome"], bool]
 
 
 class LeaderState(NamedTuple):
-    """What the controller says of a partition; ``partition_epoch`` is the version of its node in the store."""
+    """A partition's state from the controller; ``partition_epoch`` is the version of its node in the store."""
 
     controller_epoch: int
     leader: int

@@ -251,7 +251,7 @@ class _Move:
         return is_full
 
     def _next(self, max_bytes: int) -> FileSlice | None:
-        """What the copy lacks, up to ``max_bytes``; None when it has everything. Raises KafkaError."""
+        """Return what the copy lacks, up to ``max_bytes``; None when it has everything. Raises KafkaError."""
         current, future = self._current, self._future
         try:
             if self._truncations != current.truncations:

@@ -83,7 +83,7 @@ class ReplicaManager:
         return [self._partitions[topic, index] for index in self._numbers.get(topic, ())]
 
     def count_closed(self, partitions: Iterable[tuple[str, int]]) -> int:
-        """How many of these partitions, by topic and number, have a log that nothing has used yet."""
+        """Return the number of these partitions, by topic and number, whose log nothing has used yet."""
         found = (self._partitions.get(key) for key in partitions)
         return sum(partition is not None and not partition.is_open for partition in found)
 

@@ -41,7 +41,7 @@ _OFFSET_BYTES: Final = 8
 
 
 class Role(Enum):
-    """What this broker is to a partition."""
+    """The role of this broker for a partition."""
 
     NONE = "none"
     LEADER = "leader"
@@ -195,7 +195,7 @@ class Partition:
 
     @property
     def min_insync_replicas(self) -> int:
-        """How many replicas must be in sync for acks=all: at most as many as the partition has."""
+        """The number of replicas that must be in sync for acks=all: at most as many as the partition has."""
         return min(self.log.config.min_insync_replicas, max(1, len(self.replicas)))
 
     def is_under_min_isr(self) -> bool:
@@ -267,7 +267,7 @@ class Partition:
         return log
 
     def _led(self) -> Leadership:
-        """What is known as the leader. Raises KafkaError unless this broker leads the partition."""
+        """Return what is known as the leader. Raises KafkaError unless this broker leads the partition."""
         if self._leadership is None:
             raise KafkaError(_REFUSALS[self.role][0] or _NOT_LEADER)
         return self._leadership
@@ -537,7 +537,7 @@ class Partition:
         return True
 
     def follower(self, broker_id: int, knows_epoch: bool = True) -> FollowerState:
-        """What is known of a follower. Raises KafkaError as :func:`unknown_replica`, or without a leader here."""
+        """Return what is known of a follower. Raises KafkaError as :func:`unknown_replica`, or if it isn't led here."""
         follower = self._led().followers.get(broker_id)
         if follower is None:
             raise unknown_replica(knows_epoch)
@@ -667,7 +667,7 @@ class Partition:
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """How many offsets are waited for by others than fetches, and how many fetches wait."""
+        """The number of offsets that others than fetches wait for, and the number of fetches that wait."""
         writers, fetches = self._watermark.waiting
         return writers, fetches + len(self._follower_fetches or ())
 

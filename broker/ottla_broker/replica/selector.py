@@ -1,4 +1,4 @@
-"""Which replica a consumer reads from: the one in its own rack (KIP-392).
+"""Chooses the replica that a consumer reads from: the one in its own rack (KIP-392).
 
 Source: Java's ``RackAwareReplicaSelector``, the only one that Kafka ships.
 """

@@ -1,4 +1,4 @@
-"""What the controller has this broker lead, follow and delete: LeaderAndIsr and StopReplica.
+"""Leads, follows and deletes partitions as the controller says: LeaderAndIsr and StopReplica.
 
 The requests are checked against the controller's epoch before they come here; each partition is checked against its
 own leader's epoch. Requests are worked off one after the other.

@@ -113,7 +113,7 @@ def check_path(operation: Operation) -> None:
 
 
 class EventKind(Enum):
-    """What happened to a watched path."""
+    """An event of a watched path."""
 
     CREATED = "created"
     CHANGED = "changed"
@@ -137,7 +137,7 @@ class SessionState(Enum):
 
 
 class Lease:
-    """Until when the store can't have ended a session, even if it is unreachable now.
+    """The time until which the store can't have ended a session, even if it is unreachable now.
 
     It counts from when the last answered request was sent; the store received that request later.
 

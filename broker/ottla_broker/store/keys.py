@@ -44,7 +44,7 @@ def decode_object(path: str, data: bytes) -> dict[str, Any]:
 
 
 def read_object(path: str, data: bytes, error: str, read: Callable[[dict[str, Any]], T]) -> T:
-    """What ``read`` makes of a node's JSON object. Raises BadNodeError, with the words ``error`` if ``read`` fails."""
+    """Return ``read`` of a node's JSON object. Raises BadNodeError, with the words ``error`` if ``read`` fails."""
     found = decode_object(path, data)
     try:
         return read(found)

@@ -154,7 +154,7 @@ class ZooKeeperStore:
 
     @property
     def lease(self) -> Lease:
-        """Until when ZooKeeper can't have ended this session."""
+        """The time until which ZooKeeper can't have ended this session."""
         return self._link.lease
 
     @property

@@ -45,7 +45,7 @@ class SaslUser:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSettings:
-    """How to connect to ZooKeeper.
+    """The settings for connecting to ZooKeeper.
 
     Attributes:
         connect: ``HOST:PORT,HOST:PORT/chroot``, as in Kafka's ``zookeeper.connect``.

@@ -1,1 +1,1 @@
-"""What ``ottla log dump`` and ``ottla log verify`` show, without the command line."""
+"""The work of ``ottla log``, without the command line."""

@@ -89,7 +89,7 @@ class PlannedTopic:
 
 @dataclass(slots=True)
 class Adoption:
-    """What a takeover would do.
+    """The plan of a takeover.
 
     Attributes:
         source: where topics and settings come from.
@@ -164,7 +164,7 @@ def plan(
 
 
 def _own_store(folders: DataFolders) -> tuple[tuple[Knowledge, dict[str, bytes]] | None, str]:
-    """What an earlier run of Ottla has left, if any, and the journal's path."""
+    """Return what an earlier run of Ottla has left, if anything, and the journal's path."""
     found = [f"{folder.path}/{JOURNAL_NAME}" for folder in folders.folders if folder.has_journal]
     if len(found) > 1:
         raise DataFolderError(f"{found[0]} and {found[1]}: only one store may exist; move the other one away")

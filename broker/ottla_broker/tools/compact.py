@@ -33,7 +33,7 @@ from ottla_protocol.errors import KafkaError
 
 
 class Compacted(NamedTuple):
-    """What became of a log. ``problem`` says why it could not be compacted, if so."""
+    """The outcome for a log. ``problem`` says why it could not be compacted, if so."""
 
     topic: str
     partition: int
@@ -78,7 +78,7 @@ def compacted_topics(
 
 
 def _knowledge(files: Files, folders: DataFolders) -> Knowledge | None:
-    """What Ottla's store, or otherwise Kafka's metadata log, says."""
+    """Return what Ottla's store, or otherwise Kafka's metadata log, says."""
     for folder in folders.folders:
         if folder.has_journal:
             path = f"{folder.path}/{JOURNAL_NAME}"

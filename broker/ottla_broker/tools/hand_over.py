@@ -57,7 +57,7 @@ _RECORDS_AT_ONCE: Final = 1000
 
 @dataclass(slots=True)
 class HandOver:
-    """What a hand-over would do.
+    """The plan of a hand-over.
 
     Attributes:
         known: what the store says.

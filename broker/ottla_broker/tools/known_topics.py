@@ -1,4 +1,4 @@
-"""What is known about a broker's topics: from Kafka's metadata log, ZooKeeper's nodes, or Ottla's own store."""
+"""Reads the facts about a broker's topics from Kafka's metadata log, ZooKeeper's nodes, or Ottla's own store."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Knowledge:
 
 
 def from_metadata_log(image: MetadataImage, broker_id: int) -> Knowledge:
-    """What Kafka's metadata log says about this broker."""
+    """Return what Kafka's metadata log says about this broker."""
     known = Knowledge("Kafka's metadata log", next_producer_id=image.next_producer_id)
     known.adopted = AdoptedNode.encode(image.end_offset, image.last_crc)
     for topic in image.topics.values():
@@ -110,7 +110,7 @@ def from_metadata_log(image: MetadataImage, broker_id: int) -> Knowledge:
 
 
 def from_nodes(nodes: Nodes, broker_id: int, source: str) -> Knowledge:
-    """What the nodes of ZooKeeper or of Ottla's store say about this broker. Raises BadNodeError."""
+    """Return what the nodes of ZooKeeper or of Ottla's store say about this broker. Raises BadNodeError."""
     known = Knowledge(source)
     if ClusterIdNode.PATH in nodes:
         known.cluster_id = ClusterIdNode.decode(nodes[ClusterIdNode.PATH])

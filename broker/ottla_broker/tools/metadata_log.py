@@ -1,4 +1,4 @@
-"""What Kafka's metadata log says of a cluster without ZooKeeper (KRaft): topics, configs, producer ids.
+"""Reads Kafka's metadata log of a cluster without ZooKeeper (KRaft): topics, configs, producer ids.
 
 ``__cluster_metadata-0`` lies in one data folder of every broker and controller. It is a log like a partition's, with
 snapshots beside its segments::

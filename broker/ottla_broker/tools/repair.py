@@ -41,7 +41,7 @@ Offsets = dict[tuple[str, int], int]
 
 @dataclass(slots=True)
 class Summary:
-    """What was found and done, in numbers."""
+    """The findings and the work done, in numbers."""
 
     partitions: int = 0
     recovered: int = 0

@@ -128,7 +128,7 @@ class FetchableTopicResponse(Struct):
 
 
 class NodeEndpoint(Struct):
-    """Where a leader named in this response is reached (KIP-951)."""
+    """The address of a leader named in this response (KIP-951)."""
 
     node_id: Int32 = field("16+", default=0)
     host: String = field("16+", default="")

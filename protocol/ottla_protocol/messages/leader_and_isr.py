@@ -35,7 +35,7 @@ class LeaderAndIsrTopicState(Struct):
 
 
 class LeaderAndIsrLiveLeader(Struct):
-    """Where a leader is reached, for followers to fetch from."""
+    """The address of a leader, for followers to fetch from."""
 
     broker_id: Int32 = field(default=0)
     host_name: String = field(default="")

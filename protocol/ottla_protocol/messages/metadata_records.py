@@ -61,7 +61,7 @@ class PartitionRecord(Message, versions="0-2", flexible="0+"):
 
 
 class PartitionChangeRecord(Message, versions="0-2", flexible="0+"):
-    """What changed in a partition; None, and -2 for the leader, is what didn't."""
+    """The changes of a partition; None, and -2 for the leader, is what didn't change."""
 
     partition_id: Int32 = field(default=-1)
     topic_id: Uuid = field(default=ZERO_UUID)

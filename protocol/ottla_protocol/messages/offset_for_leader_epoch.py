@@ -47,7 +47,7 @@ class OffsetForLeaderTopicResult(Struct):
 class OffsetForLeaderEpochResponse(
     Message, key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="0-4", flexible="4+"
 ):
-    """Where the epochs ended."""
+    """The ends of the epochs."""
 
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
     topics: list[OffsetForLeaderTopicResult] = field(default_factory=list)

@@ -74,7 +74,7 @@ class TopicProduceResponse(Struct):
 
 
 class NodeEndpoint(Struct):
-    """Where a leader named in this response is reached (KIP-951)."""
+    """The address of a leader named in this response (KIP-951)."""
 
     node_id: Int32 = field("10+", default=0)
     host: String = field("10+", default="")

@@ -200,7 +200,7 @@ def _expected(row: int, size: int) -> list[bytes]:
 def _alike(
     data: bytes, step: int, same: tuple[int, ...], delta_at: int, deltas: list[bytes], most: int
 ) -> int:
-    """How many records, ``most`` at most, have the first one's bytes at ``same``, and ``deltas`` at ``delta_at``."""
+    """Count the records, to ``most``, with the first one's bytes at ``same``, and ``deltas`` at ``delta_at``."""
     count = 0
     while count < most:
         block = min(_BLOCK, most - count)

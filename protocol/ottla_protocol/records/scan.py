@@ -47,7 +47,7 @@ OUT_OF_RANGE: Final = 2
 
 
 class Scan(NamedTuple):
-    """What a scan has found.
+    """The findings of a scan.
 
     ``reason``: FINE, or why the body can't be read; then ``record`` and ``position`` say where and the other fields
     mean nothing. ``max_timestamp`` is the largest, at least -1. ``renumber``: the offset deltas aren't 0, 1, 2 ….
@@ -155,7 +155,7 @@ class WrongRecordError(Exception):
 
 @dataclass(eq=False, slots=True)
 class Findings:
-    """What a scan has found so far, and what it is to refuse."""
+    """The findings of a scan so far, and what it is to refuse."""
 
     _base: int
     _earliest: int

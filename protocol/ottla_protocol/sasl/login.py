@@ -24,7 +24,7 @@ _REMEMBERED: Final = 16
 
 
 class Login(Protocol):
-    """How to log in.
+    """A way to log in.
 
     Attributes:
         mechanism: the name of the SASL mechanism.

@@ -1,4 +1,4 @@
-"""What all mechanisms have in common."""
+"""Parts that all mechanisms share."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _REFUSED: Final = (
 
 
 class Token(NamedTuple):
-    """What a valid token says. ``expires_ms`` is since the epoch."""
+    """The contents of a valid token. ``expires_ms`` is since the epoch."""
 
     principal: str
     expires_ms: int

@@ -29,7 +29,7 @@ _RANGE: Final = 1 << 64
 
 
 class SaltForm(NamedTuple):
-    """What a stranger sees of how a password was made. ``length`` is in bytes, 0 for a text of Kafka's tools."""
+    """A stranger's view of how a password was made. ``length`` is in bytes, 0 for a text of Kafka's tools."""
 
     length: int
     iterations: int

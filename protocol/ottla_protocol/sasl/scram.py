@@ -42,7 +42,7 @@ _SERVER_FINAL: Final = re.compile(r"(?:e=([^,]+)|v=([A-Za-z0-9+/=]+))(?:,.*)?", 
 
 
 class ScramCredential(NamedTuple):
-    """What a server keeps of a password."""
+    """A stored password: salt, iterations and keys."""
 
     salt: bytes
     stored_key: bytes
@@ -155,7 +155,7 @@ class ScramClient:
 
 
 class TokenCredential(NamedTuple):
-    """What a server knows of a delegation token. ``expires_ms`` is since the epoch."""
+    """A delegation token as a server knows it. ``expires_ms`` is since the epoch."""
 
     credential: ScramCredential
     owner: str

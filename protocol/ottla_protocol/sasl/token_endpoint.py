@@ -24,7 +24,7 @@ _TRIED_AGAIN: Final = frozenset((408, 429, 500, 502, 503, 504))
 
 
 class Credentials(NamedTuple):
-    """What a client shows to its OAuth provider."""
+    """A client's credentials for its OAuth provider."""
 
     client_id: str
     client_secret: str

@@ -1,4 +1,4 @@
-"""What the controller knows of its cluster, read from the store when it is elected: Kafka's ``ControllerContext``."""
+"""The controller's view of its cluster, read from the store when it is elected: Kafka's ``ControllerContext``."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ Replica = tuple[Partition, int]
 
 
 class Stage(Enum):
-    """How far the deletion of a replica is."""
+    """A stage of the deletion of a replica."""
 
     STARTED = "started"
     HELD_UP = "held up"

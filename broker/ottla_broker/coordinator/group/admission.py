@@ -1,4 +1,4 @@
-"""Which members may enter a group: by this broker's limits, and unless others use the group already."""
+"""Decides which members may enter a group: by this broker's limits, and unless others use the group already."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = get_logger()
 
 
 class Client(Protocol):
-    """Who asks to be a member."""
+    """The client that asks to be a member."""
 
     @property
     def client_id(self) -> str: ...
@@ -92,7 +92,7 @@ class Admission:
         return False
 
     def holder(self, group_id: str) -> str | None:
-        """What holds a group on this broker: its members and their protocol. None: it has no members here."""
+        """Return what holds a group on this broker: its members and their protocol. None: it has no members here."""
         group = self._find(group_id)
         return (
             members_of(len(group.members), _type_of(group)) if group is not None and group.members else None

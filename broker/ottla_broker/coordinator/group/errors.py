@@ -52,7 +52,7 @@ def store_error(group_id: str, error: int, size: int | None = None) -> int:
 
 
 def refused(group_id: str, code: int) -> KafkaError:
-    """What clients get where the log refuses a record (``appendGroupMetadataErrorToResponseError``)."""
+    """Return clients' error where the log refuses a record (``appendGroupMetadataErrorToResponseError``)."""
     if code == ErrorCode.REQUEST_TIMED_OUT:
         return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return KafkaError(ErrorCode(store_error(group_id, code)))

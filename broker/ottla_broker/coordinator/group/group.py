@@ -469,7 +469,7 @@ class Group(GroupStateMachine):
 
 
 def count_topics(metadata: bytes) -> int:
-    """How many topics a consumer's metadata says that it names. Raises ProtocolError."""
+    """Return the number of topics that a consumer's metadata says it names. Raises ProtocolError."""
     if len(metadata) < 6:
         raise ProtocolError(f"a subscription has at least six bytes, and there are {len(metadata)}")
     return int.from_bytes(metadata[2:6], "big", signed=True)
@@ -491,7 +491,7 @@ def _commit_time(committed: Committed) -> int:
 
 
 def metadata_bytes(protocols: Protocols) -> int:
-    """What a member states for the protocols that it supports, in bytes."""
+    """Return the size of what a member states for the protocols that it supports, in bytes."""
     size = 0
     for name, metadata in protocols:
         size += len(name) + len(metadata)

@@ -27,7 +27,7 @@ AnyGroup: TypeAlias = Group | ConsumerGroup
 
 
 class GroupLife(NamedTuple):
-    """What happens to loaded and unloaded groups: sessions begin, and end."""
+    """Called for loaded and unloaded groups: sessions begin, and end."""
 
     resume: Callable[[AnyGroup], None]
     retire: Callable[[AnyGroup], None]

@@ -1,4 +1,4 @@
-"""How long a new group waits for more members before its first rebalance (KIP-134, decision 30)."""
+"""The wait of a new group for more members before its first rebalance (KIP-134, decision 30)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class InitialDelay:
 
     @property
     def over_at(self) -> float:
-        """When the wait is over if no other member comes; never moves to an earlier time once a second has come."""
+        """The end of the wait if no other member comes; never moves to an earlier time once a second has come."""
         silence = self.delay
         if self.longest_gap is not None:
             silence = min(self.delay, max(self.shortest, GAPS * self.longest_gap))

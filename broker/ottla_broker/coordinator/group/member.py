@@ -17,7 +17,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 class Sender(NamedTuple):
-    """Who a request claims to be from. ``generation`` is the epoch of a member of the consumer protocol; -1: none."""
+    """The member that a request claims to be from. ``generation``: for the consumer protocol its epoch; -1: none."""
 
     member_id: str
     instance_id: str | None
@@ -30,7 +30,7 @@ class Sender(NamedTuple):
 
 
 class DescribedMember(Protocol):
-    """What DescribeGroups shows of a member, beside its metadata and assignment."""
+    """A member as DescribeGroups shows it, without its metadata and assignment."""
 
     @property
     def member_id(self) -> str: ...

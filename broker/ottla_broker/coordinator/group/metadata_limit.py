@@ -1,4 +1,4 @@
-"""How much the members of groups may state: their metadata, subscriptions, regular expressions and names.
+"""Limits what members of groups state: their metadata, subscriptions, regular expressions and names.
 
 The offsets that open transactions have written for a group count as well, since each transaction has its own. Each
 group counts what its members have stated, and all groups that a coordinator has together have a running sum, so that a
@@ -28,7 +28,7 @@ _KEY: Final = "max.group.metadata.bytes"
 
 @dataclass(eq=False, slots=True)
 class MetadataLimit:
-    """What all groups may state together (``max.group.metadata.bytes``). Owned by the loop thread.
+    """The limit of what all groups state together (``max.group.metadata.bytes``). Owned by the loop thread.
 
     Small members have as much again for themselves, so that large ones can't take the room from them. One group may
     take half of each.
@@ -74,7 +74,7 @@ class MetadataLimit:
 
 
 class StatedBytes:
-    """What one group's name and members take, and the offsets of open transactions, in bytes.
+    """The size of one group's name and members, and of the offsets of open transactions, in bytes.
 
     Part of a limit's sum between count_in and count_out.
     """
@@ -108,10 +108,10 @@ class StatedBytes:
 
 
 def names_bytes(*names: str | None) -> int:
-    """What names take, in bytes; missing ones take none."""
+    """Return the size of names, in bytes; missing ones have none."""
     return sum(map(len, filter(None, names)))
 
 
 def topics_bytes(topics: Sequence[str]) -> int:
-    """What a subscription by topics takes, in bytes."""
+    """Return the size of a subscription by topics, in bytes."""
     return sum(map(len, topics)) + _TOPIC * len(topics)

@@ -1,4 +1,4 @@
-"""How a group moves from one generation to the next, and what happens to members that are not heard of.
+"""Moves groups from one generation to the next, and removes members that are not heard of.
 
 Kafka: ``prepareRebalance``, ``onCompleteJoin``, the delayed operations and the heartbeat expirations of
 ``GroupCoordinator.scala``, ``DelayedJoin.scala`` and ``DelayedSync.scala``.

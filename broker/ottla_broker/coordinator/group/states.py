@@ -27,7 +27,7 @@ class GroupState(Enum):
 
 
 class Event(Enum):
-    """What happens to a group as a whole."""
+    """An event of a group as a whole."""
 
     PREPARE = "membership changes"
     JOINED = "the members of the next generation are known"

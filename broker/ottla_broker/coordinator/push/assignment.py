@@ -1,4 +1,4 @@
-"""Who should own which partition, and whether the group needs a rebalance: pure functions.
+"""Decides who should own which partition, and whether the group needs a rebalance: pure functions.
 
 An owner is a consumer's stream, ``CONSUMER-0``, ``CONSUMER-1``, …, as in the ownership that ZooKeeper consumers keep.
 """
@@ -23,7 +23,7 @@ _BY_TEXT: Final = tuple(sorted(range(MAX_STREAMS), key=str))
 
 
 class Need(Enum):
-    """Why a rebalance is necessary. The first four are the design's, 3.1 to 3.4."""
+    """A reason for a rebalance. The first four are the design's, 3.1 to 3.4."""
 
     NO_OWNERSHIP = "there is no registered ownership"
     NOT_OWNED = "some partitions are not owned"
@@ -93,7 +93,7 @@ def in_shares(partitions: Sequence[int], threads: Sequence[T]) -> Iterator[tuple
 def rebalance_need(
     wanted: Assignment, owners: Mapping[TopicPartition, str | None], started: bool
 ) -> Need | None:
-    """Why a rebalance is necessary, None if it isn't.
+    """Return why a rebalance is necessary, None if it isn't.
 
     ``owners`` is the registered ownership, with None for a node that can't be read. ``started``: every consumer has
     confirmed exactly its share of ``wanted`` since it registered.

@@ -63,7 +63,7 @@ class PushSettings:
 
 @dataclass(frozen=True, slots=True)
 class PushEnvironment:
-    """What the coordinator learns from other parts of the broker.
+    """The other parts of the broker, as far as the coordinator learns from them.
 
     Attributes:
         brokers: the brokers to fetch from.
@@ -124,11 +124,11 @@ class PushCoordinator:
 
     @property
     def consumers(self) -> int:
-        """How many consumers are registered."""
+        """The number of registered consumers."""
         return len(self._consumers)
 
     def start(self) -> None:
-        """What the design calls "coordinatorStartup"."""
+        """Start, as the design's "coordinatorStartup"."""
         self._running = True
         self._topics.start()
         self._tasks.start(self._commit_regularly())
@@ -259,7 +259,7 @@ class PushCoordinator:
             raise KafkaError(refusal.code, refusal.message)
 
     async def _refusal(self, group_id: str) -> KafkaError | None:
-        """Why a group can't be taken on. None: this coordinator holds it now, and other brokers know."""
+        """Return why a group can't be taken on. None: this coordinator holds it now, and other brokers know."""
         environment = self._environment
         try:
             members = await self._nodes.zookeeper_members(group_id)

@@ -1,4 +1,4 @@
-"""What the 2012 coordinator reads and writes in the store: topics, and groups' owners and offsets.
+"""Reads and writes the 2012 coordinator's nodes in the store: topics, and groups' owners and offsets.
 
 ::
 
@@ -89,7 +89,7 @@ class GroupNodes:
             await asyncio.gather(*map(self.release, piece))
 
     def forget_claims(self) -> None:
-        """What is left goes with the session."""
+        """Forget the claims that are left: they go with the session."""
         self._claimed.clear()
 
     # Topics and groups

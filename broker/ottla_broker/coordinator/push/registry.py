@@ -1,4 +1,4 @@
-"""What the 2012 coordinator keeps in memory: groups, and the consumers that have registered."""
+"""The 2012 coordinator's memory: groups, and the consumers that have registered."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ConsumerRegistry:
 
     @property
     def response_seconds(self) -> float:
-        """How long it may take to answer: two thirds of its session timeout."""
+        """The seconds that it may take to answer: two thirds of its session timeout."""
         return self.session_seconds * 2 / 3
 
 

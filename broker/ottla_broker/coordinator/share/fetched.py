@@ -1,4 +1,4 @@
-"""What a share fetch sends of a slice of a log: whole batches, which stay in the file where they are large.
+"""The part of a log's slice that a share fetch sends: whole batches, which stay in the file where they are large.
 
 Only batches' headers are read to find them.
 """

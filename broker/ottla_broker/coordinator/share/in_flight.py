@@ -26,7 +26,7 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 
 
 class Lock(Protocol):
-    """Who has acquired records, and until when; compared by identity."""
+    """A member's hold on the records that it has acquired, until a time; compared by identity."""
 
     @property
     def member_id(self) -> str: ...
@@ -53,7 +53,7 @@ class Dropped(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """What a consumer says of the offsets from ``first`` to ``last``: one type for all of them, or one each."""
+    """A consumer's statement about the offsets from ``first`` to ``last``: one type for all, or one each."""
 
     first: int
     last: int
@@ -115,7 +115,7 @@ class InFlight(Generic[L]):
     of a change depends on what it names, not on how many runs there are.
 
     Attributes:
-        dropped: what was dropped since somebody last emptied it.
+        dropped: ranges dropped since the caller last cleared it.
     """
 
     __slots__ = ("_done", "_runs", "dropped", "end", "start")
@@ -141,7 +141,7 @@ class InFlight(Generic[L]):
 
     @property
     def size(self) -> int:
-        """How many offsets are in flight: what the most locks of a partition are counted by."""
+        """The number of offsets in flight: what the most locks of a partition are counted by."""
         return self.end - self.start
 
     def __len__(self) -> int:
@@ -281,7 +281,7 @@ class InFlight(Generic[L]):
         return changed
 
     def begin_at(self, offset: int) -> bool:
-        """Move the start to ``offset``, if that is later: the log begins there. Whether it moved."""
+        """Move the start to ``offset``, where the log begins, if that is later. Return True if it moved."""
         if offset <= self.start:
             return False
         self.start = offset
@@ -294,7 +294,7 @@ class InFlight(Generic[L]):
         return True
 
     def end_at(self, offset: int) -> bool:
-        """Forget what is from ``offset`` on, if anything: the log ends there. Whether anything was."""
+        """Forget what is from ``offset`` on: the log ends there. Return True if there was anything."""
         if offset >= self.end:
             return False
         self._runs = [run for run in self._runs if run.first < offset]
@@ -306,7 +306,7 @@ class InFlight(Generic[L]):
         return True
 
     def completed(self) -> int:
-        """How many offsets in flight are in a terminal state."""
+        """Return the number of offsets in flight that are in a terminal state."""
         return self._done
 
     def _count_done(self) -> None:

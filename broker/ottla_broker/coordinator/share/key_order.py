@@ -65,7 +65,7 @@ class Judged(NamedTuple):
 
 
 class Released(NamedTuple):
-    """What is given back when a lock ends.
+    """The offsets that are given back when a lock ends.
 
     Attributes:
         delivered: the first of each key, and what has no key: their deliveries count.

@@ -43,7 +43,7 @@ class Owner(Protocol):
     """The share partition."""
 
     def acquired(self, first: int, last: int) -> Ranges:
-        """What members have of these offsets."""
+        """Return what members have of these offsets."""
 
     def archive_aborted(
         self, headers: Sequence[BatchHeader], aborted: Sequence[AbortedTransaction], offset: int

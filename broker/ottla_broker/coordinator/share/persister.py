@@ -1,4 +1,4 @@
-"""How leaders of partitions and the group coordinator reach the share coordinator. Kafka: ``Persister``.
+"""Reaches the share coordinator for leaders of partitions and the group coordinator. Kafka: ``Persister``.
 
 A broker that stands alone is its own share coordinator. In a cluster, a transport asks the broker that coordinates a
 key, which may be this one. A request is repeated while the coordinator loads or moves, up to a deadline.

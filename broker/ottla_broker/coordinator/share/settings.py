@@ -1,4 +1,4 @@
-"""What the broker and a group's own configs say about share groups' records."""
+"""Settings of share groups' records, from the broker's and a group's own configs."""
 
 from __future__ import annotations
 

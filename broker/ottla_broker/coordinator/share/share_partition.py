@@ -102,7 +102,7 @@ lock_numbers: Final = count()
 
 @dataclass(eq=False, slots=True)
 class AcquisitionLock(Deadline):
-    """What one fetch acquired: when it times out, what is left of it is released.
+    """The records that one fetch acquired: when it times out, what is left of it is released.
 
     Attributes:
         number: rises with each lock.
@@ -114,14 +114,14 @@ class AcquisitionLock(Deadline):
 
 
 class Acquired(NamedTuple):
-    """What a fetch brought: whole batches, and which of their offsets the member has."""
+    """The outcome of a fetch: whole batches, and which of their offsets the member has."""
 
     records: Fetched
     batches: list[Batch]
 
 
 class Tried(NamedTuple):
-    """What a turn of a fetch came to.
+    """The outcome of a turn of a fetch.
 
     Attributes:
         acquired: None if there was nothing.
@@ -237,7 +237,7 @@ class SharePartition:
         self.wake()
 
     def _first_offset(self) -> Generator[int, None, int]:
-        """Where a new group starts (``share.auto.offset.reset``). Raises KafkaError."""
+        """Return where a new group starts (``share.auto.offset.reset``). Raises KafkaError."""
         reset = self._settings_of(self.key.group_id).offset_reset
         partition = self.partition
         if not partition.is_open:
@@ -385,7 +385,7 @@ class SharePartition:
     # Order by key
 
     def _ordered(self, settings: ShareSettings) -> KeyReader | None:
-        """What is known of the keys; None while the group's records aren't ordered."""
+        """Return what is known of the keys; None while the group's records aren't ordered."""
         keys = self._keys
         if keys is not None and (not settings.key_ordered or keys.committed != settings.read_committed):
             self._forget_keys()

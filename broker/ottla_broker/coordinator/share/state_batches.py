@@ -31,7 +31,7 @@ class ShareKey(NamedTuple):
 
 
 class ShareState(NamedTuple):
-    """What is persisted of a share partition.
+    """The persisted state of a share partition.
 
     Attributes:
         epoch: rises when an administrator sets another start; a leader with an earlier one is fenced.
@@ -47,7 +47,7 @@ class ShareState(NamedTuple):
 
 
 class StateChange(NamedTuple):
-    """What a partition's leader writes of a share partition.
+    """A change of a share partition that its leader writes.
 
     Attributes:
         epoch: of the state that the leader has read.

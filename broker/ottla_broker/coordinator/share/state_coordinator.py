@@ -68,7 +68,7 @@ class StateSettings(NamedTuple):
 
 @lru_cache(maxsize=512)
 def coordinator_key(key: ShareKey) -> str:
-    """What clients and brokers find the coordinator of a share partition by (``SharePartitionKey``)."""
+    """Return the key by which the coordinator of a share partition is found (``SharePartitionKey``)."""
     return f"{key.group_id}:{encode_uuid(key.topic_id)}:{key.partition}"
 
 
@@ -357,7 +357,7 @@ def _check_leader(state: PartitionState, leader_epoch: int) -> None:
 
 
 def _as_answered(error: KafkaError) -> KafkaError:
-    """What a coordinator answers where its log refuses a record: the client finds the coordinator again."""
+    """Return a coordinator's answer where its log refuses a record: the client finds the coordinator again."""
     if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
         return KafkaError(ErrorCode.NOT_COORDINATOR)
     if error.code in (

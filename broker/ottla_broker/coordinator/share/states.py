@@ -17,7 +17,7 @@ class RecordState(IntEnum):
 
 
 class Acknowledge(IntEnum):
-    """What a consumer says of a record it has acquired, by the protocol's numbers."""
+    """A consumer's statement about a record that it has acquired, by the protocol's numbers."""
 
     GAP = 0
     """There is no such record: it was compacted away, or is a transaction's marker."""

@@ -1,4 +1,4 @@
-"""What becomes of a share group's records at one broker's partitions, for those who watch over it."""
+"""Counts what becomes of a share group's records at one broker's partitions, for those who watch over it."""
 
 from __future__ import annotations
 

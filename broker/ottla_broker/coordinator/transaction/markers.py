@@ -37,7 +37,7 @@ ANSWER_SECONDS: Final = 60.0
 
 
 class _Action(Enum):
-    """What to do after the answer for one partition."""
+    """The next step after the answer for one partition."""
 
     __hash__ = object.__hash__
 

@@ -1,4 +1,4 @@
-"""What is known of a transactional id, and how events change it: Kafka's ``TransactionMetadata``."""
+"""The state of a transactional id, and how events change it: Kafka's ``TransactionMetadata``."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def next_producer(self) -> Producer:
-        """Who begins the next transaction."""
+        """The producer that begins the next transaction."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return Producer(self.next_producer_id, 0)
         return Producer(self.producer_id, self.producer_epoch)
 
     def end_ms(self) -> int:
-        """When the transaction's time is up."""
+        """Return when the transaction's time is up."""
         return self.start_ms + self.timeout_ms
 
     # InitProducerId

@@ -42,7 +42,7 @@ class TransactionState(Enum):
 
 
 class Event(Enum):
-    """What happens to a transactional id."""
+    """An event of a transactional id."""
 
     __hash__ = object.__hash__
 

@@ -1,4 +1,4 @@
-"""How far each log has been compacted: ``cleaner-offset-checkpoint`` in every data folder.
+"""The end of each log's compacted part: ``cleaner-offset-checkpoint`` in every data folder.
 
 The format is that of Kafka's offset checkpoints. Losing the file costs only the time to clean again. Owned by the loop
 thread; the file is written on a background thread from bytes that the loop thread made.

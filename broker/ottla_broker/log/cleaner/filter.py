@@ -1,4 +1,4 @@
-"""Which records of a batch stay when its log is compacted.
+"""Decides which records of a batch stay when its log is compacted.
 
 The first rule that matches a record decides (Kafka's ``Cleaner.shouldRetainRecord``):
 

@@ -1,4 +1,4 @@
-"""Which segments are cleaned into one.
+"""Chooses the segments that are cleaned into one.
 
 Segments shrink when they are cleaned, so neighbours are merged while the result can't outgrow a segment: by the sizes
 before cleaning, the log stays within ``segment.bytes``, each index within ``segment.index.bytes``, and the offsets

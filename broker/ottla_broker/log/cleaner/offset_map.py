@@ -64,7 +64,7 @@ def load_native() -> ModuleType | None:
 
 
 class Filtered(NamedTuple):
-    """What became of some batches: up to ``position`` in the data they were handled, and ``why`` no further.
+    """The outcome for some batches: up to ``position`` in the data they were handled, and ``why`` no further.
 
     ``runs`` is 32 bytes for each stretch of the output: size, last offset, largest timestamp, last offset of its batch.
     ``output`` is what stays; None if that is everything.
@@ -264,7 +264,7 @@ class OffsetMap:
         tombstones_go: bool,
         horizon: int,
     ) -> Choice:
-        """What stays of a batch's uncompressed records; None if they are damaged, unless that raises."""
+        """Return what stays of a batch's uncompressed records; None if they are damaged, unless that raises."""
         latest, get = self.latest_offset, self.get
 
         def goes(record: RecordSpan) -> bool:

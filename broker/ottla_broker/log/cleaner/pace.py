@@ -1,4 +1,4 @@
-"""How fast the cleaner works: a limit on its I/O, and pauses in which the event loop runs.
+"""The cleaner's pace: a limit on its I/O, and pauses in which the event loop runs.
 
 The compiled part and the system calls release the interpreter. But a Python thread that computes without a break makes
 other threads wait up to the interpreter's switch interval (5 ms) for each turn. So where records are handled in Python,

@@ -46,7 +46,7 @@ class RecordSpan(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What stays of a batch's records.
+    """The records of a batch that stay.
 
     ``kept`` and ``keyless`` count the records that stay, and those that go because they have no key.
     ``max_timestamp`` is the largest of those that stay, INT64_MIN without any. ``moved``: the timestamp deltas in
@@ -137,7 +137,7 @@ def walk(data: bytes, count: int) -> Iterator[RecordSpan]:
 
 
 def damage(body: bytes, count: int) -> CorruptRecordError:
-    """Why ``body`` isn't ``count`` records."""
+    """Return why ``body`` isn't ``count`` records."""
     try:
         for _ in walk(body, count):
             pass

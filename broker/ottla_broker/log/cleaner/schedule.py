@@ -1,4 +1,4 @@
-"""Which log is cleaned next, and from where to where.
+"""Chooses the log that is cleaned next, and from where to where.
 
 A log is three stretches::
 
@@ -35,7 +35,7 @@ class Cleanable(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How dirty the log is, 0 to 1."""
+        """The dirty share of the log, 0 to 1."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
@@ -48,7 +48,7 @@ class Cleanable(NamedTuple):
 
 
 def first_dirty_offset(log: Log, checkpoint: int | None) -> int:
-    """Where the log's dirty part begins, given the checkpoint (None: there is none).
+    """Return where the log's dirty part begins, given the checkpoint (None: there is none).
 
     A checkpoint that doesn't fit the log, because segments were deleted or the log was truncated and grew again, counts
     as the log's start: at worst clean records are cleaned again.

@@ -93,7 +93,7 @@ class LogCleaner:
 
     @property
     def in_progress(self) -> int:
-        """How many logs are being cleaned."""
+        """The number of logs being cleaned."""
         return len(self._in_progress)
 
     def start(self) -> None:
@@ -331,7 +331,7 @@ class LogCleaner:
         return end, work.stats
 
     def _old_horizon(self, log: Log, first_dirty: int) -> int:
-        """When the last clean segment was written, less delete.retention.ms; 0 without a clean segment."""
+        """Return when the last clean segment was written, less delete.retention.ms; 0 without a clean segment."""
         clean = [each for each in log.segments if each.base_offset < first_dirty]
         if not clean:
             return 0

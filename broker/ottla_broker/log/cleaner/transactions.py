@@ -1,4 +1,4 @@
-"""Which batches belong to aborted transactions, and when a transaction's marker may be removed.
+"""Tells which batches belong to aborted transactions, and when a transaction's marker may be removed.
 
 The cleaner walks the log in offset order and passes every batch to this object. Records of an aborted transaction are
 removed at once, whatever their keys. A marker stays while its transaction has a batch in the log; after that it waits

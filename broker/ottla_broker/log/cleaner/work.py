@@ -146,7 +146,7 @@ class CleaningWork:
         return output.segment
 
     def _filter(self, segment: LogSegment, rules: BatchFilter, output: CleanedOutput) -> None:
-        """Add what stays of a segment to the output."""
+        """Append a segment's retained records to the output."""
         stats, last_offsets = self.stats, rules.last_offsets()
         position = 0
         while position < segment.size:

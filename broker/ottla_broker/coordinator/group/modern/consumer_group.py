@@ -24,7 +24,7 @@ UNKNOWN_VERSION = -1
 
 
 class TimerKind(Enum):
-    """What a member is late with; its value is the reason in the log of events."""
+    """A kind of timer, by what the member is late with; its value is the reason in the log of events."""
 
     SESSION = "the session timed out"
     REBALANCE = "the member didn't give up partitions within its rebalance timeout"

@@ -109,7 +109,7 @@ class ConsumerGroups:
     # ConsumerGroupHeartbeat
 
     def check(self, group_id: str, request: Heartbeat) -> KafkaError | None:
-        """What is wrong with a request, whatever its group."""
+        """Return what is wrong with a request, whatever its group."""
         try:
             check(request, group_id, self._parts.settings.assignors)
         except KafkaError as error:

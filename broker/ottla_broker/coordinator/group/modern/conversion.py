@@ -1,4 +1,4 @@
-"""What a classic group is as a group of the consumer protocol, and the other way round. Pure functions.
+"""Converts a classic group to a group of the consumer protocol, and the other way round. Pure functions.
 
 Kafka: ``ConsumerGroup.fromClassicGroup``, ``ClassicGroup.fromConsumerGroup``. A group keeps its members, their
 partitions and its committed offsets. The generation becomes the epoch, and the epoch the generation.

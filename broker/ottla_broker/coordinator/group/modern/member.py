@@ -15,7 +15,7 @@ Partitions = Mapping[bytes, frozenset[int]]
 
 
 class ClassicSide(NamedTuple):
-    """What a member that uses the classic protocol stated when it joined."""
+    """The statements of a member that uses the classic protocol, made when it joined."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -92,7 +92,7 @@ class ConsumerMember:
 
     @property
     def stated_bytes(self) -> int:
-        """What the member takes with all that it has stated, in bytes."""
+        """The size of the member with all that it has stated, in bytes."""
         names = names_bytes(
             self.member_id, self.instance_id, self.rack_id, self.client_id, self.client_host, self.regex
         )

@@ -1,4 +1,4 @@
-"""What the records of one group say: its epochs, its members, its target, who has which partition.
+"""The sum of one group's records: its epochs, its members, its target, who has which partition.
 
 The log is made of the records in ``records.py``; this is their sum, and changes by nothing else.
 """

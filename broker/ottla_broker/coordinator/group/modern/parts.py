@@ -1,4 +1,4 @@
-"""What the modules that serve these groups share."""
+"""Parts that the modules serving these groups share."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class Matcher:
 
 
 class _Begun(NamedTuple):
-    """How far the names of a version were looked at, and which of them match."""
+    """A search that has begun: how far the names of a version were looked at, and which of them match."""
 
     version: int
     looked_at: int

@@ -1,4 +1,4 @@
-"""What the broker and a group's own configs say about groups of the consumer protocol."""
+"""Settings of groups of the consumer protocol, from the broker's and a group's own configs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the assignors are given of members and topics."""
+"""Members and topics as the assignors are given them."""
 
 from __future__ import annotations
 

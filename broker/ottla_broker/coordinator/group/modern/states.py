@@ -10,7 +10,7 @@ from enum import Enum, IntEnum
 
 
 class MemberState(IntEnum):
-    """How far a member is from its target, with the codes of Kafka's records."""
+    """A member's distance from its target, with the codes of Kafka's records."""
 
     STABLE = 0
     """It has what the target of its epoch gives it."""

@@ -21,7 +21,7 @@ class SubscribedTopic(NamedTuple):
 
 
 class TopicsView(Protocol):
-    """What groups see of the cluster's topics.
+    """The cluster's topics as groups see them.
 
     Attributes:
         version: rises whenever a topic is created, deleted, or gets other partitions or replicas.

@@ -35,7 +35,7 @@ class ShareMember:
 
     @property
     def stated_bytes(self) -> int:
-        """What the member takes with all that it has stated, in bytes."""
+        """The size of the member with all that it has stated, in bytes."""
         names = names_bytes(self.member_id, self.rack_id, self.client_id, self.client_host)
         return MEMBER + names + topics_bytes(self.topics)
 

@@ -61,7 +61,7 @@ class ShareHeartbeat(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What a group becomes when ``rows`` are written."""
+    """The state that a group gets when ``rows`` are written."""
 
     rows: list[Row]
     epoch: int
