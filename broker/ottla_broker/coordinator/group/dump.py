@@ -26,9 +26,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> Entry | None:
         if isinstance(about, wire.OffsetCommitKey):
             return {
                 "key": {"group": about.group, "topic": about.topic, "partition": about.partition},
-                "payload": None
-                if value is None
-                else _offset(decode_versioned(wire.OffsetCommitValue, value)),
+                "payload": None if value is None else _plain(decode_versioned(wire.OffsetCommitValue, value)),
             }
         return {
             "key": {"group": about.group},
@@ -62,16 +60,6 @@ def _plain_value(value: object) -> object:
 def _camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
-
-
-def _offset(value: wire.OffsetCommitValue) -> Entry:
-    return {
-        "offset": value.offset,
-        "leaderEpoch": value.leader_epoch,
-        "metadata": value.metadata,
-        "commitTimestamp": value.commit_timestamp,
-        "expireTimestamp": value.expire_timestamp,
-    }
 
 
 def _group(value: wire.GroupMetadataValue) -> Entry:
