@@ -179,7 +179,7 @@ class LogSegment:
         self.time_index.write()
 
     def seal(self) -> None:
-        """Finish a segment that gets no more batches: write its indexes and drop them from memory. Raises OSError."""
+        """Finish a segment, which gets no further batches: write its indexes, drop them from memory. Raises OSError."""
         self.index_end()
         self.offset_index.seal()
         self.time_index.seal()
@@ -209,7 +209,7 @@ class LogSegment:
         return [index for index in (self._offset_index, self._time_index) if index is not None]
 
     def index_end(self) -> None:
-        """End the time index with the segment's largest timestamp, as no more batches follow."""
+        """End the time index with the segment's largest timestamp, as no further batches follow."""
         timestamp, offset = self.max_timestamp
         if timestamp > self._indexed_timestamp:
             self.time_index.add(timestamp, offset - self.base_offset)

@@ -157,7 +157,7 @@ def downgraded(
 ) -> Group:
     """A group of members that all use the classic protocol, as a stable classic group.
 
-    ``rebalances``: it has no leader, and whoever loads it rebalances it.
+    ``rebalances``: it has no leader, and the coordinator that loads it rebalances it.
     """
     sides: Mapping[str, ClassicSide] = {
         member_id: member.classic
