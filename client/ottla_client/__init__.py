@@ -55,41 +55,17 @@ if TYPE_CHECKING:
     from .zookeeper_consumer import ZookeeperConsumer as ZookeeperConsumer
 
 _HOME = {
-    ".admin": (
-        "Admin",
-        "AlterConfig",
-        "AlterOperation",
-        "ConfigResource",
-        "NewPartitions",
-        "NewTopic",
-        "PartialError",
-    ),
-    ".consumer": ("Consumer", "RebalanceListener"),
-    ".coordinated_consumer": ("CoordinatedConsumer",),
-    ".errors": ("ClientError", "KafkaError"),
-    ".producer": (
-        "AppendedRange",
-        "BatchDelivery",
-        "BatchDeliveryError",
-        "Delivery",
-        "Producer",
-        "Transaction",
-    ),
-    ".share_consumer": ("AcknowledgeType", "ShareConsumer"),
-    ".simple_consumer": ("Fetched", "SimpleConsumer"),
-    ".types": (
-        "ConsumerGroupMetadata",
-        "ConsumerRecord",
-        "Node",
-        "OffsetAndMetadata",
-        "OffsetAndTimestamp",
-        "OffsetSpec",
-        "PartitionMetadata",
-        "RecordMetadata",
-        "TimestampType",
-        "TopicMetadata",
-        "TopicPartition",
-    ),
-    ".zookeeper_consumer": ("Blacklist", "Stream", "TopicFilter", "Whitelist", "ZookeeperConsumer"),
+    ".admin": "Admin AlterConfig AlterOperation ConfigResource NewPartitions NewTopic PartialError",
+    ".consumer": "Consumer RebalanceListener",
+    ".coordinated_consumer": "CoordinatedConsumer",
+    ".errors": "ClientError KafkaError",
+    ".producer": "AppendedRange BatchDelivery BatchDeliveryError Delivery Producer Transaction",
+    ".share_consumer": "AcknowledgeType ShareConsumer",
+    ".simple_consumer": "Fetched SimpleConsumer",
+    ".types": """
+        ConsumerGroupMetadata ConsumerRecord Node OffsetAndMetadata OffsetAndTimestamp OffsetSpec
+        PartitionMetadata RecordMetadata TimestampType TopicMetadata TopicPartition
+    """,
+    ".zookeeper_consumer": "Blacklist Stream TopicFilter Whitelist ZookeeperConsumer",
 }
 __getattr__, __dir__, __all__ = lazy_names(__name__, _HOME)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, Sequence[str]]
+    package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """``__getattr__``, ``__dir__`` and ``__all__`` of a package; ``homes`` are names by the modules that have them."""
-    module_of = {name: module for module, names in homes.items() for name in names}
+    """Make ``__getattr__``, ``__dir__`` and ``__all__`` of a package; ``homes`` has the names in each module."""
+    module_of = {name: module for module, names in homes.items() for name in names.split()}
 
     def get(name: str) -> object:
         if name not in module_of:

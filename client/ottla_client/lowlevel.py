@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from .sync.runner import Runner as Runner
 
 _HOMES = {
-    "ottla_client.arrow": ("Part", "to_arrow"),
-    "ottla_client.cluster": ("Cluster",),
-    "ottla_client.deadline": ("Deadline",),
-    "ottla_client.errors": ("is_retriable",),
-    "ottla_client.option_names": ("kafka_name", "kafka_names", "read_options"),
-    "ottla_client.requests.fetch": ("LAST_BY_NAME", "FetchPosition", "fetch_request"),
-    "ottla_client.requests.leader_epochs": ("EpochEnd", "ask_epochs"),
-    "ottla_client.requests.list_offsets": ("find_offsets",),
-    "ottla_client.settings": ("DEFAULT_BOOTSTRAP", "ConnectionOptions", "ConnectionSettings"),
-    "ottla_client.suggestions": ("did_you_mean", "near_names"),
-    "ottla_client.sync.runner": ("Runner",),
+    "ottla_client.arrow": "Part to_arrow",
+    "ottla_client.cluster": "Cluster",
+    "ottla_client.deadline": "Deadline",
+    "ottla_client.errors": "is_retriable",
+    "ottla_client.option_names": "kafka_name kafka_names read_options",
+    "ottla_client.requests.fetch": "LAST_BY_NAME FetchPosition fetch_request",
+    "ottla_client.requests.leader_epochs": "EpochEnd ask_epochs",
+    "ottla_client.requests.list_offsets": "find_offsets",
+    "ottla_client.settings": "DEFAULT_BOOTSTRAP ConnectionOptions ConnectionSettings",
+    "ottla_client.suggestions": "did_you_mean near_names",
+    "ottla_client.sync.runner": "Runner",
 }
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from .timefmt import parse_duration as parse_duration
 
 _HOMES = {
-    ".client_options": ("ClientOptions", "option_group"),
-    ".completion": ("complete_groups", "complete_topics"),
-    ".console": ("Console", "one_line", "one_line_errors", "options", "run", "unknown"),
-    ".progress": ("Progress", "amount_of_bytes"),
-    ".tables": ("Column",),
-    ".timefmt": ("parse_duration",),
+    ".client_options": "ClientOptions option_group",
+    ".completion": "complete_groups complete_topics",
+    ".console": "Console one_line one_line_errors options run unknown",
+    ".progress": "Progress amount_of_bytes",
+    ".tables": "Column",
+    ".timefmt": "parse_duration",
 }
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)
