@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..admin import Admin
 
 _NamesOf: TypeAlias = "Callable[[Admin], Awaitable[Iterable[str]]]"
+_Complete: TypeAlias = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 # Seconds that the cluster may take while the user waits after pressing Tab.
 _PATIENCE = 1.0
@@ -47,38 +48,24 @@ def completion(context: click.Context, shell: str) -> None:
     click.echo(script.source_template % script.source_vars())
 
 
-def complete_topics(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Names of topics; none if no broker answers at once."""
-    return _complete(context, incomplete, _topics)
+def completing(names_of: _NamesOf) -> _Complete:
+    """The ``shell_complete`` of a parameter: the names that the cluster has; none if no broker answers at once."""
 
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return _complete(context, incomplete, names_of)
 
-def complete_groups(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Names of groups; none if no broker answers at once."""
-    return _complete(context, incomplete, _groups)
-
-
-def complete_features(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Names of features, as NAME=; none if no broker answers at once."""
-    return _complete(context, incomplete, _features)
-
-
-async def _topics(admin: Admin) -> Iterable[str]:
-    return await admin.list_topics()
-
-
-async def _groups(admin: Admin) -> Iterable[str]:
-    return await admin.list_groups()
+    return complete
 
 
 async def _features(admin: Admin) -> Iterable[str]:
     found = await admin.describe_features()
     return {f"{name}=" for each in found.values() for name in each.supported}
+
+
+complete_topics = completing(lambda admin: admin.list_topics())
+complete_groups = completing(lambda admin: admin.list_groups())
+complete_features = completing(_features)
+"""Names of features, as NAME=."""
 
 
 def _complete(context: click.Context, incomplete: str, names_of: _NamesOf) -> list[CompletionItem]:
