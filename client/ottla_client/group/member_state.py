@@ -55,43 +55,29 @@ class Reaction(Enum):
     """Another process has this static member's instance id: report the error and stop for good."""
 
 
+_LOST = {
+    ErrorCode.ILLEGAL_GENERATION: Reaction.LOSE_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID: Reaction.LOSE_ID,
+    ErrorCode.FENCED_INSTANCE_ID: Reaction.FENCED,
+    ErrorCode.REBALANCE_IN_PROGRESS: Reaction.JOIN_AGAIN,
+}
+_ASKED = {
+    ErrorCode.NONE: Reaction.GO_ON,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.WAIT,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.FIND_COORDINATOR,
+    ErrorCode.NOT_COORDINATOR: Reaction.FIND_COORDINATOR,
+}
 REACTIONS: dict[Step, dict[ErrorCode, Reaction]] = {
-    Step.JOIN: {
-        ErrorCode.NONE: Reaction.GO_ON,
+    Step.JOIN: _ASKED
+    | {
         ErrorCode.MEMBER_ID_REQUIRED: Reaction.TAKE_ID,
         ErrorCode.UNKNOWN_MEMBER_ID: Reaction.LOSE_ID,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.WAIT,
         ErrorCode.REBALANCE_IN_PROGRESS: Reaction.WAIT,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.FIND_COORDINATOR,
-        ErrorCode.NOT_COORDINATOR: Reaction.FIND_COORDINATOR,
         ErrorCode.FENCED_INSTANCE_ID: Reaction.FENCED,
     },
-    Step.SYNC: {
-        ErrorCode.NONE: Reaction.GO_ON,
-        ErrorCode.REBALANCE_IN_PROGRESS: Reaction.JOIN_AGAIN,
-        ErrorCode.ILLEGAL_GENERATION: Reaction.LOSE_GENERATION,
-        ErrorCode.UNKNOWN_MEMBER_ID: Reaction.LOSE_ID,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.WAIT,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.FIND_COORDINATOR,
-        ErrorCode.NOT_COORDINATOR: Reaction.FIND_COORDINATOR,
-        ErrorCode.FENCED_INSTANCE_ID: Reaction.FENCED,
-    },
-    Step.HEARTBEAT: {
-        ErrorCode.NONE: Reaction.GO_ON,
-        ErrorCode.REBALANCE_IN_PROGRESS: Reaction.JOIN_AGAIN,
-        ErrorCode.ILLEGAL_GENERATION: Reaction.LOSE_GENERATION,
-        ErrorCode.UNKNOWN_MEMBER_ID: Reaction.LOSE_ID,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.WAIT,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.FIND_COORDINATOR,
-        ErrorCode.NOT_COORDINATOR: Reaction.FIND_COORDINATOR,
-        ErrorCode.FENCED_INSTANCE_ID: Reaction.FENCED,
-    },
-    Step.COMMIT: {
-        ErrorCode.REBALANCE_IN_PROGRESS: Reaction.JOIN_AGAIN,
-        ErrorCode.ILLEGAL_GENERATION: Reaction.LOSE_GENERATION,
-        ErrorCode.UNKNOWN_MEMBER_ID: Reaction.LOSE_ID,
-        ErrorCode.FENCED_INSTANCE_ID: Reaction.FENCED,
-    },
+    Step.SYNC: _ASKED | _LOST,
+    Step.HEARTBEAT: _ASKED | _LOST,
+    Step.COMMIT: _LOST,
 }
 """By request. Other codes of a commit concern its caller only; all other codes mean GIVE_UP."""
 
