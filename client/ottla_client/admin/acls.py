@@ -26,7 +26,7 @@ from ottla_protocol.messages.describe_acls import (
 from ..deadline import Deadline
 from ..errors import ClientError
 from ..requests.driver import Node, Outcomes
-from ..requests.outcomes import error_of, outcome_of
+from ..requests.outcomes import outcome_of
 from .arguments import listed
 from .base import AdminBase
 
@@ -45,30 +45,17 @@ class AclCalls(AdminBase):
 
         Raises BrokerError: SECURITY_DISABLED if the brokers have no access control.
         """
-
-        async def ask(
-            node: Node, _: list[AclFilter], deadline: Deadline
-        ) -> Outcomes[AclFilter, list[AclBinding]]:
-            request = DescribeAclsRequest(
-                resource_type_filter=acl_filter.resource,
-                resource_name_filter=acl_filter.name,
-                pattern_type_filter=acl_filter.pattern,
-                principal_filter=acl_filter.principal,
-                host_filter=acl_filter.host,
-                operation=acl_filter.operation,
-                permission_type=acl_filter.permission,
-            )
-            answer = await self._call(node, request, deadline)
-            if answer.error_code:
-                return {acl_filter: error_of(answer.error_code, "ACLs", answer.error_message)}
-            return {
-                acl_filter: [
-                    _binding(resource, acl) for resource in answer.resources for acl in resource.acls
-                ]
-            }
-
-        found = await self._ask_each("describe ACLs", [acl_filter], self._any_broker(), ask, timeout)
-        return sorted(found[acl_filter])
+        request = DescribeAclsRequest(
+            resource_type_filter=acl_filter.resource,
+            resource_name_filter=acl_filter.name,
+            pattern_type_filter=acl_filter.pattern,
+            principal_filter=acl_filter.principal,
+            host_filter=acl_filter.host,
+            operation=acl_filter.operation,
+            permission_type=acl_filter.permission,
+        )
+        answer = await self._ask_once("ACLs", request, timeout)
+        return sorted(_binding(resource, acl) for resource in answer.resources for acl in resource.acls)
 
     async def create_acls(self, acls: Iterable[AclBinding], *, timeout: float | None = None) -> None:
         """Add ACLs; those that exist already stay.

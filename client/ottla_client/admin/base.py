@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 from ..cluster import Cluster
 from ..deadline import Deadline
 from ..errors import ClosedError, ConfigurationError
-from ..requests.driver import Ask, Node, Outcomes, Route, ToCoordinators, ToNodes, drive
+from ..requests.driver import Ask, Node, Outcomes, Route, ToController, ToCoordinators, ToNodes, drive
+from ..requests.outcomes import outcome_of
 from ..settings import DEFAULT_BOOTSTRAP, ConnectionOptions, ConnectionSettings, accepts
 from .results import results_or_raise
 
@@ -127,9 +128,23 @@ class AdminBase:
         outcomes = await drive(keys, route, ask, self._deadline(timeout), self._backoff)
         return results_or_raise(what, outcomes)
 
+    async def _ask_once(self, subject: str, request: Message, timeout: float | None) -> Any:
+        """Any broker's answer to one request. Raises BrokerError, about ``subject``, for a code in the answer."""
+
+        async def ask(node: Node, _: list[str], deadline: Deadline) -> Outcomes[str, Any]:
+            answer = await self._call(node, request, deadline)
+            message = getattr(answer, "error_message", None)
+            return {subject: outcome_of(answer.error_code, answer, subject, message)}
+
+        return (await self._ask_each(subject, [subject], self._any_broker(), ask, timeout))[subject]
+
     def _any_broker(self) -> ToNodes[K]:
         """The route to any connected broker."""
         return ToNodes(self._cluster, lambda _: None)
+
+    def _controller(self) -> ToController[K]:
+        """The route to the controller."""
+        return ToController(self._cluster)
 
     async def _call(
         self, node: int | None, request: Message, deadline: Deadline, version: int | None = None

@@ -19,7 +19,7 @@ from ottla_protocol.messages.list_client_metrics_resources import ListClientMetr
 
 from ..deadline import Deadline
 from ..requests.driver import Node, Outcomes, ToNodes
-from ..requests.outcomes import error_of, outcome_of
+from ..requests.outcomes import outcome_of
 from .arguments import config_text, listed
 from .base import AdminBase
 from .values import AlterConfig, ConfigEntry, ConfigResource, ConfigSource, ConfigSynonym, ResourceType
@@ -114,17 +114,9 @@ class ConfigCalls(AdminBase):
         ``describe_configs`` and ``alter_configs`` of a ``ResourceType.CLIENT_METRICS`` show and change one; without
         configs it is gone. Raises BrokerError; UnsupportedApiError before Kafka 3.7.
         """
-
-        async def ask(node: Node, _: list[str], deadline: Deadline) -> Outcomes[str, list[str]]:
-            answer = await self._call(node, ListClientMetricsResourcesRequest(), deadline)
-            if answer.error_code:
-                return {"names": error_of(answer.error_code, "client metrics")}
-            return {"names": sorted(each.name for each in answer.client_metrics_resources)}
-
-        found: dict[str, list[str]] = await self._ask_each(
-            "list client metrics", ["names"], ToNodes(self._cluster, lambda _: None), ask, timeout
-        )
-        return found["names"]
+        request = ListClientMetricsResourcesRequest()
+        answer = await self._ask_once("client metrics", request, timeout)
+        return sorted(each.name for each in answer.client_metrics_resources)
 
     def _route(self) -> ToNodes[ConfigResource]:
         return ToNodes(self._cluster, lambda resource: resource.node)

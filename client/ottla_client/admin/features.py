@@ -9,7 +9,7 @@ from ottla_protocol.messages.api_versions import ApiVersionsRequest
 from ottla_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 from ..deadline import Deadline
-from ..requests.driver import Node, Outcomes, ToController
+from ..requests.driver import Node, Outcomes
 from ..requests.outcomes import error_of, outcome_of
 from .base import AdminBase
 from .values import FeatureMetadata, FeatureUpdate, UpgradeType, VersionRange
@@ -69,8 +69,7 @@ class FeatureCalls(AdminBase):
                 for result in answer.results
             }
 
-        route: ToController[str] = ToController(self._cluster)
-        await self._ask_each("update features", updates, route, ask, timeout)
+        await self._ask_each("update features", updates, self._controller(), ask, timeout)
 
 
 def _update(name: str, update: FeatureUpdate, version: int) -> FeatureUpdateKey:

@@ -18,8 +18,8 @@ from ottla_protocol.sasl.scram import salt_password
 
 from ..deadline import Deadline
 from ..errors import ConfigurationError
-from ..requests.driver import Node, Outcomes, ToController
-from ..requests.outcomes import error_of, outcome_of
+from ..requests.driver import Node, Outcomes
+from ..requests.outcomes import outcome_of
 from .base import AdminBase
 
 _NUMBERS: Final = {name: number for number, name in CODES.items()}
@@ -30,24 +30,15 @@ class PasswordCalls(AdminBase):
 
     async def list_passwords(self, *, timeout: float | None = None) -> dict[str, dict[str, int]]:
         """The users who can log in by SCRAM: for each the iterations by mechanism."""
-
-        async def ask(
-            node: Node, _: list[str], deadline: Deadline
-        ) -> Outcomes[str, dict[str, dict[str, int]]]:
-            answer = await self._call(node, DescribeUserScramCredentialsRequest(), deadline)
-            if answer.error_code:
-                return {"users": error_of(answer.error_code, "users", answer.error_message)}
-            return {
-                "users": {
-                    each.user: {
-                        CODES.get(info.mechanism, str(info.mechanism)): info.iterations
-                        for info in each.credential_infos
-                    }
-                    for each in sorted(answer.results, key=lambda result: str(result.user))
-                }
+        request = DescribeUserScramCredentialsRequest()
+        answer = await self._ask_once("users", request, timeout)
+        return {
+            each.user: {
+                CODES.get(info.mechanism, str(info.mechanism)): info.iterations
+                for info in each.credential_infos
             }
-
-        return (await self._ask_each("list users", ["users"], self._any_broker(), ask, timeout))["users"]
+            for each in sorted(answer.results, key=lambda result: str(result.user))
+        }
 
     async def set_password(
         self,
@@ -91,8 +82,7 @@ class PasswordCalls(AdminBase):
             (result,) = (await self._call(node, request, deadline)).results
             return {user: outcome_of(result.error_code, None, f"user {user}", result.error_message)}
 
-        route: ToController[str] = ToController(self._cluster)
-        await self._ask_each("change a password", [user], route, ask, timeout)
+        await self._ask_each("change a password", [user], self._controller(), ask, timeout)
 
 
 def _number(mechanism: str) -> int:

@@ -19,7 +19,7 @@ from ottla_protocol.messages.list_partition_reassignments import (
 )
 
 from ..errors import ClientError, UnsupportedApiError
-from ..requests.driver import Node, Outcomes, ToController, by_topic
+from ..requests.driver import Node, Outcomes, by_topic
 from ..requests.outcomes import error_of, outcome_of
 from ..types import TopicPartition
 from .arguments import listed
@@ -85,8 +85,7 @@ class PlacementCalls(AdminBase):
         deadline = self._deadline(timeout)
         if wanted is None:
             return results_or_raise("elect leaders", await self._of_all("elect leaders", ask, deadline))
-        route: ToController[TopicPartition] = ToController(self._cluster)
-        return await self._ask_each("elect leaders", wanted, route, ask, deadline)
+        return await self._ask_each("elect leaders", wanted, self._controller(), ask, deadline)
 
     async def alter_partition_reassignments(
         self, replicas: Mapping[TopicPartition, Sequence[int] | None], *, timeout: float | None = None
@@ -118,8 +117,7 @@ class PlacementCalls(AdminBase):
                 for partition in [TopicPartition(topic.name, result.partition_index)]
             }
 
-        route: ToController[TopicPartition] = ToController(self._cluster)
-        await self._ask_each("reassign partitions", replicas, route, ask, timeout)
+        await self._ask_each("reassign partitions", replicas, self._controller(), ask, timeout)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
@@ -165,8 +163,7 @@ class PlacementCalls(AdminBase):
         async def ask_once(node: Node, keys: list[str], deadline: Deadline) -> Mapping[str, Any]:
             return dict.fromkeys(keys, await ask(node, None, deadline))
 
-        route: ToController[str] = ToController(self._cluster)
-        return (await self._ask_each(what, [_ALL], route, ask_once, timeout))[_ALL]
+        return (await self._ask_each(what, [_ALL], self._controller(), ask_once, timeout))[_ALL]
 
 
 _Outcomes = Mapping[TopicPartition, "bool | ClientError"]

@@ -11,8 +11,8 @@ from ottla_protocol.messages.describe_client_quotas import ComponentData, Descri
 
 from ..deadline import Deadline
 from ..errors import ConfigurationError
-from ..requests.driver import Node, Outcomes, ToNodes
-from ..requests.outcomes import error_of, outcome_of
+from ..requests.driver import Node, Outcomes
+from ..requests.outcomes import outcome_of
 from .base import AdminBase
 from .values import ClientQuota
 
@@ -47,28 +47,16 @@ class QuotaCalls(AdminBase):
             for kind in _checked(dict.fromkeys(types))
             if kind not in wanted
         ]
-
-        async def ask(node: Node, _: list[str], deadline: Deadline) -> Outcomes[str, list[ClientQuota]]:
-            request = DescribeClientQuotasRequest(components=components, strict=strict)
-            answer = await self._call(node, request, deadline)
-            if answer.error_code:
-                return {"quotas": error_of(answer.error_code, "quotas", answer.error_message)}
-            return {
-                "quotas": [
-                    ClientQuota(
-                        {part.entity_type: part.entity_name for part in entry.entity},
-                        {value.key: value.value for value in entry.values},
-                    )
-                    for entry in answer.entries or ()
-                ]
-            }
-
-        found = await self._ask_each(
-            "describe quotas", ["quotas"], ToNodes(self._cluster, lambda _: None), ask, timeout
-        )
-        return sorted(
-            found["quotas"], key=lambda quota: sorted((k, v or "") for k, v in quota.entity.items())
-        )
+        request = DescribeClientQuotasRequest(components=components, strict=strict)
+        answer = await self._ask_once("quotas", request, timeout)
+        found = [
+            ClientQuota(
+                {part.entity_type: part.entity_name for part in entry.entity},
+                {value.key: value.value for value in entry.values},
+            )
+            for entry in answer.entries or ()
+        ]
+        return sorted(found, key=lambda quota: sorted((k, v or "") for k, v in quota.entity.items()))
 
     async def alter_client_quotas(
         self,
@@ -100,7 +88,7 @@ class QuotaCalls(AdminBase):
             (result,) = (await self._call(node, request, deadline)).entries
             return {"quotas": outcome_of(result.error_code, None, "quotas", result.error_message)}
 
-        await self._ask_each("alter quotas", ["quotas"], ToNodes(self._cluster, lambda _: None), ask, timeout)
+        await self._ask_each("alter quotas", ["quotas"], self._any_broker(), ask, timeout)
 
 
 def _checked(entity: Mapping[str, str | None]) -> dict[str, str | None]:

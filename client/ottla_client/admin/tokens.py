@@ -13,12 +13,8 @@ from ottla_protocol.messages.describe_delegation_token import (
 )
 from ottla_protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from ottla_protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
-from ottla_protocol.schema import Message
 
-from ..deadline import Deadline
 from ..errors import ConfigurationError
-from ..requests.driver import Node, Outcomes
-from ..requests.outcomes import error_of
 from .base import AdminBase
 from .values import DelegationToken
 
@@ -53,7 +49,7 @@ class TokenCalls(AdminBase):
         )
         if owner is not None:
             request.owner_principal_type, request.owner_principal_name = _principal(owner)
-        answer = await self._ask("create the delegation token", request, timeout)
+        answer = await self._ask_once("create the delegation token", request, timeout)
         named = [f"{each.principal_type}:{each.principal_name}" for each in request.renewers]
         return DelegationToken(
             id=answer.token_id,
@@ -75,14 +71,16 @@ class TokenCalls(AdminBase):
         Raises BrokerError: DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_OWNER_MISMATCH, DELEGATION_TOKEN_EXPIRED, …
         """
         request = RenewDelegationTokenRequest(hmac=_secret(hmac), renew_period_ms=period_ms)
-        return int((await self._ask("renew the delegation token", request, timeout)).expiry_timestamp_ms)
+        return int((await self._ask_once("renew the delegation token", request, timeout)).expiry_timestamp_ms)
 
     async def expire_delegation_token(
         self, hmac: bytes | str, *, period_ms: int = -1, timeout: float | None = None
     ) -> int:
         """Let a token end ``period_ms`` from now, or at once for -1. As :meth:`renew_delegation_token`."""
         request = ExpireDelegationTokenRequest(hmac=_secret(hmac), expiry_time_period_ms=period_ms)
-        return int((await self._ask("expire the delegation token", request, timeout)).expiry_timestamp_ms)
+        return int(
+            (await self._ask_once("expire the delegation token", request, timeout)).expiry_timestamp_ms
+        )
 
     async def describe_delegation_tokens(
         self, owners: Iterable[str] | None = None, *, timeout: float | None = None
@@ -97,7 +95,7 @@ class TokenCalls(AdminBase):
                 DescribeDelegationTokenOwner(principal_type=kind, principal_name=name)
                 for kind, name in map(_principal, owners)
             ]
-        answer = await self._ask("describe delegation tokens", request, timeout)
+        answer = await self._ask_once("describe delegation tokens", request, timeout)
         found = [
             DelegationToken(
                 id=each.token_id,
@@ -112,15 +110,6 @@ class TokenCalls(AdminBase):
             for each in answer.tokens
         ]
         return sorted(found, key=lambda token: (token.owner, token.issued_ms, token.id))
-
-    async def _ask(self, what: str, request: Message, timeout: float | None) -> Any:
-        async def ask(node: Node, _: list[str], deadline: Deadline) -> Outcomes[str, Any]:
-            answer = await self._call(node, request, deadline)
-            if answer.error_code:
-                return {what: error_of(answer.error_code, what, None)}
-            return {what: answer}
-
-        return (await self._ask_each(what, [what], self._any_broker(), ask, timeout))[what]
 
 
 def _principal(text: str) -> tuple[str, str]:

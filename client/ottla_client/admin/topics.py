@@ -27,7 +27,7 @@ from ottla_protocol.schema import ZERO_UUID
 
 from ..deadline import Deadline
 from ..errors import ClientError, ConfigurationError
-from ..requests.driver import Node, Outcomes, ToController, ToLeaders, by_topic
+from ..requests.driver import Node, Outcomes, ToLeaders, by_topic
 from ..requests.outcomes import error_of, outcome_of
 from ..types import TopicMetadata, TopicPartition
 from .arguments import config_text, listed
@@ -104,8 +104,7 @@ class TopicCalls(AdminBase):
                 for result in answer.topics
             }
 
-        route: ToController[str] = ToController(self._cluster)
-        return await self._ask_each("create topics", requests, route, ask, timeout)
+        return await self._ask_each("create topics", requests, self._controller(), ask, timeout)
 
     async def delete_topics(self, names: Iterable[str], *, timeout: float | None = None) -> None:
         """Delete topics with all their records. Raises UnknownTopicError, BrokerError; PartialError for several."""
@@ -124,8 +123,7 @@ class TopicCalls(AdminBase):
                 for result in answer.responses
             }
 
-        route: ToController[str] = ToController(self._cluster)
-        await self._ask_each("delete topics", listed(names, str), route, ask, timeout)
+        await self._ask_each("delete topics", listed(names, str), self._controller(), ask, timeout)
 
     async def create_partitions(
         self,
@@ -152,8 +150,7 @@ class TopicCalls(AdminBase):
                 for result in answer.results
             }
 
-        route: ToController[str] = ToController(self._cluster)
-        await self._ask_each("create partitions", totals, route, ask, timeout)
+        await self._ask_each("create partitions", totals, self._controller(), ask, timeout)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout: float | None = None
