@@ -36,8 +36,6 @@ _ALL: Final = AclFilter()
 
 
 class AclCalls(AdminBase):
-    """Admin's calls for access control lists."""
-
     async def describe_acls(
         self, acl_filter: AclFilter = _ALL, *, timeout: float | None = None
     ) -> list[AclBinding]:

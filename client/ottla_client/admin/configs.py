@@ -26,8 +26,6 @@ from .values import AlterConfig, ConfigEntry, ConfigResource, ConfigSource, Conf
 
 
 class ConfigCalls(AdminBase):
-    """Admin's calls for configs."""
-
     async def describe_configs(
         self,
         resources: Iterable[ConfigResource],

@@ -16,8 +16,6 @@ from .values import FeatureMetadata, FeatureUpdate, UpgradeType, VersionRange
 
 
 class FeatureCalls(AdminBase):
-    """Admin's calls for features."""
-
     async def describe_features(
         self, nodes: Iterable[int] | None = None, *, timeout: float | None = None
     ) -> dict[int, FeatureMetadata]:

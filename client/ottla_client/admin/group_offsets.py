@@ -26,8 +26,6 @@ _HAS_MEMBERS: Final = "only the group's members may commit while it has some; st
 
 
 class GroupOffsetCalls(OffsetCalls):
-    """Admin's calls for the offsets of groups."""
-
     async def list_group_offsets(
         self,
         group_id: str,

@@ -55,8 +55,6 @@ class MemberToRemove(NamedTuple):
 
 
 class GroupCalls(AdminBase):
-    """Admin's calls for groups."""
-
     async def list_groups(
         self, *, states: Collection[str] = (), timeout: float | None = None
     ) -> dict[str, GroupListing]:

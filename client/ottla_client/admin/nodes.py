@@ -17,8 +17,6 @@ from .values import ClusterDescription, LogDir, ReplicaLog, VersionRange
 
 
 class NodeCalls(AdminBase):
-    """Admin's calls for brokers."""
-
     async def describe_cluster(self, *, timeout: float | None = None) -> ClusterDescription:
         """The cluster's id, controller and live brokers, freshly fetched."""
         await self._cluster.fetch_topics((), self._deadline(timeout))

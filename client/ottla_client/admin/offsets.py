@@ -27,8 +27,6 @@ _FETCHES_AT_ONCE: Final = 8
 
 
 class OffsetCalls(AdminBase):
-    """Admin's calls for offsets."""
-
     async def list_offsets(
         self,
         specs: Mapping[TopicPartition, OffsetSpec | int],

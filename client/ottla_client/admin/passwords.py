@@ -26,8 +26,6 @@ _NUMBERS: Final = {name: number for number, name in CODES.items()}
 
 
 class PasswordCalls(AdminBase):
-    """Admin's calls for users' passwords."""
-
     async def list_passwords(self, *, timeout: float | None = None) -> dict[str, dict[str, int]]:
         """The users who can log in by SCRAM: for each the iterations by mechanism."""
         request = DescribeUserScramCredentialsRequest()

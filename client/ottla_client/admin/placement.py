@@ -37,8 +37,6 @@ _ALL: Final = "all partitions"
 
 
 class PlacementCalls(AdminBase):
-    """Admin's calls for replicas and leaders."""
-
     async def elect_leaders(
         self,
         election: ElectionType = ElectionType.PREFERRED,

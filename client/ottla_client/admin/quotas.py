@@ -21,8 +21,6 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 
 
 class QuotaCalls(AdminBase):
-    """Admin's calls for quotas of clients."""
-
     async def describe_client_quotas(
         self,
         entity: Mapping[str, str | None] | None = None,

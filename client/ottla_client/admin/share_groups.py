@@ -42,8 +42,6 @@ class ShareGroupOffset(NamedTuple):
 
 
 class ShareGroupCalls(AdminBase):
-    """Admin's calls for share groups."""
-
     async def share_group_offsets(
         self, group_id: str, *, timeout: float | None = None
     ) -> dict[TopicPartition, ShareGroupOffset]:

@@ -22,8 +22,6 @@ _USER = "User"
 
 
 class TokenCalls(AdminBase):
-    """Admin's calls for delegation tokens."""
-
     async def create_delegation_token(
         self,
         *,

@@ -37,8 +37,6 @@ from .values import CreatedTopic, NewPartitions, NewTopic
 
 
 class TopicCalls(AdminBase):
-    """Admin's calls for topics."""
-
     async def list_topics(
         self, *, include_internal: bool = False, timeout: float | None = None
     ) -> dict[str, TopicMetadata]:

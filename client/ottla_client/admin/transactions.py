@@ -34,8 +34,6 @@ _NO_TRANSACTION = "no producer has used this transactional id, or not for transa
 
 
 class TransactionCalls(OffsetCalls):
-    """Admin's calls for transactions."""
-
     async def list_transactions(
         self,
         *,

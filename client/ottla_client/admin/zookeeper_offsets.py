@@ -28,8 +28,6 @@ _AT_ONCE: Final = 500
 
 
 class ZooKeeperOffsetCalls(AdminBase):
-    """Admin's calls for offsets in ZooKeeper."""
-
     async def list_zookeeper_offsets(
         self, group_id: str, partitions: Collection[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
