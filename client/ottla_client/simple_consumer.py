@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar, Unpack
+from typing import Any, Final, Generic, TypeVar, Unpack
 
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, error_code
 
 from .cluster import Cluster
+from .consumer.lifecycle import Closable
 from .consumer.positions import PartitionState
 from .consumer.records import Chunk, RecordReader
 from .consumer.rows import Rows, to_records
@@ -100,7 +100,7 @@ class Fetched(Generic[K, V]):
         return max(0, self.high_watermark - self.next_offset)
 
 
-class SimpleConsumer:
+class SimpleConsumer(Closable):
     """Fetches records by hand, without positions, groups or rebalances::
 
         async with SimpleConsumer("127.0.0.1:9092") as consumer:
@@ -116,8 +116,6 @@ class SimpleConsumer:
     likes; ``commit`` keeps them in Kafka under a group's name. Any number of tasks may use one consumer, but a broker
     answers its fetches one after another.
     """
-
-    _closed_properly = True  # for __del__ after a constructor that raised
 
     @accepts(SimpleConsumerSettings)
     def __init__(
@@ -144,7 +142,6 @@ class SimpleConsumer:
         """Topics whose leaders are kept up to date, because they were fetched."""
         self._started = False
         self._closed = False
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
         return f"<SimpleConsumer of {self._cluster}>"
@@ -167,22 +164,13 @@ class SimpleConsumer:
         if self._started:
             await self._cluster.close()
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
 
-    def __del__(self) -> None:
-        if self._closed_properly:
-            return
-        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
-        loop, cluster = self._loop, self._cluster
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(lambda: loop.create_task(cluster.close()))
+    def _disconnect(self) -> Callable[[], Coroutine[Any, Any, None]]:
+        return self._cluster.close
 
     def _deadline(self) -> Deadline:
         return Deadline(self._settings.default_api_timeout_ms / 1000)

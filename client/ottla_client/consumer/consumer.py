@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import warnings
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..cluster import Cluster
 from ..cluster.topic_names import topic_names
 from ..deadline import NEVER, Deadline
-from ..errors import ClosedError, ConfigurationError
+from ..errors import ConfigurationError
 from ..group.assignors import assignors_named, common_protocol
 from ..meters import Metrics
 from ..requests.list_offsets import find_offsets
@@ -26,6 +25,7 @@ from ..types import (
     TopicPartition,
 )
 from .engine import Engine
+from .lifecycle import IteratedConsumer
 from .listener import RebalanceListener
 from .offset_commits import OffsetCommits
 from .positions import PartitionState
@@ -43,7 +43,7 @@ JUST_MADE = 1.0
 """Seconds for which some brokers may not know a new topic yet."""
 
 
-class Consumer:
+class Consumer(IteratedConsumer):
     """Reads records::
 
         async with Consumer("orders", bootstrap_servers="127.0.0.1:9092", group_id="billing") as consumer:
@@ -56,7 +56,7 @@ class Consumer:
     A consumer belongs to one event loop. One task at a time may take records from it.
     """
 
-    _closed_properly = True  # for __del__ after a constructor that raised
+    _engine: Engine
 
     @accepts(ConsumerSettings)
     def __init__(
@@ -108,21 +108,8 @@ class Consumer:
         self._engine = Engine(settings, cluster, strategies)
         self._iterator: Iterator[ConsumerRecord[Any, Any]] = iter(())
         self._manual = False
-        self._loop: asyncio.AbstractEventLoop | None = None
         if topics:
             self.subscribe(topics)
-
-    async def start(self) -> None:
-        """Connect to the cluster. Raises BootstrapError if that fails within ``default_api_timeout_ms``."""
-        if self._engine.started or self._engine.closed:
-            raise ClosedError("the consumer was started before; make a new one")
-        self._closed_properly = False
-        self._loop = asyncio.get_running_loop()
-        try:
-            await self._engine.start(self._deadline())
-        except BaseException:
-            self._closed_properly = True
-            raise
 
     async def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
         """Commit (if ``enable_auto_commit``), leave the group and disconnect, within ``timeout`` seconds.
@@ -135,30 +122,21 @@ class Consumer:
         self._closed_properly = True
         await self._engine.close(deadline, processed=processed)
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         # The records that the application failed on are not committed, so that they are delivered again.
         await self._close(Deadline(CLOSE_SECONDS), processed=kind is None)
 
-    def __del__(self) -> None:
-        if self._closed_properly:
-            return
-        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
-        loop, engine = self._loop, self._engine
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(lambda: loop.create_task(engine.close(Deadline(0.0), commit=False)))
+    def _disconnect(self) -> Callable[[], Coroutine[Any, Any, None]]:
+        return partial(self._engine.close, Deadline(0.0), commit=False)
 
     def __repr__(self) -> str:
         group = self._settings.group_id
         return f"<Consumer of {'no group' if group is None else f'group {group!r}'}>"
 
-    def _deadline(self, timeout: float | None = None) -> Deadline:
-        return Deadline(self._settings.default_api_timeout_ms / 1000 if timeout is None else timeout)
+    def _deadline(self) -> Deadline:
+        return self._engine.api_deadline()
 
     def subscribe(
         self,
@@ -211,23 +189,6 @@ class Consumer:
     def subscription(self) -> frozenset[str]:
         """The subscribed topics, or the topics that match the pattern."""
         return self._engine.names
-
-    def __aiter__(self) -> AsyncIterator[ConsumerRecord[Any, Any]]:
-        return self._records()
-
-    async def _records(self) -> AsyncIterator[ConsumerRecord[Any, Any]]:
-        # Nothing else in this loop: it runs for every record.
-        engine = self._engine
-        started = engine.started and not engine.closed
-        while True:
-            try:
-                records = await self._iterate()
-            except ClosedError:
-                if engine.closed and started:
-                    return
-                raise
-            for record in records:
-                yield record
 
     async def _iterate(self) -> Iterator[ConsumerRecord[Any, Any]]:
         """Wait for records; the iterator ends early when one of their partitions is paused or revoked."""

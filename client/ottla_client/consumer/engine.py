@@ -190,6 +190,10 @@ class Engine:
         calling = self.membership is not None and self.membership.calling
         return not self.closed or (calling and not self._ended)
 
+    def api_deadline(self) -> Deadline:
+        """The deadline of a call without a timeout of its own."""
+        return Deadline(self.settings.default_api_timeout_ms / 1000)
+
     def check(self) -> None:
         """Raise ClosedError unless the consumer is started and usable."""
         if not self.usable:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from inspect import isawaitable
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self, TypeAlias, Unpack
+from typing import Any, TypeAlias, Unpack
 
 from ..cluster import Cluster
 from ..cluster.topic_names import topic_names
 from ..consumer.consumer import CLOSE_SECONDS
+from ..consumer.lifecycle import IteratedConsumer
 from ..consumer.rows import Rows
 from ..deadline import Deadline
 from ..errors import (
@@ -38,7 +39,7 @@ AcknowledgementCommitCallback: TypeAlias = Callable[
 """Called with acknowledged offsets, and the error if the broker refused them."""
 
 
-class ShareConsumer:
+class ShareConsumer(IteratedConsumer):
     """Reads records in a share group (KIP-932), whose members share the records of each partition::
 
         async with ShareConsumer("orders", bootstrap_servers="127.0.0.1:9092", group_id="packers") as consumer:
@@ -54,7 +55,7 @@ class ShareConsumer:
     A consumer belongs to one event loop. One task at a time may take records from it.
     """
 
-    _closed_properly = True  # for __del__ after a constructor that raised
+    _engine: ShareEngine
 
     @accepts(ShareConsumerSettings)
     def __init__(
@@ -91,21 +92,8 @@ class ShareConsumer:
         self._engine = ShareEngine(settings, Cluster(bootstrap_servers, settings))
         self._hand_out = HandOut()
         self._callback: AcknowledgementCommitCallback | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         if topics:
             self.subscribe(topics)
-
-    async def start(self) -> None:
-        """Connect to the cluster. Raises BootstrapError if that fails within ``default_api_timeout_ms``."""
-        if self._engine.started or self._engine.closed:
-            raise ClosedError("the consumer was started before; make a new one")
-        self._closed_properly = False
-        self._loop = asyncio.get_running_loop()
-        try:
-            await self._engine.start(self._engine.api_deadline())
-        except BaseException:
-            self._closed_properly = True
-            raise
 
     async def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
         """Send acknowledgements, release all other records, leave the group, disconnect, within ``timeout`` seconds.
@@ -122,23 +110,14 @@ class ShareConsumer:
         await self._engine.close(deadline)
         await self._report()
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         # The records that the application failed on are released, so that they are delivered again.
         await self._close(Deadline(CLOSE_SECONDS), processed=kind is None)
 
-    def __del__(self) -> None:
-        if self._closed_properly:
-            return
-        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
-        loop, engine = self._loop, self._engine
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(lambda: loop.create_task(engine.close(Deadline(0.0))))
+    def _disconnect(self) -> Callable[[], Coroutine[Any, Any, None]]:
+        return partial(self._engine.close, Deadline(0.0))
 
     def __repr__(self) -> str:
         return f"<ShareConsumer of group {self._settings.group_id!r}>"
@@ -162,22 +141,6 @@ class ShareConsumer:
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that the broker has this member read. Other members may read them, too."""
         return self._engine.assignment
-
-    def __aiter__(self) -> AsyncIterator[ConsumerRecord[Any, Any]]:
-        return self._records()
-
-    async def _records(self) -> AsyncIterator[ConsumerRecord[Any, Any]]:
-        engine = self._engine
-        started = engine.started and not engine.closed
-        while True:
-            try:
-                records = await self._iterate()
-            except ClosedError:
-                if engine.closed and started:
-                    return
-                raise
-            for record in records:
-                yield record
 
     @property
     def _iterator(self) -> Iterator[ConsumerRecord[Any, Any]]:

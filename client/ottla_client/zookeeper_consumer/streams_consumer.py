@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import fields
 from time import time
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 from uuid import uuid4
 
 from ..consumer.consumer import CLOSE_SECONDS, Consumer
+from ..consumer.lifecycle import Closable
 from ..consumer.settings import ConsumerSettings
 from ..deadline import Deadline
 from ..errors import ClosedError, ConfigurationError
@@ -31,10 +31,8 @@ class StreamsSettings(Protocol):
     def of_reading(self) -> ConsumerSettings: ...
 
 
-class StreamsConsumer(ABC):
+class StreamsConsumer(Closable):
     """A member of a group, with the readers of its streams."""
-
-    _closed_properly = True  # for __del__ after a constructor that raised
 
     def __init__(self, topics: tuple[str, ...], settings: StreamsSettings) -> None:
         self._topics = topics
@@ -192,20 +190,11 @@ class StreamsConsumer(ABC):
             engine.gate.close()
             engine.gate.shut()
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         # The records that the application failed on are not committed, so that they are delivered again.
         await self._close(processed=kind is None)
-
-    def __del__(self) -> None:
-        if self._closed_properly:
-            return
-        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
 
 
 def _unique_id() -> str:
