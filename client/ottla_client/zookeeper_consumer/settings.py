@@ -33,66 +33,80 @@ _NAME = re.compile("[a-zA-Z0-9._-]+")
 _RESETS = {"smallest": "earliest", "largest": "latest"}
 
 
-class ZookeeperConsumerOptions(ReadingOptions, total=False):
-    """The keyword arguments of ZookeeperConsumer."""
+class StreamsOptions(ReadingOptions, total=False):
+    """The keyword arguments of both consumers that read in streams."""
 
     group_id: Required[str]
     consumer_id: str | None
-    zookeeper_session_timeout_ms: int
-    zookeeper_connection_timeout_ms: int
-    rebalance_max_retries: int
-    rebalance_backoff_ms: int
-    partition_assignment_strategy: Strategy
     enable_auto_commit: bool
-    auto_commit_interval_ms: int
     auto_offset_reset: SmallestOrLargest
-    offsets_storage: OffsetsStorage
-    dual_commit_enabled: bool
-    exclude_internal_topics: bool
     isolation_level: IsolationLevel
     max_partition_fetch_bytes: int
     max_poll_records: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class ZookeeperConsumerSettings(ReadingSettings):
-    """The options' values; ``ZookeeperConsumer`` has their meaning. Raises ConfigurationError for invalid values."""
-
-    client_id: str = "ottla-zookeeper-consumer"
+class StreamsSettings(ReadingSettings):
+    """The options' values. Raises ConfigurationError for invalid values."""
 
     group_id: str = ""
     consumer_id: str | None = None
-    zookeeper_session_timeout_ms: int = 6_000
-    zookeeper_connection_timeout_ms: int = 6_000
-    rebalance_max_retries: int = 4
-    rebalance_backoff_ms: int = 2_000
-    partition_assignment_strategy: Strategy = "range"
     enable_auto_commit: bool = True
-    auto_commit_interval_ms: int = 60_000
     auto_offset_reset: SmallestOrLargest = "largest"
-    offsets_storage: OffsetsStorage = "zookeeper"
-    dual_commit_enabled: bool = False
-    exclude_internal_topics: bool = True
     isolation_level: IsolationLevel = "read_uncommitted"
     max_partition_fetch_bytes: int = 1_048_576
     max_poll_records: int = 500
 
     def __post_init__(self) -> None:
         ReadingSettings.__post_init__(self)
-        check_numbers(self, _POSITIVE, 1)
-        check_choices(
-            self,
-            auto_offset_reset=get_args(SmallestOrLargest),
-            offsets_storage=get_args(OffsetsStorage),
-            partition_assignment_strategy=get_args(Strategy),
-            isolation_level=ISOLATION_LEVELS,
-        )
-        check_node_names(self.group_id, self.consumer_id, _NAME, "a node in ZooKeeper: letters")
+        check_choices(self, auto_offset_reset=get_args(SmallestOrLargest), isolation_level=ISOLATION_LEVELS)
         self.of_reading()
 
     def of_reading(self) -> ConsumerSettings:
-        """The settings of a stream's own reader. Raises ConfigurationError."""
-        return reading_settings(self, self.auto_offset_reset)
+        """The settings of a stream's own reader, which has no group. Raises ConfigurationError."""
+        shared: dict[str, Any] = {name: getattr(self, name) for name in _OF_READING}
+        begins: Any = _RESETS[self.auto_offset_reset]
+        return ConsumerSettings(**shared, auto_offset_reset=begins)
+
+
+class ZookeeperConsumerOptions(StreamsOptions, total=False):
+    """The keyword arguments of ZookeeperConsumer."""
+
+    zookeeper_session_timeout_ms: int
+    zookeeper_connection_timeout_ms: int
+    rebalance_max_retries: int
+    rebalance_backoff_ms: int
+    partition_assignment_strategy: Strategy
+    auto_commit_interval_ms: int
+    offsets_storage: OffsetsStorage
+    dual_commit_enabled: bool
+    exclude_internal_topics: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ZookeeperConsumerSettings(StreamsSettings):
+    """The options' values; ``ZookeeperConsumer`` has their meaning. Raises ConfigurationError for invalid values."""
+
+    client_id: str = "ottla-zookeeper-consumer"
+    zookeeper_session_timeout_ms: int = 6_000
+    zookeeper_connection_timeout_ms: int = 6_000
+    rebalance_max_retries: int = 4
+    rebalance_backoff_ms: int = 2_000
+    partition_assignment_strategy: Strategy = "range"
+    auto_commit_interval_ms: int = 60_000
+    offsets_storage: OffsetsStorage = "zookeeper"
+    dual_commit_enabled: bool = False
+    exclude_internal_topics: bool = True
+
+    def __post_init__(self) -> None:
+        StreamsSettings.__post_init__(self)
+        check_numbers(self, _POSITIVE, 1)
+        check_choices(
+            self,
+            offsets_storage=get_args(OffsetsStorage),
+            partition_assignment_strategy=get_args(Strategy),
+        )
+        check_node_names(self.group_id, self.consumer_id, _NAME, "a node in ZooKeeper: letters")
 
 
 def check_node_names(group_id: object, consumer_id: str | None, allowed: re.Pattern[str], what: str) -> None:
@@ -103,10 +117,3 @@ def check_node_names(group_id: object, consumer_id: str | None, allowed: re.Patt
     ):
         if not isinstance(value, str) or not allowed.fullmatch(value) or value in (".", ".."):
             raise ConfigurationError(f"{option} is {value!r}; it names {what}, digits, '.', '_' and '-'")
-
-
-def reading_settings(settings: ReadingSettings, reset: SmallestOrLargest) -> ConsumerSettings:
-    """The settings of a stream's own reader, which has no group. Raises ConfigurationError."""
-    shared: dict[str, Any] = {name: getattr(settings, name) for name in _OF_READING}
-    begins: Any = _RESETS[reset]
-    return ConsumerSettings(**shared, auto_offset_reset=begins)

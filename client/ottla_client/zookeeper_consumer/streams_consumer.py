@@ -9,26 +9,18 @@ from contextlib import AsyncExitStack
 from dataclasses import fields
 from time import time
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from ..consumer.consumer import CLOSE_SECONDS, Consumer
 from ..consumer.lifecycle import Closable
-from ..consumer.settings import ConsumerSettings
 from ..deadline import Deadline
 from ..errors import ClosedError, ConfigurationError
 from ..types import ConsumerRecord, TopicPartition
+from .settings import StreamsSettings
 from .stream import Stream
 from .stream_engines import StreamOf
 from .subscription import Subscription, TopicFilter
-
-
-class StreamsSettings(Protocol):
-    @property
-    def group_id(self) -> str: ...
-    @property
-    def consumer_id(self) -> str | None: ...
-    def of_reading(self) -> ConsumerSettings: ...
 
 
 class StreamsConsumer(Closable):
