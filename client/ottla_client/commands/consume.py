@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..types import ISOLATION_LEVELS
+from ..types import ISOLATION_LEVELS, TopicPartition
+from .admin_common import plural
 from .completion import complete_groups, complete_topics
 from .console import Console, options
 from .consume_records import ConsumeRun
-from .consume_share import ShareRun
 from .formatters import FIELDS, Style, make_formatter
 from .log_positions import BEGINNING, END, OFFSET, TIME, LogPosition, LogPositionType
-from .print_run import AT_ONCE, ConsumeOptions, PrintRun
+from .print_run import AT_ONCE, POLL_MS, ConsumeOptions, PrintRun
+from .topic_checks import require_topics
+
+if TYPE_CHECKING:
+    from ..consumer.rows import Rows
+    from ..errors import ClientError
+    from ..share_consumer import ShareConsumer
 
 
 def _fields(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -294,3 +301,38 @@ def _share_options(console: Console, wanted: ConsumeOptions) -> dict[str, Any]:
         share_acknowledgement_mode="explicit",
         **own,
     )
+
+
+class ShareRun(PrintRun["ShareConsumer"]):
+    """One run of ``ottla consume --share``. The consumer acknowledges explicitly; its close releases the rest."""
+
+    def _make(self, client_options: dict[str, Any]) -> ShareConsumer:
+        from ..share_consumer import ShareConsumer
+
+        consumer = ShareConsumer(**client_options)
+        consumer.set_acknowledgement_commit_callback(self._settled)
+        return consumer
+
+    async def _topics(self) -> list[str]:
+        from ..share_consumer.settings import ShareConsumerSettings
+
+        await require_topics(self._console, ShareConsumerSettings, self._wanted.topics, None)
+        return list(dict.fromkeys(self._wanted.topics))
+
+    async def _begin(self, consumer: ShareConsumer, topics: Sequence[str]) -> None:
+        consumer.subscribe(topics)
+
+    async def _poll(self, consumer: ShareConsumer, at_most: int) -> list[Rows]:
+        from ..share_consumer.consumer import poll_rows
+
+        return await poll_rows(consumer, timeout_ms=POLL_MS, max_records=at_most)
+
+    def _wrote(self, consumer: ShareConsumer, rows: Rows) -> None:
+        from ..share_consumer.consumer import accept_rows
+
+        accept_rows(consumer, rows)
+
+    def _settled(self, offsets: Mapping[TopicPartition, frozenset[int]], error: ClientError | None) -> None:
+        if error is not None:
+            count = plural(sum(map(len, offsets.values())), "record")
+            self._console.note(f"{count} may be delivered again: {error}")

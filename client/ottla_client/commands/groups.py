@@ -28,11 +28,10 @@ from .group_lag import lag
 from .group_places import as_description, groups_in_zookeeper, in_zookeeper, zookeeper_option
 from .migrate_offsets import migrate_offsets
 from .reset_offsets import reset_offsets
-from .share_group import show_offsets
 from .tables import Column
 
 if TYPE_CHECKING:
-    from ..admin import Admin, GroupDescription, GroupListing, PartitionLag
+    from ..admin import Admin, GroupDescription, GroupListing, PartitionLag, ShareGroupOffset
 
 
 @click.group()
@@ -217,7 +216,7 @@ async def describe(console: Console, name: str, zookeeper: str | None) -> None:
     async with admin_of(console) as admin:
         group, offsets = await _described_with_offsets(console, admin, name, zookeeper)
         if group.type == "share":
-            show_offsets(console, group, _document(group), await admin.share_group_offsets(name))
+            _show_share_group(console, group, _document(group), await admin.share_group_offsets(name))
             return
         owners = {partition: member.client_id for member in group.members for partition in member.assignment}
         lags = await admin.group_lag(name, owners, offsets=offsets)
@@ -303,6 +302,47 @@ def _document(group: GroupDescription) -> dict[str, Any]:
             for member in group.members
         ],
     }
+
+
+def _show_share_group(
+    console: Console,
+    group: GroupDescription,
+    document: dict[str, Any],
+    offsets: Mapping[TopicPartition, ShareGroupOffset],
+) -> None:
+    """Print a share group, and where it is in each partition. ``document``: the group as JSON."""
+    lags = [offset.lag for offset in offsets.values() if offset.lag is not None]
+    total = sum(lags) if lags else None
+    rows = [
+        (partition.topic, partition.partition, offset.start, offset.lag)
+        for partition, offset in sorted(offsets.items())
+    ]
+    number = count_of(console)
+    columns = [
+        Column("Topic"),
+        Column("Partition"),
+        Column("Start", "start_offset", right=True, show=number),
+        Column("Lag", "lag_records", right=True, show=number),
+    ]
+    if console.as_json:
+        names = [column.name for column in columns]
+        partitions = [dict(zip(names, row, strict=True)) for row in rows]
+        console.emit({**document, "lag_records": total, "partitions": partitions})
+        return
+    console.details(
+        {
+            "Group": group.group_id,
+            "State": group.state,
+            "Type": group.type,
+            "Protocol": group.protocol or None,
+            "Coordinator": group.coordinator,
+            "Members": len(group.members),
+            "Lag": None if total is None else plural(total, "record"),
+        }
+    )
+    if rows:
+        console.print()
+        console.table(columns, without_repeats(console, rows))
 
 
 def _show_members(console: Console, group: GroupDescription) -> None:

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import isawaitable
-from itertools import islice
+from itertools import chain, islice, repeat
+from operator import length_hint
 from types import TracebackType
 from typing import Any, TypeAlias, Unpack
 
@@ -14,7 +15,7 @@ from ..cluster import Cluster
 from ..cluster.topic_names import topic_names
 from ..consumer.consumer import CLOSE_SECONDS
 from ..consumer.lifecycle import IteratedConsumer
-from ..consumer.rows import Rows
+from ..consumer.rows import Rows, to_records
 from ..deadline import Deadline
 from ..errors import (
     AcknowledgementError,
@@ -28,11 +29,11 @@ from ..meters import Metrics
 from ..settings import DEFAULT_BOOTSTRAP, accepts
 from ..types import ConsumerRecord, TopicPartition
 from .acknowledgements import AcknowledgeType
-from .acquisition import Outgoing
+from .acquisition import Acquisition, Outgoing
 from .engine import ShareEngine
-from .hand_out import HandOut
 from .settings import ShareConsumerOptions, ShareConsumerSettings
 
+Record = ConsumerRecord[Any, Any]
 AcknowledgementCommitCallback: TypeAlias = Callable[
     [Mapping[TopicPartition, frozenset[int]], ClientError | None], Awaitable[None] | None
 ]
@@ -306,3 +307,47 @@ def accept_rows(consumer: ShareConsumer, rows: Rows) -> None:
     partition = TopicPartition(rows.topic, rows.partition)
     for offset in rows.offsets:
         consumer._engine.held.acknowledge(partition, offset, AcknowledgeType.ACCEPT)
+
+
+class HandOut:
+    """The records of one poll of the engine, and how far the application has come in them.
+
+    The application holds a plain list iterator, as that of ``Consumer``: no client code runs between two records, and
+    it may run in another thread.
+    """
+
+    def __init__(self, taken: Sequence[tuple[Acquisition, Rows]] = (), *, one_by_one: bool = False) -> None:
+        """``one_by_one``: the application asks for each record when it has processed the one before."""
+        self._records = to_records([rows for _, rows in taken])
+        self._sources = list(chain.from_iterable(repeat(source, rows.count) for source, rows in taken))
+        self._taken = taken
+        self._known = 0
+        self.iterator: Iterator[Record] = iter(self._records)
+        self.one_by_one = one_by_one
+
+    @property
+    def left(self) -> int:
+        """How many records the application has not taken."""
+        return length_hint(self.iterator)
+
+    @property
+    def current(self) -> Record | None:
+        """The record that the application works on, if it takes them one by one."""
+        taken = len(self._records) - self.left
+        return self._records[taken - 1] if self.one_by_one and taken else None
+
+    def rows(self) -> list[Rows]:
+        """Take all records at once, as columns."""
+        self.iterator = iter(())
+        return [rows for _, rows in self._taken]
+
+    def newly_taken(self) -> Iterator[tuple[Acquisition, Record]]:
+        """The records that the application has taken since the last call."""
+        before, self._known = self._known, len(self._records) - self.left
+        return zip(self._sources[before : self._known], self._records[before : self._known], strict=True)
+
+    def give_back(self, records: Sequence[Record]) -> None:
+        """Hand the last records that were taken out again: their call was interrupted."""
+        first = len(self._records) - self.left - len(records)
+        self._known = min(self._known, first)
+        self.iterator = iter(self._records[first:])

@@ -3,22 +3,56 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
+from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestPayloadError
 
 from ..errors import ConfigurationError
 from .app import build
-from .malformed import LOGGER
 from .settings import WebSettings
 
 _CLOSE_SECONDS = 2.0
 _IDLE_SECONDS = 30.0
 """How long a connection may wait for the whole head of its first or next request."""
+
+
+_LONGEST: Final = 200
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:_LONGEST]
+
+
+class _OneLine(logging.Filter):
+    """One line for a request that isn't HTTP: aiohttp logs a stranger's bad request like a defect of the server."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, RequestPayloadError):
+            # A body that isn't compressed as its header says, or ends too early.
+            record.msg, record.args = f"a request's body can't be read: {_line(str(error))}", ()
+            record.exc_info = record.exc_text = None
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
+        elif isinstance(error, HttpProcessingError):
+            remote = record.args[0] if isinstance(record.args, tuple) and record.args else "a client"
+            what = _line(error.message)
+            record.msg = f"a request from {remote} can't be read: {what.rstrip(':') or 'it is not HTTP'}"
+            record.args = ()
+            record.exc_info = record.exc_text = None
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
+        return True
+
+
+_LOGGER: Final = logging.getLogger("ottla.console")
+_LOGGER.addFilter(_OneLine())
 
 
 @asynccontextmanager
@@ -31,7 +65,7 @@ async def serving(settings: WebSettings) -> AsyncIterator[str]:
         build(settings),
         handler_cancellation=True,
         access_log=None,
-        logger=LOGGER,
+        logger=_LOGGER,
         shutdown_timeout=_CLOSE_SECONDS,
         keepalive_timeout=_IDLE_SECONDS,
     )

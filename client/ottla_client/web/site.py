@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
 from urllib.parse import SplitResult, urlsplit
 
 import click
@@ -14,10 +17,9 @@ from aiohttp import web
 
 from ottla_protocol.loopback import LOOPBACK_NAMES
 
-from ..errors import ClientError
-from .audit import AuditLog
+from ..admin import Admin
+from ..errors import ClientError, ConfigurationError, ConnectError
 from .failures import Failure, failure_of
-from .reach import check_reachable, while_reachable
 from .rendering import PAGE_ROWS, Slice, View, assets, link, render, render_live
 from .schemas import Schemas
 from .sessions import Change, Session, Sessions
@@ -56,6 +58,7 @@ _MOST_STREAMS: Final = 200
 _STREAM_SECONDS: Final = 3600.0
 """A browser connects again after it."""
 _ALIVE_SECONDS: Final = 15.0
+_LOOK_SECONDS: Final = 0.5
 _FAILED: Final = (ClientError, TimeoutError, click.ClickException)
 
 
@@ -454,3 +457,67 @@ def page_of(query: Mapping[str, str], rows: Sequence[Any], size: int = PAGE_ROWS
     pages = max(1, -(-len(rows) // size))
     page = min(number_in(query, "page", 1, 1, 10**6), pages)
     return Slice(rows[(page - 1) * size : page * size], page, pages, len(rows))
+
+
+def check_reachable(admin: Admin) -> None:
+    """Raises ConnectError if no broker can be reached, as far as the admin knows. Its refresh goes on trying."""
+    if admin.unreachable is not None:
+        raise ConnectError(admin.unreachable) from None
+
+
+@asynccontextmanager
+async def while_reachable(admin: Admin, seconds: float) -> AsyncIterator[None]:
+    """Raises ConnectError if no broker can be reached, at once or a moment after the last one went.
+
+    Raises TimeoutError after so many seconds.
+    """
+    loop = asyncio.get_running_loop()
+    check_reachable(admin)
+
+    def look() -> None:
+        if admin.unreachable is None:
+            timers[0] = loop.call_later(_LOOK_SECONDS, look)
+        elif not limit.expired():
+            limit.reschedule(loop.time())
+
+    timers = [loop.call_later(_LOOK_SECONDS, look)]
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            yield
+    except TimeoutError:
+        check_reachable(admin)
+        raise
+    finally:
+        timers[0].cancel()
+
+
+class AuditLog:
+    """One line of JSON for each login, and for each change that somebody confirmed, in a file or standard error.
+
+    A change is written before it is made, and again with its end.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        """Raises ConfigurationError if the file can't be written."""
+        self._own = path is not None
+        try:
+            self._file: TextIO = sys.stderr if path is None else open(path, "a", encoding="utf-8")  # noqa: SIM115
+        except OSError as error:
+            raise ConfigurationError(f"--audit-log {path}: {error.strerror}") from None
+
+    def write(self, event: str, *, user: str, address: str, **fields: object) -> None:
+        """Raises OSError: a change that can't be written isn't made."""
+        line = {
+            "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "level": "info",
+            "event": event,
+            "user": user,
+            "address": address,
+            **fields,
+        }
+        self._file.write(json.dumps(line, ensure_ascii=True, default=str) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        if self._own:
+            self._file.close()

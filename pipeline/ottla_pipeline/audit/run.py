@@ -21,20 +21,21 @@ from ottla_pipeline.source import kafka
 from ottla_pipeline.source.cluster_queries import ClusterQueries, LogEnd
 
 from .compare import LogPartition, PartitionAudit, TablePartition, compare
-from .dead import Dead
+from .dead import Dead, by_partition
 from .log import Scan, Stop, scan
 from .runs import OffsetCounts, Runs
-from .table import count_rows
 
 log = logging.getLogger("ottla_pipeline")
 
 if TYPE_CHECKING:
+    from ottla_client import TopicPartition
     from ottla_pipeline.landing.ledger import LandedRange
-    from ottla_pipeline.landing.tables import Table
+    from ottla_pipeline.landing.tables import Names, Table
 
 OnProgress = Callable[[int, int], None]
 """Gets how many offsets and rows were read, and about how many there are."""
 
+_BATCH_ROWS = 1 << 18
 _COLUMNS = ("key", "value", "offset")
 
 
@@ -154,7 +155,7 @@ def _count(
 ) -> dict[TopicPartition, OffsetCounts]:
     """How many rows the table has of each offset. Raises AuditError."""
     try:
-        return count_rows(table, names, frozenset(topics), progress.add)
+        return _count_rows(table, names, frozenset(topics), progress.add)
     except KeyError as error:
         raise AuditError(
             f"{table.name} has no column {error.args[0]}, which says where a row comes from; did the job that landed "
@@ -292,3 +293,23 @@ class _Progress:
         with self._lock:
             self._done += done
             self._advance(self._done, self._total)
+
+
+def _count_rows(
+    table: Table, names: Names, topics: Collection[str], advance: Callable[[int], None]
+) -> dict[TopicPartition, OffsetCounts]:
+    """How often each offset of each partition is in the table. ``advance`` gets numbers of rows as they are read.
+
+    Raises KeyError for a column that the table hasn't got.
+    """
+    columns = [names.topic, names.partition, names.offset]
+    for name in columns:
+        if name not in table.schema().names:
+            raise KeyError(name)
+    found: dict[TopicPartition, OffsetCounts] = {}
+    for batch in table.dataset().to_batches(columns=columns, batch_size=_BATCH_ROWS):
+        for at, offsets in by_partition(batch):
+            if at[0] in topics:
+                found.setdefault(at, OffsetCounts()).add(offsets)
+        advance(len(batch))
+    return found

@@ -8,11 +8,15 @@ anywhere goes on from what the table says.
 from __future__ import annotations
 
 import logging
+import os
+import shutil
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla_client.errors import ClientError
@@ -21,11 +25,10 @@ from ottla_pipeline.landing.batches import BatchCommitter
 from ottla_pipeline.landing.dead_letter_sink import sink_of
 from ottla_pipeline.landing.errors import LandingError
 from ottla_pipeline.landing.evolution import NewColumns
-from ottla_pipeline.landing.failures import Crashed, JavaGone, spark_errors
+from ottla_pipeline.landing.failures import Crashed, JavaGone, reason, spark_errors
 from ottla_pipeline.landing.job_metrics import JobMetrics, reporting
 from ottla_pipeline.landing.job_plan import JobPlan, columns, plan_job
 from ottla_pipeline.landing.parsing import formats
-from ottla_pipeline.landing.session import session
 from ottla_pipeline.landing.settings import BatchDone, Landed, Landing
 from ottla_pipeline.reading.errors import ReadError
 from ottla_pipeline.source.cluster_queries import ClusterQueries
@@ -100,7 +103,7 @@ class _Job:
         try:
             committer.start()
             self._metrics.at(plan.offsets)
-            active = spark or session()
+            active = spark or _session()
             use_this_python(active.sparkContext)
             while not self._stop.is_set():
                 try:
@@ -175,3 +178,21 @@ class _Job:
         )
         if self._on_batch is not None:
             self._on_batch(done)
+
+
+def _session() -> SparkSession:
+    """Spark's active session, or a new one. Raises LandingError if Java is missing, or Spark doesn't start."""
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    home = os.environ.get("JAVA_HOME")
+    if not (shutil.which("java") or (home and (Path(home) / "bin" / "java").exists())):
+        raise LandingError("Spark needs Java 17 or later: install one, or set JAVA_HOME to it")
+    # Spark's workers run the first python3 on the PATH otherwise, which may lack Ottla.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        return SparkSession.builder.appName("ottla landing").getOrCreate()
+    except Exception as error:
+        raise LandingError(f"Spark does not start: {reason(str(error))}") from error

@@ -2,7 +2,7 @@
 
 Spark finds ``datasource``, which imports the rest when a query needs it. Reading order: ``names`` and ``options``,
 ``positions`` and ``resolving`` (start and end), ``offsets``, ``cluster_queries``, ``planner`` (how far a batch goes)
-and ``planning`` (its ranges), ``loss``, ``limits``, ``groups``; ``batch`` and ``stream`` put them together.
+and ``planning`` (its ranges), ``loss``, ``groups``; ``batch`` and ``stream`` put them together.
 """
 
 from .datasource import OttlaDataSource

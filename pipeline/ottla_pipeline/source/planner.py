@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import ceil, floor
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from ottla_client import TopicPartition
 
-from . import limits, loss
+from . import loss
 from .cluster_queries import ClusterQueries, LogEnd, ids_of, select
 from .offsets import Offsets
 from .options import SourceOptions
@@ -126,13 +127,13 @@ class BatchPlanner:
     ) -> Offsets:
         """The part between ``begin`` and ``end`` that makes the next batch, by the limits; ``start`` for none."""
         wanted = self._options.limits
-        if self._waits(limits.together(begin, end.of)):
+        if self._waits(offsets_between(begin, end.of)):
             return start
         of: Mapping[TopicPartition, int] = end.of
         if wanted.max_offsets is not None:
-            of = limits.by_offsets(begin, of, wanted.max_offsets)
+            of = limited_by_offsets(begin, of, wanted.max_offsets)
         if wanted.max_bytes is not None:
-            of = limits.by_bytes(begin, of, wanted.max_bytes, sizes)
+            of = limited_by_bytes(begin, of, wanted.max_bytes, sizes)
         return replace(end, of=of)
 
     def _waits(self, offsets: int) -> bool:
@@ -152,3 +153,49 @@ def _starts(start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
     """Where each partition of ``end`` continues; new partitions, and those of a recreated topic, start at 0."""
     other = loss.other_topics(start.ids, end.ids)
     return {each: 0 if each.topic in other else start.of.get(each, 0) for each in end.of}
+
+
+def limited_by_offsets(
+    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], most: int
+) -> dict[TopicPartition, int]:
+    """Ends that leave ``most`` offsets in all, shared in proportion to what each partition has.
+
+    As in Spark's connector, a partition whose share is below one offset gets one, so that small ones don't starve; the
+    sum may exceed ``most`` by that. ``start`` and ``end`` have the same partitions.
+    """
+    return _shared({each: float(end[each] - start[each]) for each in end}, start, end, float(most))
+
+
+def limited_by_bytes(
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    most: int,
+    bytes_per_offset: Mapping[TopicPartition, float],
+) -> dict[TopicPartition, int]:
+    """Ends that leave about ``most`` bytes; a partition without ``bytes_per_offset`` isn't limited."""
+    known = {each: at for each, at in end.items() if bytes_per_offset.get(each, 0.0) > 0}
+    sizes = {each: (at - start[each]) * bytes_per_offset[each] for each, at in known.items()}
+    return {**end, **_shared(sizes, start, known, float(most))}
+
+
+def _shared(
+    sizes: Mapping[TopicPartition, float],
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    most: float,
+) -> dict[TopicPartition, int]:
+    total = sum(size for size in sizes.values() if size > 0)
+    if total <= most:
+        return dict(end)
+    part = most / total
+    ends = {}
+    for partition, last in end.items():
+        share = (last - start[partition]) * part
+        # Floating point must not go beyond the end.
+        ends[partition] = min(last, start[partition] + (ceil(share) if share < 1 else floor(share)))
+    return ends
+
+
+def offsets_between(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
+    """How many offsets lie between the two."""
+    return sum(max(0, at - start[partition]) for partition, at in end.items())

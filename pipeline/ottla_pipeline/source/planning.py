@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
+from typing import Final
 
 from ottla_client import TopicPartition
 from ottla_client.errors import ClientError
@@ -18,9 +19,14 @@ from .errors import OptionError, SourceError
 from .loss import Loss
 from .offsets import Offsets
 from .options import SourceOptions, Splits
-from .packing import pack
 
 log = logging.getLogger("ottla_pipeline")
+
+TOGETHER_OFFSETS: Final = 20_000
+TOGETHER_BYTES: Final = 4 * 1024 * 1024
+"""Of one task; as stored in the log."""
+TOGETHER_RANGES: Final = 16
+"""Each range asks a leader or opens files, so many are better spread over tasks."""
 
 
 @dataclass(frozen=True)
@@ -201,3 +207,34 @@ def _share(parts: dict[OffsetRange, int], wanted: int) -> None:
 def _pieces(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     bounds = [whole.start + whole.count * part // parts for part in range(parts + 1)]
     return [replace(whole, start=first, end=last) for first, last in pairwise(bounds) if last > first]
+
+
+def pack(
+    ranges: Iterable[OffsetRange], splits: Splits, bytes_per_offset: Mapping[TopicPartition, float]
+) -> tuple[tuple[OffsetRange, ...], ...]:
+    """Pack ranges into tasks, one large range or several small ones, in order; the same for equal arguments.
+
+    A task costs Spark and its Python worker about 20 ms, whatever it reads. So one task reads a micro-batch of a few
+    thousand records in several partitions sooner than several tasks do.
+
+    The ranges of one task are small together. A range of unknown size gets a task of its own, and with
+    ``min_partitions`` every range does.
+    """
+    if splits.min_partitions is not None:
+        return tuple((each,) for each in ranges)
+    most_offsets = min(TOGETHER_OFFSETS, splits.max_records or TOGETHER_OFFSETS)
+    most_bytes = min(TOGETHER_BYTES, splits.max_bytes or TOGETHER_BYTES)
+    tasks: list[list[OffsetRange]] = []
+    offsets, size = 0, 0.0
+    for range in ranges:
+        offsets += range.count
+        each = bytes_per_offset.get(range.topic_partition)
+        size += float("inf") if each is None else each * (range.count)
+        room = bool(tasks) and len(tasks[-1]) < TOGETHER_RANGES
+        if room and offsets <= most_offsets and size <= most_bytes:
+            tasks[-1].append(range)
+        else:
+            tasks.append([range])
+            offsets = range.count
+            size = float("inf") if each is None else each * offsets
+    return tuple(map(tuple, tasks))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from pyspark.sql.datasource import InputPartition
 
 from ottla_pipeline.reading.ranges import COLUMNS, HEADERS
 
-from .deadletters import DeadLetters
+from . import kafka
 from .errors import OptionError, one_line_errors
 from .options import SourceOptions
 from .workers import in_worker
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from ottla_client.sync import Producer
+    from ottla_pipeline.reading.errors import CorruptBatch
     from ottla_pipeline.reading.ranges import OffsetRange
+log = logging.getLogger("ottla_pipeline")
 
 TYPES: Final = {
     "key": "binary",
@@ -71,3 +75,57 @@ def batches(
             set_aside = stack.enter_context(DeadLetters(options)).put
         for range in partition.value:
             yield from read(range, settings, set_aside)
+
+
+class DeadLetters:
+    """Sends a task's record batches that can't be decoded to a topic, with ``onCorrupt=deadletter``.
+
+    The value is the batch's bytes. The headers are those of a landing job's dead letters: ``ottla.topic``,
+    ``ottla.partition``, ``ottla.offset``, ``ottla.last_offset``, ``ottla.error``. Connects at the first batch, and
+    waits for each acknowledgement before the task reads on.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._producer: Producer | None = None
+
+    def put(self, batch: CorruptBatch) -> None:
+        """Send a batch. Raises ClientError, for example if the batch is larger than the topic allows."""
+        topic = self._options.dead_letter_topic
+        assert topic is not None, "checked with the options"
+        headers = {
+            "ottla.topic": batch.topic,
+            "ottla.partition": batch.partition,
+            "ottla.offset": batch.first,
+            "ottla.last_offset": batch.last,
+            "ottla.error": f"the record batch can't be read: {batch.reason}",
+        }
+        encoded = [(name, str(value).encode()) for name, value in headers.items()]
+        self._sender().send(topic, value=batch.data, headers=encoded).result()
+        log.warning(
+            "%s-%d: offsets %d to %d can't be decoded (%s); they go to topic %s",
+            batch.topic,
+            batch.partition,
+            batch.first,
+            batch.last,
+            batch.reason,
+            topic,
+        )
+
+    def _sender(self) -> Producer:
+        from ottla_client.sync import Producer
+
+        if self._producer is None:
+            # No limit of our own: the topic's max.message.bytes decides.
+            options = kafka.client_options(self._options.client)
+            producer = Producer(self._options.bootstrap_servers, max_request_size=32 * 1024 * 1024, **options)
+            producer.start()
+            self._producer = producer
+        return self._producer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._producer is not None:
+            self._producer.close()

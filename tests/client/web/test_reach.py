@@ -12,7 +12,7 @@ from tests.support.waiting import until
 
 from ottla_client import Admin
 from ottla_client.errors import ConnectError
-from ottla_client.web.reach import while_reachable
+from ottla_client.web.site import while_reachable
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.describe_client_quotas import DescribeClientQuotasResponse
 from ottla_protocol.messages.list_groups import ListGroupsResponse

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ottla_client.types import TopicPartition
 from ottla_pipeline.reading import OffsetRange
 from ottla_pipeline.source.options import Splits
-from ottla_pipeline.source.packing import TOGETHER_BYTES, TOGETHER_OFFSETS, TOGETHER_RANGES, pack
+from ottla_pipeline.source.planning import TOGETHER_BYTES, TOGETHER_OFFSETS, TOGETHER_RANGES, pack
 
 
 def ranges(*sizes: int) -> list[OffsetRange]:

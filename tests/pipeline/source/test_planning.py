@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from ottla_client.types import TopicPartition
 from ottla_pipeline.reading import OffsetRange
-from ottla_pipeline.source import limits, loss
+from ottla_pipeline.source import loss
 from ottla_pipeline.source.options import Splits
+from ottla_pipeline.source.planner import limited_by_bytes, limited_by_offsets, offsets_between
 from ottla_pipeline.source.planning import split
 
 
@@ -100,26 +101,26 @@ OFFSETS = st.dictionaries(
 def test_limits_are_kept_and_nobody_starves(ranges: dict[TopicPartition, tuple[int, int]], most: int) -> None:
     start = {each: first for each, (first, _) in ranges.items()}
     end = {each: first + size for each, (first, size) in ranges.items()}
-    limited = limits.by_offsets(start, end, most)
+    limited = limited_by_offsets(start, end, most)
     assert limited.keys() == end.keys()
     assert all(start[each] <= at <= end[each] for each, at in limited.items())
     # Partitions that would get less than one offset get one.
-    assert limits.together(start, limited) <= most + len(ranges)
+    assert offsets_between(start, limited) <= most + len(ranges)
     assert all(limited[each] > start[each] for each in end if end[each] > start[each])
-    if limits.together(start, end) <= most:
+    if offsets_between(start, end) <= most:
         assert limited == end
 
 
 def test_offsets_are_shared_in_proportion() -> None:
     start = {part(0): 0, part(1): 100, part(2): 0}
     end = {part(0): 10, part(1): 190, part(2): 0}
-    assert limits.by_offsets(start, end, 50) == {part(0): 5, part(1): 145, part(2): 0}
+    assert limited_by_offsets(start, end, 50) == {part(0): 5, part(1): 145, part(2): 0}
 
 
 def test_bytes_are_shared_in_proportion() -> None:
     start = {part(0): 0, part(1): 0, part(2): 0}
     end = {part(0): 100, part(1): 100, part(2): 7}
-    found = limits.by_bytes(start, end, 5_500, {part(0): 100.0, part(1): 10.0})
+    found = limited_by_bytes(start, end, 5_500, {part(0): 100.0, part(1): 10.0})
     assert found == {part(0): 50, part(1): 50, part(2): 7}
 
 
