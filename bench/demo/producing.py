@@ -30,7 +30,7 @@ class Acknowledged:
     done: bool
 
 
-class Tally:
+class FlightTally:
     """Counts acknowledged flights, and reports them every ``REPORT_SECONDS``."""
 
     def __init__(self, reports: Queue[Acknowledged]) -> None:
@@ -70,10 +70,10 @@ def produce(
     logging.disable(logging.CRITICAL)
     messages = list(flights.read_messages(file))
 
-    def begin() -> Tally:
+    def begin() -> FlightTally:
         ready.set()
         go.wait()
-        return Tally(reports)
+        return FlightTally(reports)
 
     if client == "ottla_client":
         asyncio.run(_produce_with_ottla(address, topic, messages, begin, lead))
@@ -85,7 +85,7 @@ def _produce_with_confluent(
     address: str,
     topic: str,
     messages: list[tuple[bytes, bytes]],
-    begin: Callable[[], Tally],
+    begin: Callable[[], FlightTally],
     lead: Any,
 ) -> None:
     from confluent_kafka import KafkaError, Message, Producer
@@ -123,7 +123,7 @@ async def _produce_with_ottla(
     address: str,
     topic: str,
     messages: list[tuple[bytes, bytes]],
-    begin: Callable[[], Tally],
+    begin: Callable[[], FlightTally],
     lead: Any,
 ) -> None:
     from ottla_client import Delivery, Producer

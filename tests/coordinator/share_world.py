@@ -21,7 +21,7 @@ from ottla_broker.coordinator.share.state_batches import (
     overlay,
     trim,
 )
-from ottla_broker.coordinator.share.tally import Tally
+from ottla_broker.coordinator.share.tally import DeliveryTally
 from ottla_broker.tasks import run_whole
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.record import encode_batch
@@ -117,7 +117,7 @@ class ShareWorld:
         self.log = MemoryLog()
         self.keeper = keeper or Keeper()
         self.on_thread: list[Callable[[], None]] = []
-        self.tally = Tally()
+        self.tally = DeliveryTally()
         self._user = AnyUser()
         self.share = self._make()
         self.share.load()

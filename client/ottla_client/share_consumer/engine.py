@@ -23,7 +23,7 @@ from ..types import TopicPartition
 from .acknowledgements import AcknowledgeType, HeldRecords
 from .acquisition import Acquisition, Outgoing
 from .node_session import NodeSession
-from .requests import Place
+from .requests import SessionPartition
 from .settings import ShareConsumerSettings
 
 TICK = 0.1
@@ -148,14 +148,14 @@ class ShareEngine:
 
     # Sessions
 
-    def wanted(self, node: int) -> Mapping[TopicPartition, Place]:
+    def wanted(self, node: int) -> Mapping[TopicPartition, SessionPartition]:
         """The partitions to read from a broker."""
         found = {}
         for partition in self.assignment:
             if self.cluster.leader(*partition) == node:
                 topic = self.cluster.topic(partition.topic)
                 if topic is not None and topic.id is not None:
-                    found[partition] = Place(topic.id)
+                    found[partition] = SessionPartition(topic.id)
         return found
 
     def wake(self) -> None:

@@ -27,7 +27,7 @@ from ..meters import Meters
 from ..types import TopicPartition
 from .acknowledgements import AcknowledgedRun
 from .acquisition import Acquisition, Outgoing
-from .requests import FINAL_EPOCH, Place, share_acknowledge_request, share_fetch_request
+from .requests import FINAL_EPOCH, SessionPartition, share_acknowledge_request, share_fetch_request
 from .settings import ShareConsumerSettings
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Owner(Protocol):
     def member_id(self) -> str: ...
     @property
     def meters(self) -> Meters: ...
-    def wanted(self, node: int) -> Mapping[TopicPartition, Place]:
+    def wanted(self, node: int) -> Mapping[TopicPartition, SessionPartition]:
         """The partitions to read from a broker."""
 
     def arrived(self, acquisition: Acquisition, lock_ms: int) -> None:
@@ -91,7 +91,7 @@ class NodeSession:
         self._cluster = cluster
         self._settings = settings
         self._owner = owner
-        self._session: FetchSession[TopicPartition, Place] = FetchSession()
+        self._session: FetchSession[TopicPartition, SessionPartition] = FetchSession()
         self._connection: Connection | None = None
         self._pending: list[Outgoing] = []
         self._failures = 0
@@ -169,7 +169,8 @@ class NodeSession:
         wanted = self._owner.wanted(self.node)
         sent = self._choose()
         apart = any(
-            wanted.get(each.acquisition.partition) != Place(each.acquisition.topic_id) for each in sent
+            wanted.get(each.acquisition.partition) != SessionPartition(each.acquisition.topic_id)
+            for each in sent
         )
         with _settled(sent):
             if self._owner.hungry and wanted and not apart:
@@ -195,7 +196,7 @@ class NodeSession:
         return [each for its in chosen.values() for each in its]
 
     async def _fetch(
-        self, connection: Connection, wanted: Mapping[TopicPartition, Place], sent: list[Outgoing]
+        self, connection: Connection, wanted: Mapping[TopicPartition, SessionPartition], sent: list[Outgoing]
     ) -> float:
         meters = self._owner.meters
         session = self._session.request(wanted, by_id=True)
@@ -234,7 +235,9 @@ class NodeSession:
         self._failures = self._failures + 1 if again else 0
         return self._cluster.backoff.after(self._failures)
 
-    def _acquired(self, partition: TopicPartition, place: Place, data: PartitionData, lock_ms: int) -> None:
+    def _acquired(
+        self, partition: TopicPartition, place: SessionPartition, data: PartitionData, lock_ms: int
+    ) -> None:
         try:
             acquired = Acquired(
                 (each.first_offset, each.last_offset, each.delivery_count) for each in data.acquired_records

@@ -18,7 +18,7 @@ FINAL_EPOCH = -1
 """Ends a share session."""
 
 
-class Place(NamedTuple):
+class SessionPartition(NamedTuple):
     """What a share session remembers of a partition."""
 
     topic_id: bytes | None
@@ -31,11 +31,11 @@ Runs = Mapping[tuple[TopicPartition, bytes], Iterable[AcknowledgedRun]]
 def share_fetch_request(
     settings: ShareConsumerSettings,
     member_id: str,
-    session: SessionRequest[TopicPartition, Place],
+    session: SessionRequest[TopicPartition, SessionPartition],
     acknowledgements: Runs,
 ) -> wire.ShareFetchRequest:
     """Acquire records, and acknowledge earlier ones."""
-    named = {(partition, place.topic_id or ZERO_UUID): () for partition, place in session.fetch.items()}
+    named = {(partition, kept.topic_id or ZERO_UUID): () for partition, kept in session.fetch.items()}
     leaving: dict[bytes, list[int]] = {}
     for partition, forgotten_id in session.forgotten:
         leaving.setdefault(forgotten_id or ZERO_UUID, []).append(partition.partition)

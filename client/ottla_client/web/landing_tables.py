@@ -35,7 +35,7 @@ _LOGS: Final = {"_ottla": "Parquet", "_delta_log": "Delta", "metadata": "Iceberg
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
+class LandedState:
     """A job's state after a commit: by partition the next offset; records and dead letters of all."""
 
     batch: int
@@ -59,8 +59,8 @@ class LandingTable:
     path: str
     format: str
     at: float = 0.0
-    state: Landed | None = None
-    before: Landed | None = None
+    state: LandedState | None = None
+    before: LandedState | None = None
     takes_dead_letters_of: tuple[str, ...] = ()
     wrong: str = ""
 
@@ -134,7 +134,7 @@ def _table(path: Path, log: str) -> LandingTable:
         return LandingTable(str(path), _LOGS[log], wrong=f"its state can't be read: {reason}"[:300])
 
 
-def _landed(state: Mapping[str, Any]) -> Landed:
+def _landed(state: Mapping[str, Any]) -> LandedState:
     """Raises ValueError, KeyError, TypeError, AttributeError."""
     ends: dict[TopicPartition, int] = {}
     records = dead = gaps = 0
@@ -145,7 +145,7 @@ def _landed(state: Mapping[str, Any]) -> Landed:
             dead += sum(int(each[4]) for each in ranges)
             gaps += sum(int(b[0]) - int(a[1]) for a, b in pairwise(ranges))
     waiting = state["notes"].get("dead") or {}
-    return Landed(
+    return LandedState(
         int(state["batch"]), str(state["run"]), ends, records, dead, len(waiting.get("files", ())), gaps
     )
 

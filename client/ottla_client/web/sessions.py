@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..admin import Admin
 from ..errors import AuthenticationError, BootstrapError, ClientError
-from .watch import Watch
+from .watch import ClusterWatch
 
 if TYPE_CHECKING:
     from .oidc import UserTokens
@@ -56,7 +56,7 @@ class Session:
     token: str
     csrf: str
     user: str
-    watch: Watch
+    watch: ClusterWatch
     client: Mapping[str, Any]
     began: float
     used: float
@@ -117,7 +117,7 @@ class Sessions:
         self._idle = minutes * 60
         self._refresh = refresh
         self._logs_in = logs_in
-        self._shared: Watch | None = None
+        self._shared: ClusterWatch | None = None
         self._all: dict[str, Session] = {}
         self._failures: dict[str, list[float]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -130,7 +130,7 @@ class Sessions:
         if not self._logs_in:
             admin = self._admin(self._client)
             await admin.start(min(self._timeout, _START_SECONDS))
-            self._shared = Watch(admin, self._refresh, self._zookeeper, self._timeout)
+            self._shared = ClusterWatch(admin, self._refresh, self._zookeeper, self._timeout)
 
     async def close(self) -> None:
         for session in list(self._all.values()):
@@ -184,7 +184,7 @@ class Sessions:
         session.over = lambda: tokens.ended
         return session
 
-    async def _connected(self, options: Mapping[str, Any]) -> Watch:
+    async def _connected(self, options: Mapping[str, Any]) -> ClusterWatch:
         """Raises ClientError, AuthenticationError."""
         admin = self._admin(options)
         try:
@@ -193,12 +193,12 @@ class Sessions:
             if isinstance(error.__cause__, AuthenticationError):
                 raise error.__cause__ from None
             raise
-        return Watch(admin, self._refresh)
+        return ClusterWatch(admin, self._refresh)
 
     def _is_over(self, session: Session, now: float) -> bool:
         return now - session.used > self._idle or now - session.began > LONGEST_SECONDS or session.over()
 
-    def _add(self, user: str, watch: Watch, client: Mapping[str, Any]) -> Session:
+    def _add(self, user: str, watch: ClusterWatch, client: Mapping[str, Any]) -> Session:
         now = asyncio.get_running_loop().time()
         # The cookies of browsers that were closed don't come back.
         for each in [each for each in self._all.values() if self._is_over(each, now)]:

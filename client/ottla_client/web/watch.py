@@ -89,7 +89,7 @@ def _look_of(at: float, lags: Lags) -> Look:
     return Look(at, sum(each.records or 0 for each in lags.values()), max(behind, default=None))
 
 
-class Watch:
+class ClusterWatch:
     """Belongs to one Admin, and so to one person's rights."""
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-Watch: TypeAlias = Callable[[], None]
+OnChange: TypeAlias = Callable[[], None]
 """Called once when what was read has changed, and also when the connection was lost, because changes may be missed."""
 
 
@@ -21,10 +21,10 @@ class Registry(Protocol):
     def session(self) -> int:
         """The session's number; a new session has another one."""
 
-    async def read(self, path: str, watch: Watch | None = None) -> bytes | None:
+    async def read(self, path: str, watch: OnChange | None = None) -> bytes | None:
         """A node's data, None if there is no node. ``watch`` also waits for its creation."""
 
-    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+    async def children(self, path: str, watch: OnChange | None = None) -> list[str]:
         """The names of a node's children, none if there is no node. ``watch`` also waits for its creation."""
 
     async def claim(self, path: str, data: bytes) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..deadline import Deadline
 from ..errors import ClosedError, ConfigurationError, ConnectError, ZooKeeperError
-from .registry import Watch
+from .registry import OnChange
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -185,11 +185,11 @@ class ZooKeeper:
         start(self._client).rawlink(partial(self._hand_over, settle))
         return await future
 
-    def _watcher(self, watch: Watch | None) -> Callable[[Any], None] | None:
+    def _watcher(self, watch: OnChange | None) -> Callable[[Any], None] | None:
         """A watch for kazoo; equal ones are kept once for each path."""
         return None if watch is None else _Watcher(self, watch)
 
-    async def read(self, path: str, watch: Watch | None = None) -> bytes | None:
+    async def read(self, path: str, watch: OnChange | None = None) -> bytes | None:
         watcher = self._watcher(watch)
         while True:
             try:
@@ -199,7 +199,7 @@ class ZooKeeper:
                 if not await self._appeared(path, watcher):
                     return None
 
-    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+    async def children(self, path: str, watch: OnChange | None = None) -> list[str]:
         watcher = self._watcher(watch)
         while True:
             try:
@@ -273,7 +273,7 @@ class _Watcher:
 
     __slots__ = ("_registry", "_watch")
 
-    def __init__(self, registry: ZooKeeper, watch: Watch) -> None:
+    def __init__(self, registry: ZooKeeper, watch: OnChange) -> None:
         self._registry = registry
         self._watch = watch
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Tally:
+class WriteTally:
     """A task's counts, by topic. ``topics`` are marked as done when all tasks have finished."""
 
     topics: set[str] = field(default_factory=set)
@@ -70,9 +70,9 @@ class TaskWriter:
         self._producer: Producer | None = None
         self._topics: dict[str, TopicState] = {}
         self._pending: deque[tuple[BatchDelivery, Rows]] = deque()
-        self.tally = Tally()
+        self.tally = WriteTally()
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> Tally:
+    def write(self, batches: Iterable[pa.RecordBatch]) -> WriteTally:
         """Write all batches. Raises WriteError, RecordTooLarge, ClientError."""
         with ExitStack() as stack:
             for batch in batches:

@@ -27,7 +27,7 @@ from .large import LargeRecords
 from .lookback import LookBack, TopicState
 from .packing import PackedRows
 from .replay import WrittenRecords, digests_of
-from .task import Tally, producer
+from .task import WriteTally, producer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ class RowCollector:
     def __init__(self, options: WriteOptions, layout: Layout) -> None:
         self._layout = layout
         self._large = LargeRecords(options)
-        self.tally = Tally()
+        self.tally = WriteTally()
         self.rows: list[PackedRows] = []
 
     def collect(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -92,9 +92,9 @@ class BatchTransaction:
         """Contents of records that a broker has refused for their size, and its errors."""
         self._pending: deque[tuple[BatchDelivery, Rows]] = deque()
         self._already: dict[str, WrittenRecords] = {}
-        self._tally = Tally()
+        self._tally = WriteTally()
 
-    def write(self, parts: Iterable[PackedRows]) -> Tally:
+    def write(self, parts: Iterable[PackedRows]) -> WriteTally:
         """Write these rows, which are iterated again if records have to be set aside.
 
         Raises WriteError, RecordTooLarge, ClientError; then nothing was written, unless the error says that it is
@@ -117,7 +117,7 @@ class BatchTransaction:
                 return self._tally
 
     def _transact(self, parts: Iterable[PackedRows]) -> None:
-        self._tally = Tally()
+        self._tally = WriteTally()
         self._already = {}
         self._pending.clear()
         self._producer.begin_transaction()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from .marks import Marks
     from .packing import PackedRows
-    from .task import Tally
+    from .task import WriteTally
 
 log = logging.getLogger("ottla_pipeline")
 
@@ -48,7 +48,7 @@ class Written(WriterCommitMessage):
     """A task's report to the driver."""
 
     identity: Identity
-    tally: Tally
+    tally: WriteTally
     rows: list[PackedRows] = field(default_factory=list)
     """Those that the driver is to write, in a transaction."""
 
@@ -122,7 +122,7 @@ class _Writer:
         self._log([each.tally for each in reports], what)
         return reports
 
-    def _log(self, tallies: Sequence[Tally], what: str) -> None:
+    def _log(self, tallies: Sequence[WriteTally], what: str) -> None:
         """Log what a user should know."""
         for attribute, level, text in (
             ("already", logging.INFO, "%d rows for topic %s had been written by an earlier try of %s"),

@@ -9,7 +9,7 @@ from ottla_client.admin import GroupListing, PartitionLag
 from ottla_client.types import OffsetAndMetadata, TopicPartition
 from ottla_client.web.pages.groups import groups
 from ottla_client.web.rendering import PAGE_ROWS, assets, render
-from ottla_client.web.watch import Watch
+from ottla_client.web.watch import ClusterWatch
 
 GROUPS = 10_000
 SHARED = {
@@ -42,7 +42,7 @@ class FakeAdmin:
 
 async def test_a_page_is_bounded() -> None:
     admin: Any = FakeAdmin()
-    watch = Watch(admin, 60.0)
+    watch = ClusterWatch(admin, 60.0)
     session: Any = SimpleNamespace(watch=watch, admin=admin)
 
     async def shown(**query: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla_client.zookeeper_consumer.registry import Watch
+from ottla_client.zookeeper_consumer.registry import OnChange
 
 
 @dataclass
@@ -22,10 +22,10 @@ class Server:
 
     nodes: dict[str, Node] = field(default_factory=dict)
     pending: list[tuple[Memory, asyncio.Future[Any], Callable[[], Any]]] = field(default_factory=list)
-    events: list[tuple[Memory, Watch]] = field(default_factory=list)
+    events: list[tuple[Memory, OnChange]] = field(default_factory=list)
     sessions: int = 0
-    _data_watches: dict[str, dict[tuple[Memory, Watch], None]] = field(default_factory=dict)
-    _child_watches: dict[str, dict[tuple[Memory, Watch], None]] = field(default_factory=dict)
+    _data_watches: dict[str, dict[tuple[Memory, OnChange], None]] = field(default_factory=dict)
+    _child_watches: dict[str, dict[tuple[Memory, OnChange], None]] = field(default_factory=dict)
 
     def put(self, path: str, data: bytes, session: int | None = None) -> None:
         """Create or change a node, with the nodes above it."""
@@ -58,14 +58,14 @@ class Server:
             if each.startswith(start) and "/" not in each.removeprefix(start)
         )
 
-    def _changed(self, path: str, watches: dict[str, dict[tuple[Memory, Watch], None]]) -> None:
+    def _changed(self, path: str, watches: dict[str, dict[tuple[Memory, OnChange], None]]) -> None:
         self.events += watches.pop(path, {})
 
-    def watch_data(self, path: str, who: Memory, watch: Watch | None) -> None:
+    def watch_data(self, path: str, who: Memory, watch: OnChange | None) -> None:
         if watch is not None:
             self._data_watches.setdefault(path, {})[who, watch] = None
 
-    def watch_children(self, path: str, who: Memory, watch: Watch | None) -> None:
+    def watch_children(self, path: str, who: Memory, watch: OnChange | None) -> None:
         if watch is not None:
             self._child_watches.setdefault(path, {})[who, watch] = None
 
@@ -109,7 +109,7 @@ class Memory:
         self.server.pending.append((self, future, request))
         return await future
 
-    async def read(self, path: str, watch: Watch | None = None) -> bytes | None:
+    async def read(self, path: str, watch: OnChange | None = None) -> bytes | None:
         def request() -> bytes | None:
             self.server.watch_data(path, self, watch)
             node = self.server.nodes.get(path)
@@ -118,7 +118,7 @@ class Memory:
         found: bytes | None = await self.ask(request)
         return found
 
-    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+    async def children(self, path: str, watch: OnChange | None = None) -> list[str]:
         def request() -> list[str]:
             self.server.watch_children(path, self, watch)
             return self.server.children(path)

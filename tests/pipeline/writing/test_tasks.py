@@ -23,7 +23,7 @@ from ottla_pipeline.writing.identity import Identity
 from ottla_pipeline.writing.marks import DONE, Mark, Marks
 from ottla_pipeline.writing.options import resolve
 from ottla_pipeline.writing.rows import Layout
-from ottla_pipeline.writing.task import Tally, TaskWriter
+from ottla_pipeline.writing.task import TaskWriter, WriteTally
 
 _names = count()
 
@@ -99,7 +99,7 @@ class Sink:
 
     def write(
         self, batch: int, task: int, rows: Iterator[pa.RecordBatch] | pa.RecordBatch, attempt: int = 0
-    ) -> Tally:
+    ) -> WriteTally:
         single = isinstance(rows, pa.RecordBatch)
         names = rows.schema.names if single else ["value"]
         writer = TaskWriter(

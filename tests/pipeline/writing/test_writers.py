@@ -20,7 +20,7 @@ from ottla_client.types import TopicPartition
 from ottla_pipeline.source.errors import OptionError, SourceError
 from ottla_pipeline.writing import BatchWriter, StreamWriter, WriteError, Written
 from ottla_pipeline.writing.identity import Identity
-from ottla_pipeline.writing.task import Tally
+from ottla_pipeline.writing.task import WriteTally
 
 SCHEMA = StructType([StructField("value", StringType())])
 _names = count()
@@ -134,7 +134,7 @@ def test_what_is_worth_a_line_is_logged(
     writer = StreamWriter(options(broker, topic, skipReplayed="never", **large), SCHEMA, False)
     identity = Identity("q", 3, 0, "r")
     counts = (Counter({topic: 5}), Counter({topic: 2}), Counter({topic: 1}), Counter({topic: 4}))
-    reported = Written(identity, Tally({topic}, *counts))
+    reported = Written(identity, WriteTally({topic}, *counts))
     with caplog.at_level(logging.INFO, "ottla_pipeline"):
         writer.commit([reported, reported], 3)
         writer.abort([reported], 4)

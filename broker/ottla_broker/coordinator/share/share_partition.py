@@ -32,7 +32,7 @@ from ottla_broker.coordinator.share.persister import Persister
 from ottla_broker.coordinator.share.settings import SettingsOf
 from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState, StateChange
 from ottla_broker.coordinator.share.states import Acknowledge
-from ottla_broker.coordinator.share.tally import Tally
+from ottla_broker.coordinator.share.tally import DeliveryTally
 from ottla_broker.events import get_logger
 from ottla_broker.log.files import FileSlice
 from ottla_broker.log.txn_index import AbortedTransaction
@@ -157,7 +157,7 @@ class SharePartition:
         closed: Callable[[SharePartition], None],
         run: Run,
         in_turns: InTurns,
-        tally: Tally,
+        tally: DeliveryTally,
     ) -> None:
         """``run`` runs a function on a thread, ``in_turns`` work on the loop; ``tally`` counts for the whole group."""
         self.key = key

@@ -19,7 +19,7 @@ from ottla_broker.coordinator.share.share_partition import (
     copy_of,
 )
 from ottla_broker.coordinator.share.state_batches import ShareKey
-from ottla_broker.coordinator.share.tally import Tally
+from ottla_broker.coordinator.share.tally import DeliveryTally
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -42,7 +42,7 @@ class SharePartitions:
     ) -> None:
         """``run`` runs a function on a thread, ``in_turns`` a generator on the loop."""
         self.settings_of = settings_of
-        self.tallies: dict[str, Tally] = {}
+        self.tallies: dict[str, DeliveryTally] = {}
         self._persister = persister
         self._clock = clock
         self._run = run
@@ -92,12 +92,12 @@ class SharePartitions:
         """Those that sessions use, or that have something under way."""
         return self._found.values()
 
-    def _tally_of(self, group_id: str) -> Tally:
+    def _tally_of(self, group_id: str) -> DeliveryTally:
         tally = self.tallies.get(group_id)
         if tally is None:
             if len(self.tallies) >= _MOST_TALLIES:
                 del self.tallies[next(iter(self.tallies))]
-            tally = self.tallies[group_id] = Tally()
+            tally = self.tallies[group_id] = DeliveryTally()
         return tally
 
     def _begin(self, work: Work) -> None:

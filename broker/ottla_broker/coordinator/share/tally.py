@@ -11,7 +11,7 @@ from ottla_broker.coordinator.share.in_flight import Acknowledgement, Dropped
 _KEPT: Final = 100
 
 
-class Loss(NamedTuple):
+class DroppedOffsets(NamedTuple):
     """Offsets of a partition that were dropped, and when."""
 
     at_ms: int
@@ -22,7 +22,7 @@ class Loss(NamedTuple):
     rejected: bool
 
 
-class Tally:
+class DeliveryTally:
     """Owned by the loop thread.
 
     Attributes:
@@ -37,7 +37,7 @@ class Tally:
     def __init__(self) -> None:
         self.types: Counter[int] = Counter()
         self.timeouts = self.rejected = self.given_up = 0
-        self.losses: deque[Loss] = deque(maxlen=_KEPT)
+        self.losses: deque[DroppedOffsets] = deque(maxlen=_KEPT)
 
     def acknowledged(self, batches: Sequence[Acknowledgement]) -> None:
         for first, last, types in batches:
@@ -52,4 +52,4 @@ class Tally:
                 self.rejected += last - first + 1
             else:
                 self.given_up += last - first + 1
-            self.losses.append(Loss(now_ms, topic, partition, first, last, rejected))
+            self.losses.append(DroppedOffsets(now_ms, topic, partition, first, last, rejected))
