@@ -211,10 +211,10 @@ def parse_title(kind: type[E], text: str) -> E | None:
 class Verdict(Enum):
     """The reason why an operation is allowed or denied."""
 
-    ALLOWED = "a rule allows it"
-    DENIED = "a rule denies it"
-    NOT_ALLOWED = "there are rules for the resource, and none allows it"
-    NO_RULES = "there are no rules for the resource"
+    ALLOWED = "an ACL allows it"
+    DENIED = "an ACL denies it"
+    NOT_ALLOWED = "there are ACLs for the resource, and none allows it"
+    NO_RULES = "there are no ACLs for the resource"
 
 
 class Decision(NamedTuple):

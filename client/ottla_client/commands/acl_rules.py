@@ -81,7 +81,7 @@ def resource_in(text: str) -> ResourcePattern:
 
 
 def host_warning(host: str) -> str:
-    """What to know of a rule's host that no client has; empty for others."""
+    """A warning about an ACL's host that no client has; empty for others."""
     matching = java_host(host)
     try:
         ip_address(host)
@@ -116,11 +116,15 @@ def resource_text(pattern: ResourcePattern) -> str:
 
 
 def sentence(acl: AclBinding) -> str:
-    """``User:alice may read topic:orders``"""
+    """``User:alice may read topic:orders``, ``User:* is denied all operations on topic:secrets``"""
     entry = acl.entry
-    verb = "may" if entry.permission is AclPermission.ALLOW else "may not"
+    allows = entry.permission is AclPermission.ALLOW
+    if entry.operation is AclOperation.ALL:
+        verb = f"is {'allowed' if allows else 'denied'} all operations on"
+    else:
+        verb = f"{'may' if allows else 'may not'} {operation_name(entry.operation)}"
     host = "" if entry.host == WILDCARD else f" from {entry.host}"
-    return f"{entry.principal} {verb} {operation_name(entry.operation)} {resource_text(acl.pattern)}{host}"
+    return f"{entry.principal} {verb} {resource_text(acl.pattern)}{host}"
 
 
 def operation_name(operation: AclOperation) -> str:

@@ -76,7 +76,7 @@ class ConsumeRun(PrintRun["Consumer"]):
         await self._bound(consumer, partitions)
 
     def _note_past_the_end(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Otherwise a wrong --from shows nothing and says nothing."""
+        """Warn about a --from past the end, which would print nothing."""
         begin = self._wanted.begin
         ends = [
             f"{p} ends at {end}" for p, end in offsets.items() if begin.kind == OFFSET and end < begin.value

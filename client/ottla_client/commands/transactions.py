@@ -282,7 +282,7 @@ async def find_hanging(
     "--producer-id",
     type=int,
     metavar="ID",
-    help="Or abort that of this producer, with the two options below.",
+    help="Abort this producer's transaction; requires the two options below.",
 )
 @click.option("--producer-epoch", type=int, metavar="EPOCH", help="Give the producer's epoch.")
 @click.option(

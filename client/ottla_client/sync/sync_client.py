@@ -22,13 +22,13 @@ T = TypeVar("T")
 _log = logging.getLogger("ottla_client")
 
 STOP_SECONDS = 10.0
-"""How long the background thread may take to stop."""
+"""Seconds to wait for the background thread to stop."""
 EXIT_SECONDS = 10.0
-"""How long closing an open client may take when the interpreter ends."""
+"""Seconds to wait for the closing of an open client when the interpreter ends."""
 
 
 class Client(Protocol):
-    """What an async client has."""
+    """The interface of an async client."""
 
     async def start(self) -> None: ...
     async def close(self) -> None: ...

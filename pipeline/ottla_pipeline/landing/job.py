@@ -61,7 +61,7 @@ def land(
     """
     if landing.checkpoint is not None:
         log.warning(
-            "checkpoint is %s, which has no effect: a job goes on from what its table says",
+            "checkpoint is %s, which has no effect: a job resumes at the offsets in its table",
             landing.checkpoint,
         )
     try:

@@ -16,7 +16,7 @@ _PINNED: Final = "/p"
 
 
 class Kind(Enum):
-    """How often a writer's batch may come again."""
+    """How often Spark can repeat a writer's batch."""
 
     STREAM = "stream"
     """Once in each run of its query: a sink of a stream."""

@@ -130,14 +130,14 @@ def test_explain(ottla: Ottla) -> None:
     def explain(*words: str) -> str:
         return ottla("acls", "explain", *words).strip()
 
-    assert explain("alice", "read", "topic:orders") == "denied: there are no rules for the resource"
+    assert explain("alice", "read", "topic:orders") == "denied: there are no ACLs for the resource"
     ottla("acls", "add", "alice", "write", "topic:orders*")
     assert explain("alice", "describe", "topic:orders") == "allowed: User:alice may write topic:orders*"
-    assert explain("bob", "write", "topic:orders").startswith("denied: there are rules for the resource")
+    assert explain("bob", "write", "topic:orders").startswith("denied: there are ACLs for the resource")
     ottla("acls", "add", "*", "all", "topic:orders", "--deny", "--host", "10.0.0.1")
     assert explain("alice", "write", "topic:orders").startswith("allowed")
     reported = explain("alice", "write", "topic:orders", "--host", "10.0.0.1")
-    assert reported == "denied: User:* may not all topic:orders from 10.0.0.1"
+    assert reported == "denied: User:* is denied all operations on topic:orders from 10.0.0.1"
     assert explain("root", "delete", "topic:x") == "allowed: User:root is a super user (super.users)"
     document = json.loads(ottla("acls", "explain", "alice", "write", "topic:orders", "--json"))
     assert document["allowed"] is True
@@ -182,7 +182,7 @@ async def test_settings_that_kafka_hides_may_allow_it() -> None:
     answer = await explain(admin, *asked)
     names = "super.users and allow.everyone.if.no.acl.found"
     assert answer.reason == (
-        f"there are no rules for the resource; the broker doesn't show {names}, which may allow it"
+        f"there are no ACLs for the resource; the broker doesn't show {names}, which may allow it"
     )
     seen = await gather(admin, Prober(1.0, None, ()))
     assert seen.unchecked == [f"broker 1 doesn't show {names}"]
