@@ -1,4 +1,4 @@
-"""What clients count for ``metrics()``: totals, rates and times over the last half minute.
+"""Counts of clients for ``metrics()``: totals, rates and times over the last half minute.
 
 A client adds once for each request or batch, never for a record. Rates come from samples of the totals, which are taken
 at most every five seconds, and only while something is added or read.
@@ -66,7 +66,7 @@ class Meters:
         return max(now - at, 0.001), totals
 
     def rate(self, name: str) -> float:
-        """What was added a second, over about half a minute."""
+        """The rate per second, over about half a minute."""
         seconds, before = self._since(monotonic())
         return (self.totals.get(name, 0.0) - before.get(name, 0.0)) / seconds
 
@@ -85,7 +85,7 @@ class Meters:
 
 
 def fetch_metrics(meters: Meters) -> dict[str, float]:
-    """What every consumer counts of its fetches; times in milliseconds, as in Java."""
+    """Counts of a consumer's fetches; times in milliseconds, as in Java."""
     totals = meters.totals
     return {
         "bytes-consumed-rate": meters.rate("bytes-consumed-total"),

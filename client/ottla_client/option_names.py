@@ -119,7 +119,7 @@ def read_options(
 
 
 def _user_of(name: str, text: str) -> dict[str, Any]:
-    """What a login in Java's form says of the user. Raises ConfigurationError, without the password."""
+    """Read the options of a login in Java's form. Raises ConfigurationError, without the password."""
     try:
         module, options = parse_login(text)
     except ValueError as error:

@@ -81,7 +81,7 @@ class SimpleConsumerSettings(ReadingSettings):
 
 @dataclass(frozen=True, slots=True)
 class Fetched(Generic[K, V]):
-    """What one fetch returned from a partition.
+    """The result of one fetch from a partition.
 
     ``next_offset`` is where the next fetch goes on; it is beyond the last record where records were compacted away or
     belong to aborted transactions. ``high_watermark`` is the end for consumers, ``last_stable_offset`` the end with

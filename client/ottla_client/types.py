@@ -91,7 +91,7 @@ class ListedOffset(NamedTuple):
 
 
 class TimestampType(IntEnum):
-    """Who set a record's timestamp; the numbers are the bit in the record batch, and Java's."""
+    """The one who set a record's timestamp; the numbers are the bit in the record batch, and Java's."""
 
     NO_TIMESTAMP_TYPE = -1
     """It has none, -1: the message format 0, of clients before Kafka 0.10."""
@@ -107,7 +107,7 @@ class TimestampType(IntEnum):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a sent record was written.
+    """The place where a sent record was written.
 
     ``offset`` is -1 if the broker didn't report it: with ``acks=0``, and for a duplicate of an old batch.
     ``timestamp`` is in milliseconds, the broker's if the topic uses LogAppendTime.

@@ -55,7 +55,7 @@ _WHOLE: Final = "triggerExecution"
 
 @dataclass(slots=True)
 class _Query:
-    """What is known of a query; ``steps`` has seconds and counts by the names of Spark's ``durationMs``."""
+    """A query's last known state; ``steps`` has seconds and counts by the names of Spark's ``durationMs``."""
 
     id: str
     name: str
@@ -151,7 +151,7 @@ class QueryMetrics(StreamingQueryListener):
                     query.failures += event.exception is not None
 
     def _sources(self, progress: Mapping[str, Any]) -> Iterator[tuple[Mapping[TopicPartition, int], int]]:
-        """Where each source that reads these topics goes on, and how many rows it had."""
+        """The next offsets of each source that reads these topics, and the number of its rows."""
         for source in progress["sources"]:
             offsets = offsets_of(source.get("endOffset"))
             if offsets and all(reads(self._topics, partition) for partition in offsets):

@@ -98,7 +98,7 @@ class AdminBase:
 
     @property
     def unreachable(self) -> str | None:
-        """Why no broker can be reached; None while one can. Calls wait for one until their deadlines."""
+        """The reason why no broker can be reached; None while one can. Calls wait for one until their deadlines."""
         return self._cluster.unreachable
 
     def _deadline_of(self, timeout: float | None) -> Deadline:

@@ -30,7 +30,7 @@ V = TypeVar("V")
 
 
 class ShareGroupOffset(NamedTuple):
-    """Where a share group is in a partition.
+    """A share group's place in a partition.
 
     Attributes:
         start: everything before this offset is done with; None if no consumer has asked for records yet.
@@ -45,7 +45,7 @@ class ShareGroupCalls(AdminBase):
     async def share_group_offsets(
         self, group_id: str, *, timeout: float | None = None
     ) -> dict[TopicPartition, ShareGroupOffset]:
-        """Where a share group is, in all partitions that it has read or was assigned.
+        """A share group's places in all partitions that it has read or was assigned.
 
         Raises GroupError, with GROUP_ID_NOT_FOUND for a group that isn't a share group; PartialError for several
         partitions; UnsupportedApiError for brokers that don't serve share groups.

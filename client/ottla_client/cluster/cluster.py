@@ -148,7 +148,7 @@ class Cluster:
         return error is not None and not is_retriable(error)
 
     def _refused_login(self) -> AuthenticationError | None:
-        """What a bootstrap server said that refuses the login."""
+        """The error of a bootstrap server that refuses the login."""
         errors = (self._pool.error(("bootstrap", address)) for address in self.bootstrap)
         return next((error for error in errors if isinstance(error, AuthenticationError)), None)
 
@@ -187,12 +187,12 @@ class Cluster:
 
     @property
     def connection_count(self) -> int:
-        """How many connections to brokers are open."""
+        """The number of open connections to brokers."""
         return self._pool.connection_count
 
     @property
     def unreachable(self) -> str | None:
-        """Why no broker can be reached, while the metadata's refresh goes on trying; None while one can."""
+        """The reason why no broker can be reached, while the metadata's refresh goes on trying; None while one can."""
         error = self._refresh_error
         return str(error) if isinstance(error, ConnectError) and not self.connection_count else None
 
@@ -553,7 +553,7 @@ class Cluster:
 
 
 def _not_there(name: str, code: ErrorCode, near: str | None) -> ClientError:
-    """Why a topic can't be used, according to the last response; ``near`` suggests other names."""
+    """The error for a topic that can't be used, according to the last response; ``near`` suggests other names."""
     if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return UnknownTopicError(f"topic {name!r} does not exist{near or ''}; create it, or correct its name")
     reason = code.name if code else "none of its partitions has a leader"

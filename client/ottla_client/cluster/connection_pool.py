@@ -64,7 +64,7 @@ class ConnectionPool:
 
     @property
     def connection_count(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return sum(
             each.connection is not None and not each.connection.closed
             for each in list(self._endpoints.values())

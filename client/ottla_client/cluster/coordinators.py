@@ -15,7 +15,7 @@ _NOT_ALLOWED = (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID
 
 
 class CoordinatorType(IntEnum):
-    """What is coordinated; the numbers are the protocol's."""
+    """The things that have coordinators; the numbers are the protocol's."""
 
     GROUP = 0
     TRANSACTION = 1

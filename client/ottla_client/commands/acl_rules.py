@@ -138,7 +138,7 @@ class Answer(NamedTuple):
     why: str
     rule: AclBinding | None
     unknown: str = ""
-    """Why settings that could allow it aren't known."""
+    """The reason why settings that could allow it aren't known."""
 
     @property
     def reason(self) -> str:

@@ -41,7 +41,7 @@ class Page(NamedTuple, Generic[T]):
 
 
 class Asked(NamedTuple, Generic[T]):
-    """What brokers answer; ``without`` are those that serve no metrics, ``remarks`` says why others aren't known."""
+    """The answers of brokers; ``without`` are those that serve no metrics, ``remarks`` says why others aren't known."""
 
     found: dict[int, T]
     without: list[int]
@@ -88,7 +88,7 @@ async def _read(page: Page[T], broker: int, address: Address, cluster_id: str | 
 
 
 def why_not(what: str, without: Collection[int], strangers: Collection[int]) -> str | None:
-    """Why something isn't known of brokers that serve no metrics, and of those that have no such setting."""
+    """A remark on what isn't known of brokers that serve no metrics, and of those that have no such setting."""
     if strangers:
         return f"{what} couldn't be checked: Apache Kafka's brokers report them by JMX alone"
     if without:

@@ -37,7 +37,7 @@ class _Element(NamedTuple):
 
 
 def read_validity(certificate: bytes) -> Validity:
-    """When a certificate in DER is valid. Raises ValueError if it can't be read."""
+    """The dates of a certificate in DER. Raises ValueError if it can't be read."""
     outer = next(_elements(certificate), None)
     if outer is None or outer.tag != _SEQUENCE:
         raise ValueError("not a certificate")

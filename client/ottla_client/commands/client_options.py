@@ -70,7 +70,7 @@ class ClientOptions:
                 self._given[name] = value
 
     def in_kafka_names(self) -> dict[str, str]:
-        """What ``-X`` says, unchecked, by Kafka's names."""
+        """The options of ``-X``, unchecked, by Kafka's names."""
         from ..option_names import kafka_name
 
         return {kafka_name(name): text for name, text in self._given.items()}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _TAG: Final = re.compile(r"</?[a-z][^>]*>", re.IGNORECASE)
 _WIDEST: Final = 100
 _SETTLE_SECONDS: Final = 1.0
-"""How long to wait for a change to show. Changes that have no effect take this long."""
+"""The longest wait for a change to show. Changes that have no effect take this long."""
 
 _BROKER_HELP = "Use a broker instead of a topic: its id, or `default` for the settings of all brokers."
 _GROUP_HELP = "Use a group of the consumer protocol or a share group instead of a topic."

@@ -243,7 +243,7 @@ def _check_group(partitions: tuple[int, ...], begin: LogPosition | None) -> None
 
 
 def _end(until: LogPosition | None, follow: bool | None) -> LogPosition | None:
-    """Where to stop; None for never."""
+    """The position to stop at; None for never."""
     if until is not None and until.kind not in (END, OFFSET, TIME):
         raise click.BadParameter("end, an offset or a time", param_hint="--until")
     if follow and until is not None:

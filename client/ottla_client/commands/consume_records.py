@@ -33,7 +33,7 @@ class ConsumeRun(PrintRun["Consumer"]):
         """``output`` is a file's name, None for standard output."""
         super().__init__(console, wanted, formatter, output)
         self._bounds: dict[TopicPartition, int] = {}
-        """Where to stop in each partition, exclusive. Empty without --until."""
+        """The offset to stop at in each partition, exclusive. Empty without --until."""
         self._written: dict[TopicPartition, int] = {}
         """The offset after the last record written, or the start of a group's partition; not committed yet."""
         self._committed_at = monotonic()

@@ -1,4 +1,4 @@
-"""How many file descriptors brokers have open, by ``/health/process`` of their ``metrics.listener``."""
+"""The open file descriptors of brokers, by ``/health/process`` of their ``metrics.listener``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .broker_pages import Page
 
 
 class Descriptors(NamedTuple):
-    """How many are open, and how many may be."""
+    """The numbers of file descriptors that are open, and that may be open."""
 
     open: int
     most: int

@@ -166,7 +166,7 @@ async def _configs(
 
 
 async def ask_brokers(seen: Gathered, page: broker_pages.Page[T], *, stays: bool = False) -> dict[int, T]:
-    """What brokers that serve metrics say on a page there.
+    """The answers of brokers that serve metrics, on a page there.
 
     A page of the console, which ``stays``, has no room for notes of brokers that serve none.
     """
@@ -193,14 +193,14 @@ async def descriptors(seen: Gathered, *, stays: bool = False) -> dict[int, Descr
 async def deliveries(
     seen: Gathered, groups: Mapping[str, GroupDescription], *, stays: bool = False
 ) -> dict[int, Deliveries]:
-    """What brokers say of deliveries, if there are share groups."""
+    """The brokers' reports on deliveries, if there are share groups."""
     if not any(group.type == "share" for group in groups.values()):
         return {}
     return await ask_brokers(seen, DELIVERIES, stays=stays)
 
 
 async def certificates_of(seen: Gathered) -> dict[str, Validity]:
-    """When the certificates of listeners with TLS are valid, by handshakes with those that answer."""
+    """The dates of the certificates of listeners with TLS, by handshakes with those that answer."""
     from .security_checks import listeners_of
 
     settings = seen.broker_configs
@@ -238,7 +238,7 @@ async def latest(admin: Admin, partitions: Collection[TopicPartition]) -> dict[T
 
 
 async def last_hour(admin: Admin, partitions: Collection[TopicPartition], now: int) -> dict[str, int]:
-    """How many records these topics got in the last hour."""
+    """The number of records that these topics got in the last hour."""
     if not partitions:
         return {}
     ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))

@@ -1,4 +1,4 @@
-"""What `ottla cluster doctor` looks at: pure functions from what was gathered to findings."""
+"""The checks of `ottla cluster doctor`: pure functions from what was gathered to findings."""
 
 from __future__ import annotations
 
@@ -384,7 +384,7 @@ def certificates(seen: Gathered) -> Iterator[Finding]:
 
 
 def certificate_findings(subject: str, valid: Validity, now: datetime) -> Iterator[Finding]:
-    """What is wrong with the time in which a listener's certificate is valid."""
+    """The findings about the time in which a listener's certificate is valid."""
     renew = "Issue a new one, replace the file, and set ssl.keystore.location again by kafka-configs."
     if valid.ends < now:
         what = f"Its certificate has expired, at {valid.ends:%Y-%m-%d %H:%M} UTC."

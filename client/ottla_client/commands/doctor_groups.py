@@ -1,4 +1,4 @@
-"""What ``ottla cluster doctor`` finds in groups of all generations."""
+"""The findings of ``ottla cluster doctor`` in groups of all generations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What checks find, and how commands show it: a table at a terminal, otherwise two lines each, and their numbers."""
+"""Findings of checks, and how commands show them: a table at a terminal, otherwise two lines each, and their count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``ottla cluster doctor`` has found out before it checks anything."""
+"""The facts that ``ottla cluster doctor`` gathers before it checks anything."""
 
 from __future__ import annotations
 

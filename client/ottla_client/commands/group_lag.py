@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _AT_ONCE: Final = 8
 _MOST_HOURS: Final = 168
 HISTORY_SECONDS: Final = 300.0
-"""How far back the trend of --watch looks."""
+"""The time over which --watch computes the trend."""
 
 
 class Look(NamedTuple):
@@ -43,7 +43,7 @@ class Look(NamedTuple):
 
 @dataclass(slots=True)
 class History:
-    """What --watch has seen of a group, and what follows from it."""
+    """The lag of a group as --watch has seen it, and its trend."""
 
     looks: deque[Look] = field(default_factory=lambda: deque(maxlen=1000))
 

@@ -28,7 +28,7 @@ _MOST_ASKED: Final = 5_000
 
 
 class Kept(Enum):
-    """Where a group's place in its partitions is kept."""
+    """The stores of a group's place in its partitions."""
 
     OFFSETS = "in the topic of offsets"
     STARTS = "with the share groups' state"
@@ -36,7 +36,7 @@ class Kept(Enum):
 
 
 def kept(group: GroupListing | GroupDescription) -> Kept:
-    """Where a group's place is kept, by what brokers say of the group."""
+    """The store of a group's place, by what brokers say of the group."""
     if group.type == _SHARE:
         return Kept.STARTS
     return Kept.ZOOKEEPER if group.protocol_type in (COORDINATED, IN_ZOOKEEPER) else Kept.OFFSETS

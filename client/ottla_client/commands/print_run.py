@@ -27,7 +27,7 @@ AT_ONCE = 20_000
 
 @dataclass(frozen=True, slots=True)
 class ConsumeOptions:
-    """What to consume: ``topics``, or those that match ``pattern``; without ``partitions``, all of them."""
+    """The records to consume: ``topics``, or those that match ``pattern``; without ``partitions``, all of them."""
 
     topics: tuple[str, ...]
     pattern: str | None

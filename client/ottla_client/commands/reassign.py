@@ -49,7 +49,7 @@ _NAMED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class _Doing:
-    """What to do with a plan."""
+    """The ways to use a plan."""
 
     execute: bool
     wait: bool

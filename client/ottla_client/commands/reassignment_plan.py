@@ -137,7 +137,7 @@ class _Plan:
         return stays
 
     def _racks_for(self, count: int) -> int:
-        """How many racks ``count`` replicas must be in; without racks, ``count``."""
+        """The number of racks that ``count`` replicas must be in; without racks, ``count``."""
         return min(count, len(set(self.racks.values()))) if self.racks else count
 
     def _best_for(self, there: Collection[int]) -> int:

@@ -50,7 +50,7 @@ async def gather_now(
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     partitions: Collection[TopicPartition],
 ) -> Now:
-    """What plans for these partitions need. Raises ClientError."""
+    """Look up what plans for these partitions need. Raises ClientError."""
     starts = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
     ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
     return Now(

@@ -1,4 +1,4 @@
-"""What `ottla security check` looks at: pure functions from what was gathered to findings."""
+"""The checks of `ottla security check`: pure functions from what was gathered to findings."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _OLD_VERSIONS: Final = {"TLSv1": ssl.TLSVersion.TLSv1, "TLSv1.1": ssl.TLSVersion
 
 @dataclass(slots=True)
 class Probe:
-    """What a stranger found out about one listener.
+    """The facts that a stranger found out about one listener.
 
     Attributes:
         failed: why nothing could be tried; empty if it could.
@@ -96,7 +96,7 @@ class Prober:
         return found
 
     async def certificate(self, host: str, port: int) -> Validity | None:
-        """When a listener's certificate is valid; None if it can't be read. Raises ConnectError."""
+        """The dates of a listener's certificate; None if it can't be read. Raises ConnectError."""
         found = await self._certificate(host, port, _careless())
         try:
             return read_validity(found or b"")
@@ -111,7 +111,7 @@ class Prober:
         )
 
     async def _mechanisms(self, connection: Connection) -> list[str]:
-        """What the listener offers, which it says when it doesn't know the one that was asked for."""
+        """The mechanisms of the listener, which it names when it doesn't know the one that was asked for."""
         answer = await connection.submit(SaslHandshakeRequest(mechanism="NONE"), timeout=self._timeout)
         return list(answer.mechanisms)
 

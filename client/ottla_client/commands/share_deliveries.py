@@ -30,7 +30,7 @@ class Dropped(NamedTuple):
 
 
 class Deliveries(NamedTuple):
-    """What a broker says of the partitions that it leads."""
+    """A broker's report on the partitions that it leads."""
 
     last: tuple[LastDeliveries, ...]
     dropped: tuple[Dropped, ...]

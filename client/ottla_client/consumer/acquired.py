@@ -61,7 +61,7 @@ class Acquired:
             yield max(self._firsts[number], start), min(self._lasts[number], end - 1)
 
     def without(self, offsets: Iterable[int], start: int, end: int) -> Iterator[Run]:
-        """What is left of the acquired runs from ``start`` to before ``end`` without ``offsets``, which go up."""
+        """The rest of the acquired runs from ``start`` to before ``end`` without ``offsets``, which go up."""
         there = iter(offsets)
         offset = next(there, None)
         for first, last in self.between(start, end):

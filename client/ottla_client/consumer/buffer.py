@@ -322,11 +322,11 @@ class Iteration:
         self.count = len(records)
         self.iterator: Iterator[ConsumerRecord[Any, Any]] = iter(records)
         self.processed = 0
-        """How many records the application had taken when it last asked for more."""
+        """The number of records that the application had taken when it last asked for more."""
 
     @property
     def taken(self) -> int:
-        """How many records the application has taken."""
+        """The number of records that the application has taken."""
         return self.count - length_hint(self.iterator)
 
     @property

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..arrow import Part
 
 CLOSE_SECONDS = 30.0
-"""How long ``close`` may take by default."""
+"""The default timeout of ``close``."""
 JUST_MADE = 1.0
 """Seconds for which some brokers may not know a new topic yet."""
 
@@ -395,7 +395,7 @@ class Consumer(IteratedConsumer):
         return self._commits().group_metadata()
 
     def transaction_offsets(self) -> tuple[ConsumerGroupMetadata, dict[TopicPartition, OffsetAndMetadata]]:
-        """What ``send_offsets`` of a transaction needs: ``group_metadata()``, and the offsets of ``commit()``.
+        """The arguments of a transaction's ``send_offsets``: ``group_metadata()``, and the offsets of ``commit()``.
 
         While nothing is assigned, as before the group's first rebalance has ended, there are no offsets.
 
@@ -454,7 +454,7 @@ class Consumer(IteratedConsumer):
         return {partition: 0 if each is None else each.offset for partition, each in found.items()}
 
     def metrics(self) -> Metrics:
-        """What the consumer has counted, under the names of Java's: values by name, by group.
+        """The consumer's counts, under the names of Java's: values by name, by group.
 
         ``metrics()["consumer-fetch-manager-metrics"]["records-lag-max"]``; partitions have groups of their own,
         ``consumer-fetch-manager-metrics.orders-0``. Records count when they are decoded, up to 2,048 before you get

@@ -1,4 +1,4 @@
-"""What consumers have in common: their start and their loops, and the warning of one that is dropped while open."""
+"""The base of consumers: their start and their loops, and the warning of one that is dropped while open."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Closable(ABC):
     async def start(self) -> None: ...
 
     def _disconnect(self) -> Callable[[], Coroutine[Any, Any, None]]:
-        """What disconnects without this object, which is about to go; called only if it has ``_loop``."""
+        """Return what disconnects without this object, which is about to go; called only if it has ``_loop``."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:

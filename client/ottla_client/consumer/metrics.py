@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def consumer_metrics(engine: Engine) -> Metrics:
-    """What the consumer has counted; times in milliseconds, as in Java."""
+    """The consumer's counts; times in milliseconds, as in Java."""
     meters = engine.buffer.meters
     totals = meters.totals
     partitions: Metrics = {}

@@ -16,7 +16,7 @@ from ..types import OffsetSpec, TopicPartition
 
 
 class Stage(Enum):
-    """What a partition waits for."""
+    """The stages of a partition, by what it waits for."""
 
     NEEDS_OFFSET = auto()
     """The group's committed offset."""
@@ -31,7 +31,7 @@ class Stage(Enum):
 
 
 class Event(Enum):
-    """What happens to a partition."""
+    """The events of a partition."""
 
     SOUGHT = auto()
     RESET = auto()

@@ -17,7 +17,7 @@ Deserializer: TypeAlias = Callable[[bytes], Any]
 
 OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
 GroupProtocol: TypeAlias = Literal["classic", "consumer"]
-"""Who assigns partitions: a consumer of the group, or the broker (KIP-848)."""
+"""The one that assigns partitions: a consumer of the group, or the broker (KIP-848)."""
 
 
 class Decoding(Protocol):
@@ -63,7 +63,7 @@ class ReadingOptions(ConnectionOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ReadingSettings(ConnectionSettings):
-    """What the clients that read have in common; `ConsumerSettings` has the same, with a member's."""
+    """The options of all clients that read; `ConsumerSettings` has the same, with a member's."""
 
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500

@@ -16,7 +16,7 @@ class Fetchers(StreamEngines):
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """What is read now."""
+        """The partitions that are read now."""
         return frozenset().union(*(engine.positions.partitions for engine in self._engines))
 
     def start(self, ownership: Iterable[Ownership]) -> None:

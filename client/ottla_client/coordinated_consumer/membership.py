@@ -46,7 +46,7 @@ _LOGGED_EVERY: Final = 25
 
 
 class Reaction(Enum):
-    """What follows the coordinator's answer to a registration."""
+    """The reaction to the coordinator's answer to a registration."""
 
     LOOK_AGAIN = auto()
     """Another broker may be the coordinator by now."""

@@ -1,4 +1,4 @@
-"""What members of all protocols have in common.
+"""The base of members of all protocols.
 
 A member has two tasks: one takes assignments and awaits the callbacks, the other sends heartbeats, also while callbacks
 run.

@@ -30,7 +30,7 @@ class ConsumerMemberState(Enum):
 
 
 class HeartbeatReaction(Enum):
-    """What a member does after an answer to its heartbeat."""
+    """A member's reaction to an answer to its heartbeat."""
 
     GO_ON = auto()
     JOIN_AGAIN = auto()
@@ -67,7 +67,7 @@ TRANSITIONS: dict[tuple[ConsumerMemberState, HeartbeatReaction], ConsumerMemberS
 
 
 def reaction_to(code: ErrorCode, epoch: int) -> HeartbeatReaction:
-    """What to do after an answer. A group that is gone has lost this member; one it can't join is an error."""
+    """The reaction to an answer. A group that is gone has lost this member; one it can't join is an error."""
     if code is ErrorCode.GROUP_ID_NOT_FOUND and epoch > JOIN_EPOCH:
         return HeartbeatReaction.JOIN_AGAIN
     return REACTIONS.get(code, HeartbeatReaction.GIVE_UP)

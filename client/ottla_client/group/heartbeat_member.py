@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ottla_client")
 
 LEAVE_SECONDS = 5.0
-"""How long a member that left after max_poll_interval_ms waits for the answer."""
+"""The longest wait of a member that left after max_poll_interval_ms for the answer."""
 _STATE = ConsumerMemberState
 
 Request: TypeAlias = ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest
@@ -64,7 +64,7 @@ class HeartbeatMember(BaseMember):
     """Subclasses make the requests. Belongs to one event loop."""
 
     unsupported: ClassVar[str]
-    """What to say where the broker doesn't have the subclass's heartbeat."""
+    """The text of the error where the broker doesn't have the subclass's heartbeat."""
 
     def __init__(
         self, cluster: Cluster, group_id: str, settings: MemberSettings, callbacks: MemberCallbacks
@@ -240,7 +240,7 @@ class HeartbeatMember(BaseMember):
         return 0.0
 
     def _refused(self, code: ErrorCode) -> str:
-        """What the code of a refusal means, where the broker's answer has no message."""
+        """The meaning of a refusal's code, where the broker's answer has no message."""
         return self.unsupported if code is ErrorCode.UNSUPPORTED_VERSION else _REFUSED.get(code, code.name)
 
     def _lose(self) -> None:

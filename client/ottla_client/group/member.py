@@ -49,7 +49,7 @@ _log = logging.getLogger("ottla_client")
 JOIN_LAPSE = 5.0
 """Seconds for the response to JoinGroup, on top of the time that the group waits for its members."""
 LEAVE_SECONDS = 5.0
-"""How long a member that left after max_poll_interval_ms waits for the response to LeaveGroup."""
+"""The longest wait of a member that left after max_poll_interval_ms for the response to LeaveGroup."""
 LONGEST_REASON = 255
 """The most characters of a reason that brokers accept (KIP-800)."""
 _LEAVES_SEVERAL = 3
@@ -471,4 +471,4 @@ _REFUSED = {
         "the group has the most members that the broker allows, group.max.size (GROUP_MAX_SIZE_REACHED)"
     ),
 }
-"""What the codes of refusals mean, and what to do."""
+"""The meanings of refusals' codes, and what to do."""

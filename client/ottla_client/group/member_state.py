@@ -34,7 +34,7 @@ class Step(Enum):
 
 
 class Reaction(Enum):
-    """What a member does after a response."""
+    """A member's reaction to a response."""
 
     GO_ON = auto()
     TAKE_ID = auto()

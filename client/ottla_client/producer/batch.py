@@ -65,7 +65,7 @@ class Batch:
     headers: list[Headers] = field(default_factory=list)
     """Like ``keys``."""
     stamps: list[tuple[int, int]] = field(default_factory=list)
-    """Where a new timestamp begins: (index of the record, timestamp)."""
+    """The beginnings of new timestamps: (index of the record, timestamp)."""
     stamp: int = -1
     """The last record's timestamp."""
     left: int = 0
@@ -84,7 +84,7 @@ class Batch:
     sequence: int | None = None
     """The first record's sequence number, not wrapped at 2**31."""
     attempts: int = 0
-    """How often it was sent."""
+    """The number of times that it was sent."""
     in_flight: bool = False
     """Sent, without a response yet."""
     abandoned: bool = False
@@ -298,7 +298,7 @@ class Batch:
         return batch.record_errors.get(at, batch.error)
 
     def metadata(self, index: int) -> RecordMetadata:
-        """Where the delivered record ``index`` was stored."""
+        """The place where the delivered record ``index`` was stored."""
         batch, at = self._holder(index) if self.parts else (self, index)
         offset = batch.base_offset
         timestamp = batch.log_append_time

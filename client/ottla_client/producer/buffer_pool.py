@@ -29,7 +29,7 @@ class BufferPool:
 
     @property
     def waiting(self) -> int:
-        """How many sends wait."""
+        """The number of sends that wait."""
         return len(self._waiters)
 
     def allocate(self, size: int) -> bool:

@@ -36,7 +36,7 @@ class Delivery(tuple["Batch", int]):
         return self[0].done
 
     def result(self) -> RecordMetadata:
-        """Where the record was stored. Raises the reason of a failure, InvalidStateError before the outcome."""
+        """The record's place in its topic. Raises the reason of a failure, InvalidStateError before the outcome."""
         batch, index = self
         if not batch.done:
             raise asyncio.InvalidStateError("the record has no outcome yet")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def producer_metrics(cluster: Cluster, accumulator: Accumulator, sender: Sender | None) -> Metrics:
-    """What the producer has counted; times in milliseconds, as in Java."""
+    """The producer's counts; times in milliseconds, as in Java."""
     meters, memory = accumulator.meters, accumulator.memory
     totals = meters.totals
     found: Metrics = {

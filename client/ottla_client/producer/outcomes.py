@@ -1,4 +1,4 @@
-"""What a response for a batch means: one table from error code to outcome.
+"""The meaning of a response for a batch: one table from error code to outcome.
 
 Source: Kafka's ``Sender.completeBatch``, ``TransactionManager.canRetry`` and the ``InvalidMetadataException`` classes.
 """
@@ -13,7 +13,7 @@ from ..errors import BrokerError, ProducerFencedError, RecordTooLargeError, Unkn
 
 
 class Outcome(Enum):
-    """What to do with a batch after a response."""
+    """The reaction to a response for a batch."""
 
     DONE = auto()
     """The broker has it."""

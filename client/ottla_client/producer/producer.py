@@ -396,7 +396,7 @@ class Producer:
             ) from None
 
     def metrics(self) -> Metrics:
-        """What the producer has counted, under the names of Java's: values by name, by group.
+        """The producer's counts, under the names of Java's: values by name, by group.
 
         ``metrics()["producer-metrics"]["record-send-total"]``; topics have groups of their own,
         ``producer-topic-metrics.orders``. Rates and averages are over about half a minute, times are in milliseconds. A

@@ -33,7 +33,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long and how often to retry. Seconds."""
+    """The limits of retries. Seconds."""
 
     delivery_timeout: float
     backoff: Callable[[int], float]

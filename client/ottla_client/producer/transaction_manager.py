@@ -99,7 +99,7 @@ class TransactionManager:
         self.is_open = False
         """Whether records and offsets may be added to the transaction: asked for each record."""
         self.error: Exception | None = None
-        """Why the transaction has failed, or the producer can't continue."""
+        """The error by which the transaction has failed, or the producer can't continue."""
         self.identity: ProducerIdAndEpoch | None = None
         self.ids = TransactionalIds()
         self.is_version_2 = False
@@ -456,7 +456,7 @@ def _worst(ask: Ask, response: Any) -> tuple[Reaction, str, ErrorCode]:
 
 
 def _codes(ask: Ask, response: Any) -> list[tuple[str, ErrorCode]]:
-    """What each error code in a response is for."""
+    """The subject of each error code in a response."""
     if ask.step is Step.ADD_PARTITIONS:
         by_partition = add_partitions_codes(response)
         missing = int(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -62,7 +62,7 @@ class Step(Enum):
 
 
 class Reaction(Enum):
-    """What the producer does after an answer. Of several, the later one in this list counts."""
+    """The producer's reaction to an answer. Of several, the later one in this list counts."""
 
     DONE = auto()
     RETRY = auto()

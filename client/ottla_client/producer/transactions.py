@@ -79,9 +79,9 @@ class Transactions:
         self._collect: Callable[[], object] = lambda: None
         self._wake = asyncio.Event()
         self._waiters: list[tuple[asyncio.Future[None], Callable[[], bool]]] = []
-        """What waits for a change, and for which."""
+        """The futures of those who wait, and the changes that they wait for."""
         self._last: Exception | None = None
-        """Why the last attempt to ask a coordinator failed."""
+        """The error of the last attempt to ask a coordinator."""
         self._task: asyncio.Task[None] | None = None
         self._idle = False
         """Whether the task waits for something to ask."""

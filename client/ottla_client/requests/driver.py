@@ -28,7 +28,7 @@ V = TypeVar("V")
 Node: TypeAlias = int | None
 """A broker's id; None for any broker."""
 Outcomes: TypeAlias = Mapping[K, V | ClientError]
-"""What became of each item; errors are outcomes, too."""
+"""The outcome of each item; errors are outcomes, too."""
 
 # Seconds for which an unknown topic is retried, because some brokers learn of a new topic a moment later.
 _UNKNOWN_GRACE: Final = 1.0

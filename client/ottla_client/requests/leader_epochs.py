@@ -26,7 +26,7 @@ _FOR_CONSUMERS: Final = 3
 
 
 class EpochEnd(NamedTuple):
-    """Where a leader epoch ended; -1 where the leader doesn't know."""
+    """The end of a leader epoch; -1 where the leader doesn't know."""
 
     code: ErrorCode
     epoch: int = -1

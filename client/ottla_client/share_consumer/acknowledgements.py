@@ -21,14 +21,14 @@ from ..errors import AcknowledgementError
 from ..types import TopicPartition
 
 S = TypeVar("S", bound=Hashable)
-"""Where records were acquired, and so where their acknowledgements go."""
+"""The source of acquired records, and so the target of their acknowledgements."""
 
 GAP: Final = 0
 """The type of offsets that have no record; the number is the protocol's."""
 
 
 class AcknowledgeType(IntEnum):
-    """What becomes of a record; the numbers are the protocol's."""
+    """The kinds of acknowledgement; the numbers are the protocol's."""
 
     ACCEPT = 1
     """It was processed."""
@@ -53,9 +53,9 @@ class Acknowledgements:
 
     def __init__(self) -> None:
         self.types: dict[int, int] = {}
-        """What the application decided."""
+        """The application's decisions."""
         self.runs: list[AcknowledgedRun] = []
-        """What the client decided. No offset is in both."""
+        """The client's decisions. No offset is in both."""
 
     def in_runs(self) -> list[AcknowledgedRun]:
         """All of them in order, as few runs as possible."""
@@ -73,7 +73,7 @@ class Acknowledgements:
 
     @property
     def count(self) -> int:
-        """How many offsets they are about."""
+        """The number of offsets that they are about."""
         return len(self.types) + sum(last - first + 1 for first, last, _ in self.runs)
 
 
@@ -134,11 +134,11 @@ class HeldRecords(Generic[S]):
 
     @property
     def unacknowledged(self) -> int:
-        """How many records the application holds and has not acknowledged."""
+        """The number of records that the application holds and has not acknowledged."""
         return len(self._held) - self._acknowledged
 
     def take(self) -> list[tuple[S, Acknowledgements]]:
-        """What is to be sent; its records are no longer held."""
+        """Take what is to be sent; its records are no longer held."""
         decided, self._decided = self._decided, defaultdict(Acknowledgements)
         if self._acknowledged == len(self._held):
             self._held.clear()

@@ -99,7 +99,7 @@ class Acquisition:
         return found
 
     def _gaps(self, note: Note, offsets: Sequence[int], end: int) -> None:
-        """What was acquired before ``end`` and has no record: control records, and what compaction has removed."""
+        """The acquired offsets before ``end`` that have no record: control records, and what compaction has removed."""
         for first, last in self._acquired.without(offsets, self._settled, end):
             note(self, first, last, GAP)
         self._settled = max(self._settled, end)

@@ -280,11 +280,11 @@ class ShareConsumer(IteratedConsumer):
                     await result
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long acquired records are locked, as the broker said last; None before the first records."""
+        """The time for which acquired records are locked, as the broker said last; None before the first records."""
         return self._engine.lock_ms
 
     def metrics(self) -> Metrics:
-        """What the consumer has counted, under the names of Java's: values by name, by group.
+        """The consumer's counts, under the names of Java's: values by name, by group.
 
         ``metrics()["consumer-share-fetch-manager-metrics"]["records-consumed-total"]``. Rates and averages are over
         about half a minute, times are in milliseconds. It may be called from any thread, before the start and after the
@@ -327,7 +327,7 @@ class HandOut:
 
     @property
     def left(self) -> int:
-        """How many records the application has not taken."""
+        """The number of records that the application has not taken."""
         return length_hint(self.iterator)
 
     @property

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def share_consumer_metrics(engine: ShareEngine) -> Metrics:
-    """What the consumer has counted; times in milliseconds, as in Java."""
+    """The consumer's counts; times in milliseconds, as in Java."""
     meters = engine.meters
     totals = meters.totals
     return {

@@ -58,11 +58,11 @@ _SESSION_LOST: Final = frozenset(
 )
 
 Results = Mapping[TopicPartition, tuple[int, str | None]]
-"""What became of each partition's acknowledgements: an error code, 0 for none, and a message."""
+"""The outcome of each partition's acknowledgements: an error code, 0 for none, and a message."""
 
 
 class Owner(Protocol):
-    """What a session needs of its consumer."""
+    """The interface that a session needs of its consumer."""
 
     @property
     def hungry(self) -> bool:

@@ -19,7 +19,7 @@ FINAL_EPOCH = -1
 
 
 class SessionPartition(NamedTuple):
-    """What a share session remembers of a partition."""
+    """A partition as a share session remembers it."""
 
     topic_id: bytes | None
 

@@ -97,7 +97,7 @@ class Consumer(IteratingClient[AsyncConsumer]):
         self.close(EXIT_SECONDS)
 
     def metrics(self) -> Metrics:
-        """What the consumer has counted; see the async method."""
+        """The consumer's counts; see the async method."""
         return self._client.metrics()
 
     poll = blocking(AsyncConsumer.poll, _give_back)

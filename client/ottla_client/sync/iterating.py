@@ -1,4 +1,4 @@
-"""What consumers without asyncio have in common: the records one by one."""
+"""The base of consumers without asyncio: the records one by one."""
 
 from __future__ import annotations
 

@@ -336,7 +336,7 @@ class Producer(SyncClient[AsyncProducer]):
         return self._call(run())
 
     def metrics(self) -> Metrics:
-        """What the producer has counted; see the async method."""
+        """The producer's counts; see the async method."""
         return self._client.metrics()
 
     def flush(self, timeout: float | None = None) -> None:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 _log = logging.getLogger("ottla_client")
 
 CANCEL_SECONDS = 5.0
-"""How long an interrupted call (Ctrl-C) may take to end."""
+"""The longest time for an interrupted call (Ctrl-C) to end."""
 _LOOK_SECONDS = 1.0
 """Seconds after which a thread that waits looks whether the loop still runs."""
 

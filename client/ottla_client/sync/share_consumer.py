@@ -81,9 +81,9 @@ class ShareConsumer(IteratingClient[AsyncShareConsumer]):
     _set_callback = in_loop(AsyncShareConsumer.set_acknowledgement_commit_callback)
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long acquired records are locked; see the async method."""
+        """The time for which acquired records are locked; see the async method."""
         return self._client.acquisition_lock_timeout_ms()
 
     def metrics(self) -> Metrics:
-        """What the consumer has counted; see the async method."""
+        """The consumer's counts; see the async method."""
         return self._client.metrics()

@@ -1,4 +1,4 @@
-"""What consumers that read in streams have in common, without asyncio."""
+"""The base of consumers that read in streams, without asyncio."""
 
 from __future__ import annotations
 

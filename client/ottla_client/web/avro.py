@@ -87,7 +87,7 @@ def _parts(schema: object) -> Iterator[object]:
 
 
 class _Sizes:
-    """Which schemas have at least one byte in every value. Names that nothing defines count as having none."""
+    """The schemas that have at least one byte in every value. Names that nothing defines count as having none."""
 
     def __init__(self, schemas: list[object]) -> None:
         self._defined: dict[str, list[dict[str, Any]]] = {}

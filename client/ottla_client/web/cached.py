@@ -29,7 +29,7 @@ class Cached(Generic[T]):
         self._has = False
         self._idle = 0.0
         self.at = 0.0
-        """When the last result came, on the event loop's clock."""
+        """The time of the last result, on the event loop's clock."""
 
     @property
     def last(self) -> T | None:
@@ -97,5 +97,5 @@ class Cached(Generic[T]):
 
 
 def pause_after(took: float, least: float, most: float) -> float:
-    """How long to wait after a call that took so many seconds."""
+    """The pause after a call that took so many seconds."""
     return max(least, min(SHARE * took, most))

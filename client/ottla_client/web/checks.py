@@ -49,7 +49,7 @@ _NO_MEMBERS: Final = ("Empty", "Dead")
 
 
 class TokenBucket:
-    """How much may be spent: it fills by ``share`` of each second, up to ``burst`` seconds."""
+    """The time that may be spent: it fills by ``share`` of each second, up to ``burst`` seconds."""
 
     def __init__(self, share: float = SHARE, burst: float = BURST) -> None:
         self._share, self._burst = share, burst
@@ -123,7 +123,7 @@ class Checks:
 
     @property
     def share(self) -> float:
-        """How much of this round is done, from 0 to 1."""
+        """The part of this round that is done, from 0 to 1."""
         return 1 - len(self._pieces) / self._total if self._total else 0.0
 
     @property

@@ -187,7 +187,7 @@ async def console(
 def _oidc(
     issuer: str | None, client_id: str, secret_file: str | None, scope: str, authorities: str | None
 ) -> OidcSettings | None:
-    """Where people log in; None unless ``issuer`` is given. Raises ConfigurationError."""
+    """The provider at which people log in; None unless ``issuer`` is given. Raises ConfigurationError."""
     from .oidc import OidcSettings
 
     if issuer is None:

@@ -1,4 +1,4 @@
-"""What a page says about something that failed: one line that says what happened, and what to do."""
+"""A page's words about a failure: one line that says what happened, and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What landing jobs have left in the metadata of their tables, read without Spark and without the pipeline.
+"""The state that landing jobs leave in the metadata of their tables, read without Spark and without the pipeline.
 
 Each commit of a job carries the job's state as JSON, under ``ottla`` (``ottla_pipeline/landing/tables/base.py``
 writes it)::

@@ -72,7 +72,7 @@ class Login:
         raise self._logged_in(request, session, request.query.get("next", ""))
 
     def _logged_in(self, request: web.Request, session: Session, target: str) -> web.HTTPSeeOther:
-        """Where to go with a new session. Raises OSError if the audit log can't be written: then there is none."""
+        """The redirect of a new session. Raises OSError if the audit log can't be written: then there is none."""
         site = self._site
         try:
             site.audit.write("login", user=session.user, address=request.remote or "", outcome="done")

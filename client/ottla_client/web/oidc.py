@@ -31,7 +31,7 @@ from ottla_protocol.http_client import HttpError, provider_tls
 from ..errors import ConfigurationError
 
 LOGIN_SECONDS: Final = 600.0
-"""How long the provider's own pages may take."""
+"""The longest time for the provider's own pages."""
 _MOST_TARGET: Final = 1_000
 """A longer path to go on with is left out: cookies have 4 KB."""
 _SECONDS: Final = 10.0
@@ -39,7 +39,7 @@ _MOST_BYTES: Final = 256 << 10
 _MOST_TOKEN: Final = 64 << 10
 _SKEW_SECONDS: Final = 30.0
 _KEEP_SECONDS: Final = 3600.0
-"""How long what the provider says of itself, and its keys, are kept."""
+"""The time for which the provider's description and keys are kept."""
 _AGAIN_SECONDS: Final = 60.0
 """The least time between two reads of keys for a key that is unknown."""
 _EARLY_SECONDS: Final = 30.0
@@ -103,7 +103,7 @@ class OidcSettings:
 
 
 class Started(NamedTuple):
-    """Where to send a browser, and the value of its cookie."""
+    """A login that has begun: the address to send the browser to, and the value of its cookie."""
 
     url: str
     cookie: str
@@ -149,7 +149,7 @@ class _Signer:
 
 
 class Person(NamedTuple):
-    """Who has logged in. ``name`` is for people to read, and ends with the provider's subject, which is unique."""
+    """The user who has logged in. ``name`` is for people, and ends with the provider's subject, which is unique."""
 
     name: str
     tokens: UserTokens
@@ -329,7 +329,7 @@ class OidcProvider:
         return [each for each in keys[:_MOST_KEYS] if isinstance(each, dict)]
 
     async def _described(self) -> dict[str, Any]:
-        """What the provider says of itself (OpenID Connect Discovery). Raises OidcError."""
+        """The provider's own description (OpenID Connect Discovery). Raises OidcError."""
         now = asyncio.get_running_loop().time()
         if self._metadata and now < self._metadata_until:
             return self._metadata

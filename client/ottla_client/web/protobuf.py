@@ -36,7 +36,7 @@ _LONGEST_WAY: Final = 100
 _SUGGESTED: Final = 8
 _BESIDE: Final = re.compile(r"^[WI]\d{4} |warning", re.IGNORECASE)
 _PLACE: Final = re.compile(r"[^\s:]+:")
-"""What an error begins with: the file, and perhaps line and column."""
+"""The beginning of an error: the file, and perhaps line and column."""
 
 
 class ProtobufSchema:

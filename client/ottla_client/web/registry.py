@@ -134,7 +134,7 @@ class Registry:
 
 
 def _reason(error: Exception) -> str:
-    """Why it can't be reached, without the words in which aiohttp wraps the system's."""
+    """The reason why it can't be reached, without the words in which aiohttp wraps the system's."""
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
         return os.strerror(error.os_error.errno).lower()
     return str(error) or f"no answer within {_SECONDS:.0f} s"

@@ -53,7 +53,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to look for. ``contains`` is text, or a regular expression of RE2, which takes linear time.
+    """The records to look for. ``contains`` is text, or a regular expression of RE2, which takes linear time.
 
     ``start`` is one of STARTS; ``at`` is its offset or its time in milliseconds.
     """
@@ -82,7 +82,7 @@ class Query:
 
 @dataclass(slots=True)
 class Progress:
-    """How far a search is. ``why`` is set once it has ended before it saw everything."""
+    """The progress of a search. ``why`` is set once it has ended before it saw everything."""
 
     scanned: int = 0
     hits: int = 0
@@ -121,7 +121,7 @@ def _consumer(session: Session, query: Query) -> Consumer:
 async def _bounds(
     session: Session, query: Query
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Where to begin in each partition, and where to end."""
+    """The offsets to begin at in each partition, and to end at."""
     admin = session.admin
     topic = (await admin.describe_topics([query.topic]))[query.topic]
     if query.partition is not None and query.partition not in topic.partitions:

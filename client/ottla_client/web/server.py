@@ -21,7 +21,7 @@ from .settings import WebSettings
 
 _CLOSE_SECONDS = 2.0
 _IDLE_SECONDS = 30.0
-"""How long a connection may wait for the whole head of its first or next request."""
+"""The longest wait of a connection for the whole head of its first or next request."""
 
 
 _LONGEST: Final = 200

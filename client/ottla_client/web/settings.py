@@ -1,4 +1,4 @@
-"""What `ottla console` is started with, checked together."""
+"""The settings of `ottla console`, checked together."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ _HEADERS: Final = {
 }
 _KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 FORM_SECONDS: Final = 10.0
-"""How long a form may take to arrive."""
+"""The longest time for a form to arrive."""
 _FORM: Final = "application/x-www-form-urlencoded"
 _STRANGERS_BYTES: Final = 8 << 10
 """The largest form of someone without a session: a login."""
@@ -71,7 +71,7 @@ def _split(address: str) -> SplitResult:
 
 
 class Site:
-    """What all pages share. Belongs to the event loop that serves it."""
+    """The parts that all pages share. Belongs to the event loop that serves it."""
 
     def __init__(self, settings: WebSettings) -> None:
         self.settings = settings
@@ -221,7 +221,7 @@ class Site:
 
     @property
     def _ended(self) -> Failure:
-        """Why a browser has no session (any more)."""
+        """The reason why a browser has no session (any more)."""
         if self.settings.logs_in:
             return Failure(401, "Your session has ended.", "Nothing was changed. Log in and start again.")
         return Failure(

@@ -1,4 +1,4 @@
-"""What a session has seen of the cluster: state, findings, rates of topics, and the lag of groups over time."""
+"""A session's view of the cluster: state, findings, rates of topics, and the lag of groups over time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AT_ONCE: Final = 8
 _SIZES_SECONDS: Final = 300.0
 _SIZES_ASKED: Final = "sizes are being asked for"
 _FIRST_SECONDS: Final = 0.25
-"""How long the first page waits for what takes brokers longest; without it, it follows while the page is open."""
+"""The longest wait of the first page for what takes brokers longest; without it, it follows while the page is open."""
 _MOST_SECONDS: Final = 45.0
 """The longest that brokers, partitions and lags are left as they were, however long it takes to ask for them."""
 _MOST_SLOW_SECONDS: Final = 900.0
@@ -124,7 +124,7 @@ class ClusterWatch:
         self._minimums_until = 0.0
 
     async def _look_slowly(self) -> Sizes:
-        """What takes brokers longest, and changes least."""
+        """Look at what takes brokers longest, and changes least."""
         remarks: list[str] = []
         folders = await log_dirs(self.admin, remarks)
         known = self.state.last
@@ -182,7 +182,7 @@ class ClusterWatch:
         return {**listed, **others}
 
     async def findings(self) -> tuple[list[Finding], list[str], bool]:
-        """What is wrong, what couldn't be found out, and whether everything has been looked at once.
+        """The findings, the remarks on what is unknown, and whether everything has been looked at once.
 
         The state of brokers and partitions is up to date. Settings, groups and transactions are checked piece by piece
         in the background, as long as pages ask.

@@ -32,7 +32,7 @@ from .zookeeper import ZooKeeper
 _log = logging.getLogger("ottla_client")
 
 _CHECK_SECONDS: Final = 5.0
-"""How long to look for members of the group that coordinate through the brokers."""
+"""The time for finding members of the group that coordinate through the brokers."""
 _LOOK_AGAIN: Final = 1.0
 """Seconds until ZooKeeper is asked for brokers again while there are none."""
 

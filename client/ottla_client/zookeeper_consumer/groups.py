@@ -1,4 +1,4 @@
-"""What ZooKeeper says about groups, for tools."""
+"""The groups in ZooKeeper, for tools."""
 
 from __future__ import annotations
 

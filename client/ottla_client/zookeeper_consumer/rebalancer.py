@@ -24,7 +24,7 @@ _log = logging.getLogger("ottla_client")
 
 
 class Reading(Protocol):
-    """What reads the partitions that the consumer owns."""
+    """The reader of the partitions that the consumer owns."""
 
     async def stop(self, partitions: Collection[TopicPartition]) -> None:
         """Stop reading these partitions, and commit. They are still owned."""
@@ -79,7 +79,7 @@ class Rebalancer:
         self._registered_in: int | None = None
         """The session whose node says that this consumer is a member."""
         self._losses = 0
-        """How often the session was lost: a rebalance that began before is void."""
+        """The number of times that the session was lost: a rebalance that began before is void."""
         self.owned: Assignment = {}
         self._doubtful: set[TopicPartition] = set()
         """Partitions whose owner node may be this consumer's although it doesn't read them."""
@@ -307,7 +307,7 @@ class Rebalancer:
             self._doubtful.discard(partition)
 
     async def _held(self) -> str:
-        """Who has the partitions that this consumer waits for."""
+        """The owners of the partitions that this consumer waits for."""
         try:
             threads = await self._consumers()
             assigned = self._assign(await self._partitions(threads), threads)

@@ -1,4 +1,4 @@
-"""What the group's algorithms need of ZooKeeper; `zookeeper` provides it, tests have one in memory."""
+"""The interface that the group's algorithms need of ZooKeeper; `zookeeper` provides it, tests have one in memory."""
 
 from __future__ import annotations
 

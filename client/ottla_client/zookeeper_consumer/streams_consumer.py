@@ -1,4 +1,4 @@
-"""What members of groups that read in streams have in common, by whatever they are assigned partitions."""
+"""The base of members of groups that read in streams, by whatever they are assigned partitions."""
 
 from __future__ import annotations
 

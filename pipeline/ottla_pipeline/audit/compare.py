@@ -36,7 +36,7 @@ class TablePartition:
     dead: Runs = NOTHING
     """Records that are dead letters."""
     dead_committed: int = 0
-    """How many records became dead letters, by the table's commits."""
+    """The number of records that became dead letters, by the table's commits."""
     dead_batches: Runs = NOTHING
     """Offsets of batches that are dead letters: they could not be decoded."""
 
@@ -53,7 +53,7 @@ class TablePartition:
 
 @dataclass(frozen=True, slots=True)
 class LogPartition:
-    """What the log has of a partition. If the partition doesn't exist, ``start`` and ``end`` are 0."""
+    """A partition as the log has it. If the partition doesn't exist, ``start`` and ``end`` are 0."""
 
     start: int
     end: int

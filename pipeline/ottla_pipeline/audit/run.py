@@ -153,7 +153,7 @@ def audit(
 def _count(
     table: Table, names: Names, topics: Collection[str], progress: _Progress
 ) -> dict[TopicPartition, OffsetCounts]:
-    """How many rows the table has of each offset. Raises AuditError."""
+    """Count the table's rows of each offset. Raises AuditError."""
     try:
         return _count_rows(table, names, frozenset(topics), progress.add)
     except KeyError as error:
@@ -298,7 +298,7 @@ class _Progress:
 def _count_rows(
     table: Table, names: Names, topics: Collection[str], advance: Callable[[int], None]
 ) -> dict[TopicPartition, OffsetCounts]:
-    """How often each offset of each partition is in the table. ``advance`` gets numbers of rows as they are read.
+    """Count how often each offset of each partition is in the table. ``advance`` gets numbers of rows as they are read.
 
     Raises KeyError for a column that the table hasn't got.
     """

@@ -36,7 +36,7 @@ class Runs:
 
     @property
     def count(self) -> int:
-        """How many offsets are in it."""
+        """The number of its offsets."""
         return int((self.ends - self.starts).sum())
 
     def __bool__(self) -> bool:
@@ -64,12 +64,12 @@ class Runs:
         return _where(_laid(self, other), lambda depth: depth > 0)
 
     def within(self, starts: Numbers, ends: Numbers) -> Numbers:
-        """How many of its offsets lie in each range; ranges may overlap."""
+        """The number of its offsets in each range; ranges may overlap."""
         counts: Numbers = np.maximum(self._below(ends) - self._below(starts), 0)
         return counts
 
     def _below(self, positions: Numbers) -> Numbers:
-        """How many of its offsets come before each position."""
+        """The number of its offsets before each position."""
         lengths = self.ends - self.starts
         before = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
         run = np.searchsorted(self.starts, positions, side="right")
@@ -126,7 +126,7 @@ class OffsetCounts:
         return _where(self._put_together(), lambda depth: depth > 1)
 
     def surplus(self) -> int:
-        """How often an offset was seen again."""
+        """The number of times that an offset was seen again."""
         steps = self._put_together()
         lengths = np.diff(steps.positions)
         more = np.maximum(steps.depths[:-1] - 1, 0)

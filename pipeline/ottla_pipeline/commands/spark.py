@@ -36,7 +36,7 @@ _DEFAULTS = {
 _MASTERS = ("local", "local[*]", "local[N]", "spark://HOST:PORT", "yarn", "k8s://https://HOST:PORT")
 _LONGEST_TAIL = 64 << 10
 _SPARKS_OWN = ("bin", "conf", "jars")
-"""What Spark needs below its home, without its archives for Python."""
+"""The folders that Spark needs below its home, without its archives for Python."""
 
 
 def _master(context: click.Context, parameter: click.Parameter, value: str) -> str:

@@ -134,7 +134,7 @@ class BatchCommitter:
                 self._sink.discard(report.dead_files)
 
     def _latest(self) -> OffsetsByTopic:
-        """Where the logs end now; empty if brokers don't answer, since it is only shown."""
+        """The ends of the logs now; empty if brokers don't answer, since it is only shown."""
         try:
             return by_topic(self._cluster.latest(list(self._seen), self._isolation))
         except ClientError as error:
@@ -152,7 +152,7 @@ def _check(reports: list[Report]) -> None:
 
 
 def _landed(reports: list[Report]) -> LandedRanges:
-    """What each partition got, in order; ranges that touch become one."""
+    """The ranges that each partition got, in order; ranges that touch become one."""
     found: dict[TopicPartition, list[LandedRange]] = {}
     for report in sorted(reports, key=lambda one: (one.partition, one.start)):
         ranges = found.setdefault(report.partition, [])

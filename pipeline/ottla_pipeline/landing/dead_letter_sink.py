@@ -73,12 +73,12 @@ class DeadLetterSink(ABC):
             self.discard(files)
 
     def delivered(self, noted: dict[str, Any]) -> set[Where]:
-        """Which of the noted dead letters were delivered already."""
+        """The noted dead letters that were delivered already."""
         return set()
 
     @abstractmethod
     def position(self) -> Any:
-        """What :meth:`delivered` needs after a crash, as JSON."""
+        """The note that :meth:`delivered` needs after a crash, as JSON."""
 
     @abstractmethod
     def deliver(self, files: Sequence[DataFile], noted: dict[str, Any], delivered: set[Where]) -> None:

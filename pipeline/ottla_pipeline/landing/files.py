@@ -43,7 +43,7 @@ Values = tuple[str | None, ...]
 
 @dataclass(frozen=True)
 class FileSettings:
-    """How files are written. Picklable: it travels to every task."""
+    """The settings for writing files. Picklable: they travel to every task."""
 
     partition_by: tuple[str, ...] = ()
     keep_partition_columns: bool = False

@@ -1,4 +1,4 @@
-"""What a landing job reports of itself while it runs, at ``/metrics``."""
+"""The metrics of a landing job while it runs, at ``/metrics``."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class LandedRange:
     total: int = 0
     """Sum of the records' hashes, modulo 2**64 (see :mod:`ottla_pipeline.reading.checksum`), dead letters included."""
     dead: int = 0
-    """How many of the records were dead letters when they were read."""
+    """The number of the records that were dead letters when they were read."""
 
     @property
     def checksum(self) -> Checksum:
@@ -51,7 +51,7 @@ LandedRanges = Mapping[TopicPartition, tuple[LandedRange, ...]]
 
 
 def limit(partitions: int) -> int:
-    """How many ranges a partition may have."""
+    """The most ranges that a partition may have."""
     return max(4, min(64, _MOST // max(1, partitions)))
 
 

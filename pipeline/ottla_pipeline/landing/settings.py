@@ -70,7 +70,7 @@ class Landing:
     confluent: bool = False
     """Whether Avro values begin with the five bytes of Confluent's framing."""
     restarts: int = 5
-    """How often in a row a batch is tried again after Spark crashed."""
+    """The most times in a row that a batch is tried again after Spark crashed."""
     metrics_listener: str | None = None
     """Where the job serves metrics while it runs: ``HOST:PORT``, or a port of 127.0.0.1."""
 
@@ -215,7 +215,7 @@ class BatchDone:
     start: OffsetsByTopic
     end: OffsetsByTopic
     latest: OffsetsByTopic
-    """Where the logs ended after the batch; the difference to ``end`` is the lag."""
+    """The ends of the logs after the batch; the difference to ``end`` is the lag."""
     seconds: float
     durations: Mapping[str, float]
     """Seconds: ``read`` for Spark's job with all tasks; ``dead_letters``, ``commit``, ``group`` on the driver."""
@@ -236,7 +236,7 @@ class Landed:
     files: int = 0
     dead_letters: int = 0
     offsets: OffsetsByTopic = field(default_factory=dict)
-    """Where the table ends now."""
+    """The end of the table now."""
     seconds: float = 0.0
     skipped: int = 0
     """Always 0, as in :class:`BatchDone`."""

@@ -38,7 +38,7 @@ COLUMNS = ("key", "value", "offset", "timestamp")
 @dataclass(frozen=True)
 class TaskSettings:
     staging: str
-    """Where files go, as a path or URI."""
+    """The folder for files, as a path or URI."""
     storage: dict[str, str] | None
     schema: str
     """The table's columns, packed."""
@@ -52,7 +52,7 @@ class TaskSettings:
 
 @dataclass
 class Report:
-    """What became of a range; the driver gets one for each."""
+    """The outcome of a range; the driver gets one for each."""
 
     partition: TopicPartition
     topic_id: str
@@ -68,7 +68,7 @@ class Report:
     unknown: str | None = None
     """Columns that records have and the table hasn't, packed."""
     failed: str | None = None
-    """Why the range could not be landed; nothing of it was left behind."""
+    """The reason why the range could not be landed; nothing of it was left behind."""
     seconds: float = 0.0
 
 

@@ -48,7 +48,7 @@ class Exposition:
         behind: Mapping[TopicPartition, Behind] | None,
         **at: object,
     ) -> None:
-        """Where each partition goes on, and how far that is behind; ``behind`` is None if no broker answers."""
+        """The next offset of each partition, and its lag; ``behind`` is None if no broker answers."""
         self.gauge(
             "lag_known", "1 if brokers answered where the topics end, else 0.", int(behind is not None), **at
         )

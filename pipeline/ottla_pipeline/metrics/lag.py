@@ -1,4 +1,4 @@
-"""How far positions in topics are behind, asked when somebody scrapes."""
+"""The lag of positions in topics, asked for when somebody scrapes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ottla_pipeline.source.options import Topics
 log = logging.getLogger("ottla_pipeline")
 
 _SECONDS: Final = 5.0
-"""How long brokers may take to answer."""
+"""The longest time for brokers to answer."""
 _LEAST_PAUSE: Final = 1.0
 _PAUSE: Final = 5.0
 """A look is kept for so many times as long as it took, at least for the least pause."""
@@ -28,7 +28,7 @@ Positions = Mapping[str, Mapping[TopicPartition, int]]
 
 
 class Behind(NamedTuple):
-    """How far a position is behind.
+    """The lag of a position.
 
     ``records`` counts offsets up to the high watermark, markers of transactions included. ``seconds`` is the age of the
     next record: 0.0 if there is none, None if it can't be read.
@@ -55,7 +55,7 @@ class LagProbe:
         self._found: Mapping[str, Mapping[TopicPartition, Behind]] = {}
 
     def look(self, positions: Positions) -> Mapping[str, Mapping[TopicPartition, Behind]]:
-        """How far each job or query is behind, in the partitions that have leaders; nothing if no broker answers."""
+        """The lag of each job or query, in the partitions that have leaders; nothing if no broker answers."""
         with self._lock:
             began = monotonic()
             if self._asked == positions and began < self._until:

@@ -184,5 +184,5 @@ def served(listener: str | None, render: Callable[[], bytes]) -> Iterator[Addres
 
 
 def check_listener(text: str) -> str | None:
-    """Why a text is no address to serve metrics at; None if it is one."""
+    """The reason why a text is no address to serve metrics at; None if it is one."""
     return None if parse_address(text) else f"metrics_listener is {text!r}: HOST:PORT, or a port of 127.0.0.1"

@@ -96,7 +96,7 @@ def _goes_back(data: Octets, at: int, offset: int) -> bool:
 
 
 def _problem(data: Octets, at: int, expected: int) -> str:
-    """What is wrong with the batch at ``at``."""
+    """The reason why the batch at ``at`` is damaged."""
     try:
         header = read_header(data.data, at)
     except CorruptRecordError as error:

@@ -47,7 +47,7 @@ log = logging.getLogger("ottla_pipeline")
 LEAST_VERSION: Final = 4
 """Earlier versions, of brokers before 0.11, return message sets instead of batches."""
 WAIT_MS: Final = 250
-"""How long a fetch may wait at the broker. The records usually exist already."""
+"""The longest wait of a fetch at the broker. The records usually exist already."""
 GONE_SECONDS: Final = 3.0
 """A broker that has just started doesn't know topics yet; after this time the topic counts as deleted."""
 EMPTY_ANSWERS: Final = 2

@@ -40,7 +40,7 @@ class OttlaReader(DataSourceReader):
 
 @one_line_errors()
 def planned(options: SourceOptions) -> Plan:
-    """What a batch reads now. Raises SourceError, DataLoss, ClientError."""
+    """Plan what a batch reads now. Raises SourceError, DataLoss, ClientError."""
     with ClusterQueries(options.bootstrap_servers, options.client) as cluster:
         topics = cluster.topics(options.topics)
         for name in {*options.topics.names, *(each.topic for each in options.topics.assigned)}:

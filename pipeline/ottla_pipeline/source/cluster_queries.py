@@ -35,7 +35,7 @@ from .options import Topics
 log = logging.getLogger("ottla_pipeline")
 
 _PLACES_SECONDS: Final = 30.0
-"""How long the sizes and folders of logs are cached."""
+"""The time for which sizes and folders of logs are cached."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class LogSize:
 
 @dataclass(frozen=True)
 class LogEnd:
-    """Where a log ends, and its leader's epoch; -1 if unknown."""
+    """The end of a log, and its leader's epoch; -1 if unknown."""
 
     offset: int
     leader_epoch: int = -1
@@ -162,7 +162,7 @@ class ClusterQueries:
     def latest(
         self, partitions: Collection[TopicPartition], isolation: Isolation = "read_uncommitted"
     ) -> dict[TopicPartition, int]:
-        """Where reading ends: the high watermark, or with ``read_committed`` the last stable offset."""
+        """The offset at which reading ends: the high watermark, or with ``read_committed`` the last stable offset."""
         return {partition: end.offset for partition, end in self.ends(partitions, isolation).items()}
 
     def ends(
@@ -185,7 +185,7 @@ class ClusterQueries:
         return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
 
     def times_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """When the first records at or after these offsets were written, in milliseconds; None at the log's end.
+        """The times of the first records at or after these offsets, in milliseconds; None at the log's end.
 
         Partitions whose record can't be read are left out: for metrics, which do without.
         """

@@ -106,7 +106,7 @@ def servers_and_client(given: Mapping[str, str], idle: Set[str]) -> tuple[str, d
 
 
 def refusal(name: str, refused: Mapping[str, str]) -> str | None:
-    """Why an option (without ``kafka.``) is refused; None if it isn't."""
+    """The reason why an option (without ``kafka.``) is refused; None if it isn't."""
     if name.startswith("sasl.") and name not in CONNECTION_NAMES:
         return _SASL
     return refused.get(name)

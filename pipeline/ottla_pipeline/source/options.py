@@ -31,7 +31,7 @@ _BATCH_ONLY: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimest
 
 @dataclass(frozen=True)
 class Topics:
-    """What to read: exactly one of the three is set."""
+    """The topics to read: exactly one of the three is set."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None

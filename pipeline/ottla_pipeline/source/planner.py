@@ -33,10 +33,10 @@ class BatchPlanner:
         self._final: Offsets | None = None
         self._last_batch_at: float | None = None
         self.latest: Offsets | None = None
-        """Where the logs ended when :meth:`next_end` last looked."""
+        """The ends of the logs when :meth:`next_end` last looked."""
 
     def start(self) -> Offsets:
-        """Where the options say to start. Raises UnknownTopicError for a topic named there that doesn't exist."""
+        """The offsets of the options to start at. Raises UnknownTopicError for a topic that doesn't exist."""
         wanted = self._options.topics
         topics = self._cluster.topics(wanted)
         for name in {*wanted.names, *(each.topic for each in wanted.assigned)}:
@@ -50,7 +50,7 @@ class BatchPlanner:
         self._final, _ = self._latest_offsets()
 
     def next_end(self, start: Offsets, *, limited: bool = True) -> Offsets:
-        """Where the batch from ``start`` ends; ``start`` itself if there is nothing to read, or too little yet.
+        """The end of the batch from ``start``; ``start`` itself if there is nothing to read, or too little yet.
 
         ``limited``: keep to the options' limits. Raises DataLoss if records are gone and ``failOnDataLoss`` is true.
         """
@@ -150,7 +150,7 @@ class BatchPlanner:
 
 
 def _starts(start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
-    """Where each partition of ``end`` continues; new partitions, and those of a recreated topic, start at 0."""
+    """Where each partition of ``end`` goes on: new partitions, and those of a recreated topic, start at 0."""
     other = loss.other_topics(start.ids, end.ids)
     return {each: 0 if each.topic in other else start.of.get(each, 0) for each in end.of}
 
@@ -197,5 +197,5 @@ def _shared(
 
 
 def offsets_between(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
-    """How many offsets lie between the two."""
+    """The number of offsets between the two."""
     return sum(max(0, at - start[partition]) for partition, at in end.items())

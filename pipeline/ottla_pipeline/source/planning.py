@@ -31,7 +31,7 @@ TOGETHER_RANGES: Final = 16
 
 @dataclass(frozen=True)
 class Plan:
-    """What a batch reads, in the order of topics, partitions and offsets, and what is lost."""
+    """The ranges that a batch reads, in the order of topics, partitions and offsets, and what is lost."""
 
     ranges: tuple[OffsetRange, ...]
     losses: tuple[Loss, ...] = ()
@@ -76,7 +76,7 @@ def plan(cluster: ClusterQueries, options: SourceOptions, start: Offsets, end: O
 
 @dataclass(frozen=True)
 class _Logs:
-    """What brokers say now of a batch's partitions, except those that are gone."""
+    """The logs of a batch's partitions as brokers report them now, except those that are gone."""
 
     ids: Mapping[str, str]
     made_again: Collection[str]

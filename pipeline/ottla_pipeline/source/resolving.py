@@ -17,7 +17,7 @@ from .positions import Kind, Position
 def start_of(
     cluster: ClusterQueries, options: SourceOptions, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Where to start in each of these partitions. Raises OptionError."""
+    """The offset to start at in each of these partitions. Raises OptionError."""
     position = options.starting
     if position.kind is Kind.GROUP:
         assert options.group is not None, "checked with the options"
@@ -29,7 +29,7 @@ def start_of(
 def end_of(
     cluster: ClusterQueries, options: SourceOptions, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Where to end. Raises OptionError, and SourceError for an offset beyond the last stable one."""
+    """The offsets to end at. Raises OptionError, and SourceError for an offset beyond the last stable one."""
     ends = _resolved(cluster, options, options.ending, partitions)
     if options.isolation == "read_committed" and options.ending.kind is not Kind.LATEST:
         stable = cluster.latest(partitions, options.isolation)

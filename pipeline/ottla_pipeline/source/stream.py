@@ -61,7 +61,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned: tuple[str, list[InputPartition]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a task needs: no connections."""
+        """Return what a task needs: no connections."""
         return {"options": self.options, "columns": self.columns}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -83,7 +83,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @one_line_errors()
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query begins. Spark calls it twice, and again after a restart: see ``offsets``."""
+        """The offsets at which a query begins. Spark calls it twice, and again after a restart: see ``offsets``."""
         if self._initial is None:
             self._initial = self.planner.start()
         return self._initial.to_json()
@@ -106,7 +106,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @one_line_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next batch ends; ``start`` itself where there is nothing to read."""
+        """The end of the next batch; ``start`` itself where there is nothing to read."""
         began = Offsets.of_json(start)
         self._done(began)
         # Trigger.Once wants everything, whatever the limits. Without limits, Spark always asks for everything.
@@ -115,7 +115,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @one_line_errors()
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Where the logs ended at the last look, for the query's progress."""
+        """The ends of the logs at the last look, for the query's progress."""
         return None if self.planner.latest is None else self.planner.latest.to_json()
 
     @one_line_errors()

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pyspark import TaskContext
 
 _modules = 0
-"""How many modules were loaded at the last ``gc.freeze``."""
+"""The number of modules that were loaded at the last ``gc.freeze``."""
 _sockets: list[socket.socket] | None = None
 """The TCP sockets that the process had at its first task: those to Spark."""
 

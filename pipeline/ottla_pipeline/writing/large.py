@@ -106,7 +106,7 @@ class LargeRecords:
         self._target = options.dead_letter_topic
 
     def among(self, rows: Rows, own: Header | None) -> NDArray[np.bool_]:
-        """Which rows are too large; ``own`` is a header that all of them get."""
+        """The rows that are too large; ``own`` is a header that all of them get."""
         large: NDArray[np.bool_] = rows.sizes(header_size(own) if own else 0) + BATCH_OVERHEAD > self._limit
         return large
 

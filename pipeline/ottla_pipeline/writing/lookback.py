@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class TopicState:
-    """What is known of a topic before its first row is sent."""
+    """A topic's state, known before its first row is sent."""
 
     already: WrittenRecords
     finished: bool = False
@@ -119,7 +119,7 @@ class LookBack:
     def _spans(
         self, marks: Marks, ends: dict[TopicPartition, int], mine: dict[TopicPartition, Mark]
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Where to search: after the mark, or the tail if there is no valid mark.
+        """The ranges to search: after the mark, or the tail if there is no valid mark.
 
         A broker drops marks when a stream pauses for longer than the broker keeps a group's offsets, and recreating the
         topic makes them invalid. A partition without a mark is new if other partitions have marks.

@@ -48,7 +48,7 @@ class WrittenRecords:
         return made
 
     def take(self, digests: Sequence[bytes]) -> NDArray[np.bool_]:
-        """Which of these rows are in the topic already; of equal rows, the first ones."""
+        """The rows of these that are in the topic already; of equal rows, the first ones."""
         if not len(self._known) or not digests:
             return np.zeros(len(digests), np.bool_)
         distinct, inverse, counts = np.unique(_array(digests), return_inverse=True, return_counts=True)

@@ -29,7 +29,7 @@ class RebalanceProtocol(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member sends when it joins.
+    """The metadata that a member sends when it joins.
 
     ``owned`` are the partitions that it keeps, ``generation`` is the last one it was part of (KIP-792; NO_GENERATION if
     it doesn't say). ``user_data`` belongs to the assignor.

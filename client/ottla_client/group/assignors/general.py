@@ -179,6 +179,6 @@ class _Builder:
 
 
 def _score(assignment: Assignment) -> int:
-    """How uneven an assignment is: the sum of the differences of all pairs."""
+    """The unevenness of an assignment: the sum of the differences of all pairs."""
     sizes = sorted(map(len, assignment.values()))
     return sum(size * (2 * index - len(sizes) + 1) for index, size in enumerate(sizes))

@@ -140,7 +140,7 @@ async def _described(session: Session, name: str) -> tuple[GroupDescription | No
 
 
 def _plan(form: Any) -> tuple[reset_plans.Plan, str]:
-    """How offsets are to be reset, and how that reads."""
+    """The way in which offsets are to be reset, and its words."""
     kind = str(form.get("to", ""))
     text = str(form.get("value", "")).strip()
     if kind == "earliest":

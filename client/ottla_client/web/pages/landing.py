@@ -80,7 +80,7 @@ class Landing:
     async def _behind(
         self, session: Session, tables: Sequence[LandingTable], topics: Mapping[str, TopicMetadata]
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Where the partitions of these tables' topics begin and end, at most so many."""
+        """The starts and ends of these tables' topics, at most so many partitions."""
         wanted = [
             TopicPartition(name, number)
             for name in sorted({name for each in tables for name in each.topics if name in topics})

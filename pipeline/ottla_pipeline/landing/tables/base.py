@@ -1,4 +1,4 @@
-"""What every table format implements, and the one way into a table: :meth:`Table.commit`.
+"""The interface of every table format, and the one way into a table: :meth:`Table.commit`.
 
 A commit is one step: files, and with them, in the table's own metadata, the :class:`State` after it. It builds on the
 version that was read last. If another writer has committed since, it is :class:`Stale`: it reads the new version and
@@ -59,14 +59,14 @@ class DataFile:
 
 @dataclass(frozen=True)
 class State:
-    """What the table's metadata says of the jobs that filled it."""
+    """The table's metadata about the jobs that filled it."""
 
     ledger: Ledger = field(default_factory=Ledger)
     batch_id: int = -1
     run_id: str = ""
     """Of the last commit that landed something: the run of the job, and the number of its batch."""
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """What a job must know after a crash: its undelivered dead letters, and which ones it has replayed."""
+    """The state that a job needs after a crash: its undelivered dead letters, and which ones it has replayed."""
     runs: Mapping[str, int] = field(default_factory=dict)
     """The newest batch of each of the last runs, oldest run first. A run finds its commits there, though the answer was
     lost and others have committed since."""
@@ -183,7 +183,7 @@ class Table(ABC):
 
     @property
     def dead_uri(self) -> str:
-        """Where tasks write dead letters, for the driver to deliver."""
+        """The place where tasks write dead letters, for the driver to deliver."""
         return f"{self.root_uri}/{DEAD}"
 
     @abstractmethod

@@ -216,7 +216,7 @@ class IcebergTable(Table):
 
 
 def _summary(state: State) -> str:
-    """Where every partition ends, for a snapshot's summary: short, since every snapshot has one."""
+    """The end of every partition, for a snapshot's summary: short, since every snapshot has one."""
     offsets = by_topic(state.ledger.offsets())
     return json.dumps(
         {topic: {str(at): end for at, end in one.items()} for topic, one in offsets.items()},
