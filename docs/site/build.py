@@ -15,17 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from public import DOCUMENTED
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md")
-PUBLIC = (
-    "ottla_client",
-    "ottla_client.admin",
-    "ottla_client.errors",
-    "ottla_client.sync",
-    "ottla_broker.testing",
-)
-"""Modules whose public names are documented."""
 
 
 def main(target: Path) -> int:
@@ -50,7 +43,7 @@ def lay_out(pages: Path) -> None:
     for page in PAGES:
         shutil.copy(ROOT / page, pages / page)
     (pages / "api").mkdir()
-    for module in PUBLIC:
+    for module in DOCUMENTED:
         reference = "\n\n".join(f"::: {module}.{name}" for name in public_names(module))
         (pages / "api" / f"{module}.md").write_text(f"# {module}\n\n{reference}\n")
 

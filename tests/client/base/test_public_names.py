@@ -6,6 +6,7 @@ import inspect
 from importlib import import_module
 
 import pytest
+from docs.site.public import DOCUMENTED, FOR_PACKAGES
 
 PUBLIC = {
     "ottla_client": """
@@ -74,6 +75,10 @@ def names_of(module: str) -> list[str]:
         and not inspect.ismodule(value)
         and getattr(value, "__module__", "").startswith(module)
     ]
+
+
+def test_each_module_is_documented_or_for_packages() -> None:
+    assert sorted(PUBLIC) == sorted((*DOCUMENTED, *FOR_PACKAGES))
 
 
 @pytest.mark.parametrize("module", PUBLIC)
