@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from harness.ports import free_port
 from tests.pipeline.source.conftest import Put
 from tests.support.metrics import Scraped
+from tests.support.processes import BrokerProcess
 from tests.support.spark import patiently
 from tests.support.waiting import wait_for
 
@@ -18,7 +20,6 @@ from ottla_client.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from tests.support.processes import BrokerProcess
 
 NOON = 1_700_000_000_000
 Options = Callable[..., dict[str, str]]
@@ -349,3 +350,38 @@ def _no_query_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if "spark" in request.fixturenames:
         assert request.getfixturevalue("spark").streams.active == []
+
+
+def test_a_login_by_scram_in_both_spellings(spark: SparkSession, tmp_path: Path) -> None:
+    port = free_port()
+    broker = BrokerProcess(
+        tmp_path / "data",
+        {"sasl.enabled.mechanisms": "SCRAM-SHA-512", "connection.failed.authentication.delay.ms": 10},
+    )
+    broker.settings["listeners"] = f"PLAINTEXT://{broker.bootstrap},SASL_PLAINTEXT://127.0.0.1:{port}"
+    asked = {
+        "kafka.bootstrap.servers": f"127.0.0.1:{port}",
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.request.timeout.ms": "10000",
+        "subscribe": "t",
+        "segments": "never",
+    }
+    in_java = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    logins = (
+        {"kafka.sasl.username": "alice", "kafka.sasl.password": "alice-secret"},
+        {"kafka.sasl.jaas.config": f'{in_java} username="alice" password="alice-secret";'},
+    )
+    with broker:
+        with Admin(broker.bootstrap) as admin, Producer(broker.bootstrap) as producer:
+            admin.set_password("alice", "alice-secret")
+            producer.send("t", b"one").result()
+        for login in logins:
+            rows = spark.read.format("ottla").options(**asked, **login).load().collect()
+            assert [bytes(row.value) for row in rows] == [b"one"]
+            wrong = {name: text.replace("alice-secret", "a-guess") for name, text in login.items()}
+            with pytest.raises(
+                Exception, match=r"the login of alice by SCRAM-SHA-512 failed: .*; check sasl_plain_username"
+            ) as caught:
+                spark.read.format("ottla").options(**asked, **wrong).load().collect()
+            assert "a-guess" not in said(caught.value)
