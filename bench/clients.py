@@ -14,9 +14,11 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 from bench.load import BATCH, Done, payloads
@@ -65,6 +67,57 @@ def _nothing_came(seen: int, job: Job) -> RuntimeError:
     return RuntimeError(f"nothing came for {PATIENCE:.0f} s after {seen} of {job.records} records")
 
 
+# Clients on asyncio
+
+_ClientOf = Callable[[Job], AbstractAsyncContextManager[Any]]
+
+
+async def _send(producer_of: _ClientOf, job: Job) -> Done:
+    values = payloads(job.size, BATCH)
+    topic = job.topic
+    async with producer_of(job) as producer:
+        send = producer.send
+        clock = Clock()
+        for _ in range(job.rounds):
+            for value in values:
+                await send(topic, value)
+        await producer.flush()
+        return clock.done(job.records)
+
+
+def _import(*libraries: str) -> None:
+    """Libraries, a client's own and those of others, are not on the clock."""
+    for name in libraries:
+        import_module(name)
+
+
+async def _each(libraries: Sequence[str], consumer_of: _ClientOf, job: Job) -> Done:
+    _import(*libraries)
+    clock = Clock()
+    seen = 0
+    async with asyncio.timeout(300), consumer_of(job) as consumer:
+        async for _ in consumer:
+            seen += 1
+            if seen == job.records:
+                break
+        return clock.done(seen)
+
+
+async def _poll(
+    libraries: Sequence[str], consumer_of: _ClientOf, poll: Callable[[Any], Awaitable[int]], job: Job
+) -> Done:
+    """``poll`` takes records, and returns how many."""
+    _import(*libraries)
+    clock = Clock()
+    seen = 0
+    async with consumer_of(job) as consumer:
+        while seen < job.records:
+            if not (count := await poll(consumer)):
+                raise _nothing_came(seen, job)
+            seen += count
+        return clock.done(seen)
+
+
 # ottla_client
 
 
@@ -89,19 +142,6 @@ async def ottla_consumer(job: Job, reset: str = "earliest") -> AsyncIterator[Any
         yield consumer
 
 
-async def ottla_send(job: Job) -> Done:
-    values = payloads(job.size, BATCH)
-    topic = job.topic
-    async with ottla_producer(job) as producer:
-        send = producer.send
-        clock = Clock()
-        for _ in range(job.rounds):
-            for value in values:
-                await send(topic, value)
-        await producer.flush()
-        return clock.done(job.records)
-
-
 async def ottla_send_batch(job: Job) -> Done:
     values = payloads(job.size, BATCH)
     async with ottla_producer(job) as producer:
@@ -124,50 +164,13 @@ async def ottla_send_arrow(job: Job) -> Done:
         return clock.done(job.records)
 
 
-async def ottla_async_for(job: Job) -> Done:
-    import numpy  # noqa: F401  # libraries, its own and others', are not on the clock
-
-    import ottla_client.consumer  # noqa: F401
-
-    clock = Clock()
-    seen = 0
-    async with asyncio.timeout(300), ottla_consumer(job) as consumer:
-        async for _ in consumer:
-            seen += 1
-            if seen == job.records:
-                break
-        return clock.done(seen)
+async def _ottla_records(consumer: Any) -> int:
+    return len(await consumer.poll(timeout_ms=int(PATIENCE * 1000), max_records=BATCH))
 
 
-async def ottla_poll(job: Job) -> Done:
-    import numpy  # noqa: F401
-
-    import ottla_client.consumer  # noqa: F401
-
-    clock = Clock()
-    seen = 0
-    async with ottla_consumer(job) as consumer:
-        while seen < job.records:
-            records = await consumer.poll(timeout_ms=int(PATIENCE * 1000), max_records=BATCH)
-            if not records:
-                raise _nothing_came(seen, job)
-            seen += len(records)
-        return clock.done(seen)
-
-
-async def ottla_poll_arrow(job: Job) -> Done:
-    import ottla_client.arrow
-    import ottla_client.consumer  # noqa: F401
-
-    clock = Clock()
-    seen = 0
-    async with ottla_consumer(job) as consumer:
-        while seen < job.records:
-            table = await consumer.poll_arrow(timeout_ms=int(PATIENCE * 1000))
-            if not table.num_rows:
-                raise _nothing_came(seen, job)
-            seen += table.num_rows
-        return clock.done(seen)
+async def _ottla_rows(consumer: Any) -> int:
+    table = await consumer.poll_arrow(timeout_ms=int(PATIENCE * 1000))
+    return int(table.num_rows)
 
 
 # aiokafka
@@ -203,44 +206,9 @@ async def aiokafka_consumer(job: Job, reset: str = "earliest") -> AsyncIterator[
         await consumer.stop()
 
 
-async def aiokafka_send(job: Job) -> Done:
-    values = payloads(job.size, BATCH)
-    topic = job.topic
-    async with aiokafka_producer(job) as producer:
-        send = producer.send
-        clock = Clock()
-        for _ in range(job.rounds):
-            for value in values:
-                await send(topic, value)
-        await producer.flush()
-        return clock.done(job.records)
-
-
-async def aiokafka_async_for(job: Job) -> Done:
-    import aiokafka  # noqa: F401
-
-    clock = Clock()
-    seen = 0
-    async with asyncio.timeout(300), aiokafka_consumer(job) as consumer:
-        async for _ in consumer:
-            seen += 1
-            if seen == job.records:
-                break
-        return clock.done(seen)
-
-
-async def aiokafka_getmany(job: Job) -> Done:
-    import aiokafka  # noqa: F401
-
-    clock = Clock()
-    seen = 0
-    async with aiokafka_consumer(job) as consumer:
-        while seen < job.records:
-            records = await consumer.getmany(timeout_ms=int(PATIENCE * 1000), max_records=BATCH)
-            if not records:
-                raise _nothing_came(seen, job)
-            seen += sum(map(len, records.values()))
-        return clock.done(seen)
+async def _aiokafka_records(consumer: Any) -> int:
+    records = await consumer.getmany(timeout_ms=int(PATIENCE * 1000), max_records=BATCH)
+    return sum(map(len, records.values()))
 
 
 # kafka-python
@@ -365,21 +333,24 @@ def confluent_consume(job: Job) -> Done:
     return done
 
 
+_ARROW = ("ottla_client.arrow", "ottla_client.consumer")
+_OTTLA = ("numpy", "ottla_client.consumer")
+
 PRODUCE: dict[str, Callable[[Job], Any]] = {
-    "ottla send": ottla_send,
+    "ottla send": partial(_send, ottla_producer),
     "ottla send_batch": ottla_send_batch,
     "ottla send_arrow": ottla_send_arrow,
-    "aiokafka send": aiokafka_send,
+    "aiokafka send": partial(_send, aiokafka_producer),
     "kafka-python send": kafka_python_send,
     "confluent-kafka produce": confluent_produce,
     "confluent-kafka produce_batch": confluent_produce_batch,
 }
 CONSUME: dict[str, Callable[[Job], Any]] = {
-    "ottla async for": ottla_async_for,
-    "ottla poll": ottla_poll,
-    "ottla poll_arrow": ottla_poll_arrow,
-    "aiokafka async for": aiokafka_async_for,
-    "aiokafka getmany": aiokafka_getmany,
+    "ottla async for": partial(_each, _OTTLA, ottla_consumer),
+    "ottla poll": partial(_poll, _OTTLA, ottla_consumer, _ottla_records),
+    "ottla poll_arrow": partial(_poll, _ARROW, ottla_consumer, _ottla_rows),
+    "aiokafka async for": partial(_each, ("aiokafka",), aiokafka_consumer),
+    "aiokafka getmany": partial(_poll, ("aiokafka",), aiokafka_consumer, _aiokafka_records),
     "kafka-python poll": kafka_python_poll,
     "confluent-kafka consume": confluent_consume,
 }
