@@ -59,6 +59,19 @@ def _flights(lists: Iterable[list[Any]]) -> list[Flight]:
     return found
 
 
+def _settings(member: int, address: str, group: str) -> dict[str, Any]:
+    """The settings that all clients have under the same names."""
+    return {
+        "bootstrap_servers": address,
+        "group_id": group,
+        "client_id": f"member-{member}",
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "heartbeat_interval_ms": 1000,
+        "session_timeout_ms": 30_000,
+    }
+
+
 def _consume_with_kafka_python(
     member: int, address: str, topic: str, group: str, leave: Event, reports: Queue[News]
 ) -> None:
@@ -73,14 +86,8 @@ def _consume_with_kafka_python(
             reports.put(News(member, [], assigned=len(assigned)))
 
     consumer = KafkaConsumer(
-        bootstrap_servers=address,
-        group_id=group,
-        client_id=f"member-{member}",
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
+        **_settings(member, address, group),
         max_poll_records=MOST,
-        heartbeat_interval_ms=1000,
-        session_timeout_ms=30_000,
         reconnect_backoff_max_ms=500,
         request_timeout_ms=10_000,
         metadata_max_age_ms=5000,
@@ -113,13 +120,7 @@ async def _consume_with_aiokafka(
             reports.put(News(member, [], assigned=len(assigned)))
 
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=address,
-        group_id=group,
-        client_id=f"member-{member}",
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        heartbeat_interval_ms=1000,
-        session_timeout_ms=30_000,
+        **_settings(member, address, group),
         request_timeout_ms=10_000,
         metadata_max_age_ms=5000,
     )
@@ -149,16 +150,7 @@ async def _consume_with_ottla(
             # All that it has now, also those that it had before.
             reports.put(News(member, [], assigned=len(consumer.assignment())))
 
-    consumer = Consumer(
-        bootstrap_servers=address,
-        group_id=group,
-        client_id=f"member-{member}",
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        heartbeat_interval_ms=1000,
-        session_timeout_ms=30_000,
-        max_poll_records=MOST,
-    )
+    consumer = Consumer(**_settings(member, address, group), max_poll_records=MOST)
     consumer.subscribe([topic], listener=Listener())
     async with consumer:
         while not leave.is_set():
