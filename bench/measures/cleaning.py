@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Self
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
@@ -22,7 +23,7 @@ from harness.brokers import Broker
 
 from bench import load, procstat
 from bench.context import Bench
-from bench.measures.latency import percentile
+from bench.measures.latency import add_percentiles
 
 _SETTINGS = {"log.cleaner.backoff.ms": "100"}
 _PATIENCE = 900.0
@@ -54,7 +55,17 @@ class Probe:
         taken, self._taken = self._taken, []
         return sorted(taken)
 
-    def close(self) -> None:
+    def quiet(self, warm_up: float = 1) -> list[float]:
+        """The delays of five seconds, after so many seconds that don't count."""
+        time.sleep(warm_up)
+        self.take()
+        time.sleep(5)
+        return self.take()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._thread.join()
         self._producer.close()
@@ -107,12 +118,8 @@ def measure(bench: Bench) -> None:
                     "produce", broker.address, topic, records, partitions=1, keys=records // 10, size=84
                 )
                 load.run(job)
-                probe = Probe(broker, other)
-                try:
-                    time.sleep(1)
-                    probe.take()
-                    time.sleep(5)
-                    quiet = probe.take()
+                with Probe(broker, other) as probe:
+                    quiet = probe.quiet()
                     spent = procstat.cpu_seconds(broker.pid)
                     began = time.perf_counter()
                     _alter(broker, topic, {"cleanup.policy": "compact"})
@@ -120,28 +127,11 @@ def measure(bench: Bench) -> None:
                     seconds = time.perf_counter() - began
                     busy = probe.take()
                     spent = procstat.cpu_seconds(broker.pid) - spent
-                finally:
-                    probe.close()
                 bench.add("cleaning", f"{label} until clean", "s", "lower", broker, seconds)
                 bench.add("cleaning", f"{label}, CPU", "s", "lower", broker, spent)
                 memory = procstat.resident_mb(broker.pid)
                 bench.add("cleaning", "memory afterwards", "MB", "lower", broker, memory)
-                for percent in (50, 99):
-                    bench.add(
-                        "cleaning",
-                        f"produce p{percent}, quiet",
-                        "ms",
-                        "lower",
-                        broker,
-                        percentile(quiet, percent),
-                    )
-                    bench.add(
-                        "cleaning",
-                        f"produce p{percent}, cleaning",
-                        "ms",
-                        "lower",
-                        broker,
-                        percentile(busy, percent),
-                    )
+                add_percentiles(bench, "cleaning", "produce p%, quiet", broker, quiet)
+                add_percentiles(bench, "cleaning", "produce p%, cleaning", broker, busy)
                 bench.drop(broker, topic)
                 bench.drop(broker, other)

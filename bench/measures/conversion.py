@@ -16,7 +16,7 @@ from harness.brokers import HOST, Broker
 from bench import load, procstat
 from bench.context import Bench
 from bench.measures.cleaning import Probe
-from bench.measures.latency import percentile
+from bench.measures.latency import add_percentiles
 
 _PIECE = 4 << 20
 _FRAME = struct.Struct(">i")
@@ -103,26 +103,18 @@ def measure(bench: Bench) -> None:
         for _ in range(bench.repeats):
             for broker in brokers:
                 topic, other = topics[broker.name], bench.topic(broker, 1)
-                probe = Probe(broker, other)
-                try:
-                    time.sleep(1)
-                    probe.take()
-                    time.sleep(5)
-                    quiet = probe.take()
+                with Probe(broker, other) as probe:
+                    quiet = probe.quiet()
                     spent = procstat.cpu_seconds(broker.pid)
                     seconds = _drain(broker, 2, topic, plans[broker.name, 2])
                     spent = procstat.cpu_seconds(broker.pid) - spent
                     busy = probe.take()
                     older = _drain(broker, 1, topic, plans[broker.name, 1])
-                finally:
-                    probe.close()
                 bench.add("conversion", f"{label} to format 1", "s", "lower", broker, seconds)
                 bench.add("conversion", f"{label} to format 1, CPU", "s", "lower", broker, spent)
                 bench.add("conversion", f"{label} to format 0", "s", "lower", broker, older)
                 memory = procstat.resident_mb(broker.pid)
                 bench.add("conversion", "memory afterwards", "MB", "lower", broker, memory)
-                for when, delays in (("quiet", quiet), ("converting", busy)):
-                    for percent in (50, 99):
-                        delay = percentile(delays, percent)
-                        bench.add("conversion", f"produce p{percent}, {when}", "ms", "lower", broker, delay)
+                add_percentiles(bench, "conversion", "produce p%, quiet", broker, quiet)
+                add_percentiles(bench, "conversion", "produce p%, converting", broker, busy)
                 bench.drop(broker, other)

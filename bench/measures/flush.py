@@ -17,7 +17,7 @@ from harness.brokers import HOST, Broker
 
 from bench import procstat
 from bench.context import Bench
-from bench.measures.latency import percentile
+from bench.measures.latency import add_percentiles
 
 PRODUCERS = 32
 _RECORD = 1024
@@ -104,9 +104,7 @@ def measure(bench: Bench) -> None:
                     count, delays = _run(broker, topic, partitions, seconds)
                     spent = procstat.cpu_seconds(broker.pid) - spent
                     bench.add("flush", f"{label}: rate", "/s", "higher", broker, count / seconds)
-                    for percent in (50, 99):
-                        delay = percentile(delays, percent)
-                        bench.add("flush", f"{label}: p{percent}", "ms", "lower", broker, delay)
+                    add_percentiles(bench, "flush", f"{label}: p%", broker, delays)
                     milliseconds = spent / count * 1000
                     bench.add("flush", f"{label}: CPU of a request", "ms", "lower", broker, milliseconds)
                     bench.drop(broker, topic)

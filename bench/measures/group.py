@@ -17,7 +17,7 @@ from harness import wire
 from harness.brokers import HOST, Broker
 
 from bench.context import Bench
-from bench.measures.latency import percentile
+from bench.measures.latency import add_percentiles
 
 PARTITIONS = 100
 HEARTBEAT_SECONDS = 3.0
@@ -161,7 +161,5 @@ def _one(bench: Bench, broker: Broker, group: str, size: int, label: str) -> Non
     seconds = asyncio.run(members.run(then=3 * HEARTBEAT_SECONDS))
     bench.add("group", f"{size:,} stable, {label}", "s", "lower", broker, seconds)
     beats = sorted(beat * 1000 for beat in members.heartbeats)
-    for percent in (50, 99):
-        name = f"{size:,} heartbeats p{percent}, {label}"
-        bench.add("group", name, "ms", "lower", broker, percentile(beats, percent))
+    add_percentiles(bench, "group", f"{size:,} heartbeats p%, {label}", broker, beats)
     bench.drop(broker, topic)

@@ -17,7 +17,7 @@ from harness.brokers import Broker
 
 from bench import clusters, procstat, thousands
 from bench.context import Bench
-from bench.measures.latency import percentile
+from bench.measures.latency import add_percentiles
 
 PARTITIONS = 100
 BEATS, COMMITS = 12.0, 10.0
@@ -81,9 +81,7 @@ def _one(bench: Bench, broker: Broker, size: int, groups: int, prefix: str) -> N
     if groups > 1:
         return
     for what, taken in (("heartbeats", done.heartbeats_ms), ("commits", done.commits_ms)):
-        for percent in (50, 99):
-            value = percentile(sorted(taken), percent)
-            bench.add("members", f"{size:,} {what} p{percent}", "ms", "lower", broker, value)
+        add_percentiles(bench, "members", f"{size:,} {what} p%", broker, sorted(taken))
     (began, before), (ended, after), *_ = spent
     rate = done.commits_sent / COMMITS
     bench.add("members", "commits a second", "/s", "higher", broker, rate)

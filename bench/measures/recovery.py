@@ -22,7 +22,7 @@ from bench import load, procstat
 from bench.clusters import BROKERS, Cluster, running
 from bench.context import Bench
 from bench.measures.cleaning import Probe
-from bench.measures.latency import percentile
+from bench.measures.latency import add_percentiles
 
 _PATIENCE = 600.0
 _ONE_SEGMENT = {"segment.bytes": str(2**31 - 1)}
@@ -90,12 +90,8 @@ def _disturbed(bench: Bench, cluster: Cluster, records: int, number: int) -> Non
     new = NewTopic(large, 1, replica_assignment=[[victim]], config=_ONE_SEGMENT)
     admin.create_topics([new], operation_timeout=30)[large].result(60)
     load.run(load.Job("produce", cluster.address, large, records, 100, partitions=1))
-    probe = Probe(cluster.brokers[leader], probed)
-    try:
-        time.sleep(2)
-        probe.take()
-        time.sleep(5)
-        quiet = probe.take()
+    with Probe(cluster.brokers[leader], probed) as probe:
+        quiet = probe.quiet(2)
         broker.kill()
         cluster.wait_in_sync(probed, 1, replicas=BROKERS - 1)
         time.sleep(1)
@@ -103,11 +99,7 @@ def _disturbed(bench: Bench, cluster: Cluster, records: int, number: int) -> Non
         broker.start(_PATIENCE)
         cluster.wait_in_sync(probed, 1, _PATIENCE)
         busy = probe.take()
-    finally:
-        probe.close()
-    for what, taken in (("quiet", quiet), ("another broker recovers", busy)):
-        for percent in (50, 99):
-            name = f"produce p{percent}, {what}"
-            bench.add("recovery", name, "ms", "lower", broker, percentile(taken, percent))
+    add_percentiles(bench, "recovery", "produce p%, quiet", broker, quiet)
+    add_percentiles(bench, "recovery", "produce p%, another broker recovers", broker, busy)
     cluster.drop(large)
     cluster.drop(probed)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bench import rounds
 from bench.clients import Job
 from bench.context import Bench
-from bench.measures.latency import percentile
+from bench.measures.latency import add_percentiles
 
 TURN = 100
 
@@ -30,9 +30,6 @@ def measure(bench: Bench) -> None:
                             for name in names if turn % 2 else reversed(names):
                                 taken[name] += there[name].take(TURN)
                         for name in names:
-                            ordered = sorted(taken[name])
-                            for percent in (50, 99):
-                                value = percentile(ordered, percent)
-                                bench.add("round", f"{name}: p{percent}", "ms", "lower", broker, value)
+                            add_percentiles(bench, "round", f"{name}: p%", broker, sorted(taken[name]))
                 for job in jobs.values():
                     bench.drop(broker, job.topic)

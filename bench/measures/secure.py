@@ -15,7 +15,7 @@ from harness.brokers import HOST
 from bench import load, procstat
 from bench.context import Bench
 from bench.measures.cpu import loaded
-from bench.measures.latency import percentile
+from bench.measures.latency import add_percentiles, percentile
 from bench.secured import Secured, all_secured
 from ottla_client.admin import (
     AclBinding,
@@ -53,15 +53,7 @@ def measure_traffic(bench: Bench) -> None:
                     "latency", each.address, topic, trips, partitions=1, acks="all", options=options
                 )
                 ordered = sorted(load.run(job).latencies_ms)
-                for percent in (50, 99):
-                    bench.add(
-                        "secure",
-                        f"end to end over TLS p{percent}",
-                        "ms",
-                        "lower",
-                        each.broker,
-                        percentile(ordered, percent),
-                    )
+                add_percentiles(bench, "secure", "end to end over TLS p%", each.broker, ordered)
                 bench.drop(each.broker, topic)
 
 
