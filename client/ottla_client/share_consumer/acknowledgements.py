@@ -35,7 +35,7 @@ class AcknowledgeType(IntEnum):
     RELEASE = 2
     """It was not processed: deliver it again, perhaps to another member."""
     REJECT = 3
-    """It can't be processed: deliver it no more."""
+    """It can't be processed: don't deliver it again."""
 
 
 class AcknowledgedRun(NamedTuple):

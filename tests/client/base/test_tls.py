@@ -93,7 +93,7 @@ def strict(certificates: Certificates, request: pytest.FixtureRequest) -> Iterat
     listening = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
-        with contextlib.suppress(OSError):  # no more to accept: the test is over
+        with contextlib.suppress(OSError):  # nothing to accept: the test is over
             while True:
                 refuse(listening.accept()[0])
 
