@@ -54,6 +54,8 @@ class Transaction:
     def __init__(self, producer: TransactionCalls) -> None:
         self._producer = producer
         self._open = False
+        self._block = "async with"
+        """What errors say opens it: ``with`` for code without asyncio."""
 
     async def __aenter__(self) -> Self:
         await self._producer.begin_transaction()
@@ -111,5 +113,5 @@ class Transaction:
     def _check_open(self) -> None:
         if not self._open:
             raise TransactionStateError(
-                'this transaction is not open: use "async with producer.transaction()"'
+                f'this transaction is not open: use "{self._block} producer.transaction()"'
             )

@@ -121,6 +121,8 @@ class TransactionManager:
         self._forgotten = False
         """The coordinator doesn't know the producer any more."""
         self._commits_sent = 0
+        self.block = "async with"
+        """What errors say opens a transaction: ``with`` for code without asyncio."""
 
     def __str__(self) -> str:
         return f"transactional id {self.transactional_id!r}"
@@ -152,7 +154,7 @@ class TransactionManager:
 
     def not_open(self) -> TransactionStateError:
         """The error for records and offsets while no transaction is open."""
-        return TransactionStateError(f"{self}: {_NOT_OPEN[self.state]}")
+        return TransactionStateError(f"{self}: {_NOT_OPEN[self.state].format(self.block)}")
 
     def add_offsets(
         self, group: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -486,7 +488,7 @@ _NOT_READY = {
 _NOT_OPEN = {
     TransactionState.UNINITIALIZED: "the producer is not started",
     TransactionState.INITIALIZING: "no transaction is open",
-    TransactionState.READY: 'no transaction is open: use "async with producer.transaction()"',
+    TransactionState.READY: 'no transaction is open: use "{} producer.transaction()"',
     TransactionState.COMMITTING: "the transaction is being committed",
     TransactionState.ABORTING: "the transaction is being aborted",
 }

@@ -80,6 +80,7 @@ class Transaction:
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self._inner = producer._client.transaction()
+        self._inner._block = "with"
 
     def __enter__(self) -> Self:
         self._producer.begin_transaction()
@@ -137,6 +138,8 @@ class Producer(SyncClient[AsyncProducer]):
         self._plain = settings.value_serializer is None
         transactions = client._transactions
         self._transactions = None if transactions is None else transactions.manager
+        if self._transactions is not None:
+            self._transactions.block = "with"
         # Threads that begin a transaction in the loop's thread, and wait for it.
         self._begins = 0
         # Most records are far below the limit; check_size knows it exactly.
