@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
+import warnings
+import weakref
 from collections.abc import Sequence
 from random import Random
 from time import time_ns
@@ -54,6 +57,9 @@ class Producer:
     don't ask for is logged as an error.
 
     A send that is cancelled or raises has buffered nothing. A producer belongs to the event loop that started it.
+
+    Close it: records that are in the buffer when it is collected, or when the program ends, are never sent. That logs
+    an error with their number, and a ResourceWarning is given.
     """
 
     @accepts(ProducerSettings)
@@ -132,6 +138,8 @@ class Producer:
         self._closing = False
         self._closed: asyncio.Event | None = None
         self._fatal: Exception | None = None
+        self._reports_unclosed = True
+        """False for the producer of a sync one, which is closed at the program's end."""
 
     def __repr__(self) -> str:
         return f"<Producer to {self._cluster}>"
@@ -168,6 +176,7 @@ class Producer:
                 await self._cluster.close()
                 raise
         self._sender = sender
+        _open.add(self)
 
     async def close(self, timeout: float | None = 30) -> None:
         """Send the buffered records, within ``timeout`` seconds (None: without a limit), and disconnect.
@@ -180,6 +189,7 @@ class Producer:
                 await self._closed.wait()
             return
         self._closing = True
+        _open.discard(self)
         self._plain.clear()
         left = 0
         deadline = Deadline(timeout)
@@ -233,6 +243,23 @@ class Producer:
             self._abandon(error)
             if self._transactions is not None:
                 self._transactions.manager.stop(error)
+
+    def __del__(self) -> None:
+        self._report_unclosed()
+
+    def _report_unclosed(self) -> None:
+        """Say that nothing will send the records in the buffer; only once."""
+        if not getattr(self, "_reports_unclosed", False) or self._sender is None or self._closing:
+            return
+        self._reports_unclosed = False
+        left = self._accumulator.unfinished()
+        unsent = sum(batch.count or len(batch.values) for batch in left if not batch.attempts)
+        unanswered = sum(batch.count for batch in left if batch.attempts)
+        if left:
+            lost = [f"{unsent:,} records were never sent"] if unsent else []
+            lost += [f"{unanswered:,} records were sent without an acknowledgement"] if unanswered else []
+            _log.error('%r was not closed: %s; use "async with", or await close()', self, " and ".join(lost))
+        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=3)
 
     async def __aenter__(self) -> Producer:
         await self.start()
@@ -517,3 +544,13 @@ class Producer:
         async with deadline.timeout():
             for batch in self._accumulator.unfinished():
                 await batch.wait()
+
+
+_open: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+@atexit.register
+def _report_all() -> None:
+    """Report the producers that the program left open, while logging still works."""
+    for producer in tuple(_open):
+        producer._report_unclosed()

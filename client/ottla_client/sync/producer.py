@@ -129,6 +129,7 @@ class Producer(SyncClient[AsyncProducer]):
         # Serializers run in the thread that sends.
         options["key_serializer"] = options["value_serializer"] = None
         client = AsyncProducer(bootstrap_servers, **options)
+        client._reports_unclosed = False
         super().__init__(client)
         self._settings = settings
         self._key_serializer = settings.key_serializer

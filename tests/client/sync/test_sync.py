@@ -537,9 +537,9 @@ def test_transactions(broker: Any, new_topic: Callable[..., str], new_name: Call
             enable_auto_commit=False,
         ) as consumer,
     ):
-        with pytest.raises(TransactionStateError, match='use "with producer.transaction'):
+        with pytest.raises(TransactionStateError, match=r'use "with producer\.transaction'):
             producer.send(target, b"outside")
-        with pytest.raises(TransactionStateError, match='use "with producer.transaction'):
+        with pytest.raises(TransactionStateError, match=r'use "with producer\.transaction'):
             producer.transaction().commit()
         records = []
         while len(records) < 10:

@@ -1,0 +1,77 @@
+"""A Producer that is not closed says so, and how many records it takes with it."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.client.base.conftest import client_tasks
+
+from ottla_client.producer import Producer
+
+_PROGRAM = """
+import asyncio, sys
+from ottla_client import Producer
+
+kept = []
+
+async def main():
+    producer = Producer(sys.argv[1], linger_ms=60_000, delivery_timeout_ms=120_000)
+    await producer.start()
+    for _ in range(1_000):
+        await producer.send(sys.argv[2], b"x")
+    if sys.argv[3] == "kept":
+        kept.append(producer)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", ["kept", "dropped"])
+def test_the_end_of_the_program_names_the_records(
+    broker: Any, new_topic: Callable[..., str], how: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, broker.bootstrap, new_topic(), how],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    assert done.stderr.count("was not closed: 1,000 records were never sent") == 1, done.stderr
+
+
+async def test_a_producer_without_records_warns(
+    broker: Any, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    before = client_tasks()
+
+    async def leave_open() -> None:
+        producer = Producer(broker.bootstrap)
+        await producer.start()
+        assert producer._sender is not None
+        # What tasks hold isn't collected before they end.
+        await producer._sender.stop()
+        await producer._cluster.close()
+
+    await leave_open()
+    gc.collect()
+    assert [str(each.message) for each in recwarn if each.category is ResourceWarning] != []
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+    assert client_tasks() == before
+
+
+async def test_what_is_closed_or_never_started_warns_of_nothing(
+    broker: Any, recwarn: pytest.WarningsRecorder
+) -> None:
+    async with Producer(broker.bootstrap) as closed:
+        pass
+    unused = Producer(broker.bootstrap)
+    del closed, unused
+    gc.collect()
+    assert [str(each.message) for each in recwarn if each.category is ResourceWarning] == []
