@@ -7,7 +7,7 @@ from typing import Final
 
 from .suggestions import did_you_mean
 
-_NO_METRICS: Final = "the client has no metrics yet"
+_METRICS: Final = "metrics() of a producer or consumer returns its counters when you ask"
 _LOGGING: Final = 'set the level of logging.getLogger("ottla_client")'
 _VERSIONS: Final = "the client asks each broker for its versions"
 _CALLBACK: Final = "send returns a Delivery, which has add_done_callback"
@@ -42,10 +42,10 @@ _ADVICE: Final = {
     "message_max_bytes": "use max_request_size",
     "message_send_max_retries": "use delivery_timeout_ms, which bounds all attempts",
     "message_timeout_ms": "use delivery_timeout_ms",
-    "metric_reporters": _NO_METRICS,
-    "metrics_enabled": _NO_METRICS,
-    "metrics_num_samples": _NO_METRICS,
-    "metrics_sample_window_ms": _NO_METRICS,
+    "metric_reporters": _METRICS,
+    "metrics_enabled": _METRICS,
+    "metrics_num_samples": _METRICS,
+    "metrics_sample_window_ms": _METRICS,
     "on_commit": _RAISED,
     "on_delivery": _CALLBACK,
     "queue_buffering_max_kbytes": "use buffer_memory, in bytes",
@@ -62,8 +62,8 @@ _ADVICE: Final = {
     "socket_timeout_ms": "use request_timeout_ms",
     "ssl_ciphers": _CONTEXT,
     "ssl_crlfile": _CONTEXT,
-    "statistics_interval_ms": _NO_METRICS,
-    "stats_cb": _NO_METRICS,
+    "statistics_interval_ms": _METRICS,
+    "stats_cb": _METRICS,
     "topic_metadata_refresh_interval_ms": "use metadata_max_age_ms",
 }
 _FOREIGN_SASL: Final = ("sasl_kerberos_", "sasl_login_", "sasl_client_")

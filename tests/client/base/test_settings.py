@@ -61,6 +61,7 @@ def test_an_unknown_option_gets_a_suggestion(module: Any) -> None:
         ("api_version", "asks each broker"),
         ("sasl_kerberos_service_name", "of SASL the client has"),
         ("loop", "running event loop"),
+        ("statistics_interval_ms", r"metrics\(\)"),
     ],
 )
 def test_options_of_other_clients_are_explained(name: str, advice: str) -> None:
