@@ -57,6 +57,7 @@ def dump(files: tuple[str, ...], records: bool, topic: str | None, as_json: bool
     from ottla_broker.tools.dump import UnknownFileError
     from ottla_broker.tools.dump import dump as entries_of
 
+    known = False
     for path in _files(files):
         try:
             entries = entries_of(path, records=records or topic is not None, topic=topic)
@@ -64,10 +65,17 @@ def dump(files: tuple[str, ...], records: bool, topic: str | None, as_json: bool
             if path in files:
                 raise click.ClickException(str(error)) from None
             continue
+        known = True
         if not as_json:
             click.echo(f"# {path}")
         for entry in entries:
             click.echo(json.dumps({"file": path, **entry}) if as_json else as_line(entry))
+    if not known:
+        raise _no_files(files)
+
+
+def _no_files(paths: tuple[str, ...]) -> click.ClickException:
+    return click.ClickException(f"{', '.join(paths)}: no files of a log or a store; name a data folder")
 
 
 def _files(paths: tuple[str, ...]) -> Iterator[str]:
@@ -102,6 +110,6 @@ def verify(paths: tuple[str, ...], as_json: bool) -> None:
         f"{tally.files} files, {tally.batches} batches, {tally.records} entries: {tally.findings} findings"
     )
     if not tally.files and not tally.findings:
-        raise click.ClickException(f"{', '.join(paths)}: no files of a log or a store; name a data folder")
+        raise _no_files(paths)
     click.echo(summary, err=True)
     sys.exit(1 if tally.findings else 0)

@@ -37,8 +37,9 @@ def data(data: Path) -> Path:
     return data
 
 
-def test_verify_wants_a_data_folder(tmp_path: Path) -> None:
-    done = CliRunner().invoke(log, ["verify", str(tmp_path)])
+@pytest.mark.parametrize("command", ["verify", "dump"])
+def test_reading_wants_a_data_folder(command: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(log, [command, str(tmp_path)])
     assert (done.exit_code, done.stdout) == (1, "")
     assert f"{tmp_path}: no files of a log" in done.stderr
 
