@@ -24,6 +24,7 @@ from ottla_client.lowlevel import DEFAULT_BOOTSTRAP
 from .types import COMPRESSIONS, Choice, Size, columns, dead_letters, pairs
 
 if TYPE_CHECKING:
+    from ottla_pipeline.landing.settings import Landing
     from ottla_pipeline.landing.tables import Table
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -252,6 +253,20 @@ def failing(failed: type[click.ClickException] = click.ClickException) -> Iterat
         raise failed(one_line(error)) from None
     finally:
         client.setLevel(level)
+
+
+def check_reading(job: Landing) -> None:
+    """Check where reading starts, and the schema that was given. Raises OptionError, click.UsageError."""
+    from ottla_pipeline.landing.errors import SchemaRefused
+    from ottla_pipeline.landing.parsing import formats
+    from ottla_pipeline.source.positions import starting
+
+    starting({"startingoffsets": job.starting_offsets}, "earliest")
+    if job.schema is not None:
+        try:
+            formats.check(job.values, job.schema, delimiter=job.delimiter, confluent=job.confluent)
+        except SchemaRefused as error:
+            raise click.UsageError(one_line(error)) from None
 
 
 def require_topics(console: Console, client: Mapping[str, str], topics: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from ottla_client.commands import Console, complete_groups, complete_topics
 
 from .common import (
     check_client,
+    check_reading,
     compression_option,
     connecting,
     dead_letters_option,
@@ -169,6 +170,7 @@ def land(
             **place,
             **settings,
         )
+        check_reading(job)
         require_topics(console, client, topics)
         began = monotonic()
         with session(console, master, conf, f"land {', '.join(topics) or pattern}") as spark:

@@ -83,6 +83,11 @@ def settings(
     return made
 
 
+def check(values: str, schema: str, *, delimiter: str = ",", confluent: bool = False) -> None:
+    """Raise SchemaRefused if values of this format can't be read by the schema."""
+    settings(values, schema, lambda: pa.array([]), delimiter=delimiter, confluent=confluent)
+
+
 def columns(chosen: ParserSettings) -> pa.Schema:
     return SCHEMA if chosen.values == "raw" else parser(chosen).schema
 
