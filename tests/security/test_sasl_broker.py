@@ -305,7 +305,18 @@ def test_wrong_logins_are_refused_alike(broker: SaslBroker, mechanism: str, user
         answer = log_in(wire, user, password, mechanism)
         assert (answer.error_code, answer.error_message) == (ErrorCode.SASL_AUTHENTICATION_FAILED, expected)
         assert wire.is_closed()
-    wait_for(lambda: f"authentication failed: {expected}" in broker.reasons(), "the line in the log")
+    said = f"authentication failed: {expected} (user {user!r})"
+    wait_for(lambda: said in broker.reasons(), "the line in the log")
+
+
+def test_the_log_cuts_and_escapes_the_name_of_a_failed_login(broker: SaslBroker) -> None:
+    with Wire(broker.port) as wire:
+        log_in(wire, "eve\n\x1b[1m" + "e" * 100, "wrong", "PLAIN")
+    said = repr("eve\n\x1b[1m" + "e" * 100)[: 64 + 4]
+    wait_for(
+        lambda: any("(user 'eve\\n\\x1b[1m" in each and "e" * 60 not in each for each in broker.reasons()),
+        f"the line with {said}",
+    )
 
 
 def test_an_unknown_user_has_the_same_salt_after_a_restart(broker: SaslBroker) -> None:

@@ -227,7 +227,7 @@ class AuthenticatingService:
                 code = ErrorCode.SASL_AUTHENTICATION_FAILED
                 response = SaslAuthenticateResponse(error_code=code, error_message=str(error))
                 refusal = _encoded(header, response)
-            return self._refuse(connection, session, refusal, error.reason, pending)
+            return self._refuse(connection, session, refusal, error.reason + _by_user(session), pending)
         if header is None:
             return [_SIZE.pack(len(answer)) + answer]
         response = SaslAuthenticateResponse(error_message=None, auth_bytes=answer)
@@ -330,6 +330,12 @@ class AuthenticatingService:
         timer = self._clock.call_later(self._delay(), answer)
         place.abandon = timer.cancel
         return place
+
+
+def _by_user(session: Session) -> str:
+    """Whose login it was, for the log; cut and escaped, because a stranger chose the name."""
+    user = "" if session.server is None else session.server.user
+    return f" (user {user[:_SHOWN]!r})" if user else ""
 
 
 def _encoded(header: RequestHeader, response: SaslHandshakeResponse | SaslAuthenticateResponse) -> Parts:

@@ -69,7 +69,7 @@ class SaslServer(Protocol):
     """The server's side of one authentication.
 
     Attributes:
-        complete: whether the client has proved to be ``user``.
+        complete: whether the client has proved to be ``user``, whom it names before; empty while it hasn't.
         expires_ms: when its credential expires, in milliseconds since the epoch; None for never.
         token_authenticated: whether its credential is a delegation token.
     """

@@ -54,6 +54,7 @@ class PlainServer:
         identity, user, password = parts
         if not user:
             raise SaslError("Authentication failed: username not specified")
+        self.user = user
         if not password:
             raise SaslError("Authentication failed: password not specified")
         expected = self._passwords.get(user)
@@ -65,5 +66,5 @@ class PlainServer:
             raise SaslError(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
-        self.user, self.complete = user, True
+        self.complete = True
         return b""
