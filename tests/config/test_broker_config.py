@@ -142,6 +142,10 @@ def test_more_replicas_than_brokers_are_warned_of() -> None:
             "sasl.enabled.mechanisms: GSSAPI, the default, is not built; set it to what the listener SASL_SSL offers",
         ),
         (
+            {"listeners": "SASL_SSL://h:1", "sasl_enabled_mechanisms": "GSSAPI"},
+            "sasl.enabled.mechanisms: GSSAPI is not built; set it to what the listener SASL_SSL offers",
+        ),
+        (
             {"listeners": "SASL_SSL://h:1", "sasl_enabled_mechanisms": ""},
             "sasl.enabled.mechanisms: is empty; set it to what the listener SASL_SSL offers: PLAIN, SCRAM-SHA-256",
         ),

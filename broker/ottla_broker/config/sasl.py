@@ -122,7 +122,7 @@ def _check_listener(config: Config, name: str, error: Callable[[str, str], Confi
     mechanisms = config.of_listener(name, SaslKeys.sasl_enabled_mechanisms)
     wrong = [mechanism for mechanism in mechanisms if mechanism not in MECHANISMS]
     if wrong or not mechanisms:
-        what = _not_built(wrong) if wrong else "is empty"
+        what = _not_built(config, name, SaslKeys.sasl_enabled_mechanisms, wrong) if wrong else "is empty"
         raise error(
             SaslKeys.sasl_enabled_mechanisms.name,
             f"{what}; set it to what the listener {name} offers: {', '.join(MECHANISMS)}",
@@ -133,9 +133,12 @@ def _check_listener(config: Config, name: str, error: Callable[[str, str], Confi
             _check_validator(config, name, error)
 
 
-def _not_built(mechanisms: Sequence[str]) -> str:
-    # A key that isn't set has this value, and the user may never have heard of it.
-    names = ", ".join(f"{each}, the default," if each == "GSSAPI" else each for each in mechanisms)
+def _not_built(config: Config, listener: str, key: Key[T], mechanisms: Sequence[str]) -> str:
+    # A key that isn't set has GSSAPI, which the user may never have heard of.
+    is_set = key.name in config.static or full_name(listener, key) in config.static
+    names = ", ".join(
+        f"{each}, the default," if each == "GSSAPI" and not is_set else each for each in mechanisms
+    )
     return f"{names} is not built"
 
 
@@ -181,7 +184,8 @@ def _check_between_brokers(config: Config, error: Callable[[str, str], ConfigErr
     mechanism = config.of_listener(name, SaslKeys.sasl_mechanism_inter_broker_protocol)
     key = SaslKeys.sasl_mechanism_inter_broker_protocol.name
     if mechanism not in MECHANISMS:
-        raise error(key, f"{_not_built([mechanism])}; set it to one of {', '.join(MECHANISMS)}")
+        why = _not_built(config, name, SaslKeys.sasl_mechanism_inter_broker_protocol, [mechanism])
+        raise error(key, f"{why}; set it to one of {', '.join(MECHANISMS)}")
     if mechanism not in config.of_listener(name, SaslKeys.sasl_enabled_mechanisms):
         raise error(key, f"{mechanism} is not among the listener's sasl.enabled.mechanisms")
     login = login_of(config, name, mechanism)
