@@ -77,7 +77,7 @@ async def connect(
             ) from error
         raise final(
             f"the certificate of {host}:{port} is not trusted: {error.verify_message}; name its authority"
-            " by ssl_cafile, or give an ssl_context that trusts it"
+            " by ssl_cafile"
         ) from error
     except ssl.SSLError as error:
         if "ALERT" in (error.reason or ""):
