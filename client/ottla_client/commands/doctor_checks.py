@@ -51,7 +51,9 @@ def brokers(seen: Gathered) -> Iterator[Finding]:
             "broker-down",
             f"broker {broker}",
             "It has replicas, but isn't running.",
-            f"Start it, or move its replicas: ottla cluster drain {broker}",
+            f"Start it, or move its replicas: ottla cluster drain {broker}"
+            if _can_be_drained(seen, broker)
+            else "Start it. Too few brokers are left to take its replicas.",
         )
     for broker in seen.silent:
         yield Finding(
@@ -61,6 +63,16 @@ def brokers(seen: Gathered) -> Iterator[Finding]:
             "It is registered, but doesn't answer.",
             "It has just ended, hangs, or can't be reached from here: look at its process and its log.",
         )
+
+
+def _can_be_drained(seen: Gathered, broker: int) -> bool:
+    left = len({node.id for node in seen.state.description.nodes} - {*seen.silent, broker})
+    return all(
+        len(partition.replicas) <= left
+        for topic in seen.state.topics.values()
+        for partition in topic.partitions.values()
+        if broker in partition.replicas
+    )
 
 
 _PARTITIONS: Final = {

@@ -105,7 +105,9 @@ class _Plan:
         for tp, replicas in sorted(partitions.items()):
             if len(replicas) > len(self.brokers):
                 only = "1 broker" if len(self.brokers) == 1 else f"{len(self.brokers)} brokers"
-                raise PlanError(f"{tp} has {len(replicas)} replicas, but would have only {only}")
+                has = "1 replica" if len(replicas) == 1 else f"{len(replicas)} replicas"
+                what = f"would have only {only}" if self.brokers else "no other broker can take it"
+                raise PlanError(f"{tp} has {has}, but {what}")
             stays = self._stay(replicas)
             self.replicas[tp] = list(replicas)
             gaps[tp] = [place for place, broker in enumerate(replicas) if broker not in stays]

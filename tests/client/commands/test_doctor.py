@@ -523,6 +523,13 @@ async def test_brokers_without_descriptors() -> None:
     assert broker_pages.why_not("x", [], []) is None
 
 
+def test_drain_is_advised_only_if_enough_brokers_remain() -> None:
+    for nodes, possible in (((1, 2), False), ((1, 2, 4), True)):
+        found = findings_of(world(nodes=tuple(map(node, nodes))))
+        (down,) = (each for each in found if each.check == "broker-down")
+        assert ("ottla cluster drain 3" in down.action) is possible, down
+
+
 @pytest.mark.ottla_only
 def test_the_descriptors_of_a_broker(own_broker: Callable[..., BrokerProcess]) -> None:
     broker = own_broker(settings={"metrics.listener": f"127.0.0.1:{free_port()}"})

@@ -83,6 +83,8 @@ def test_too_few_brokers() -> None:
         drained(assignment((1, 2, 3)), dict.fromkeys((1, 2, 3)), [3])
     with pytest.raises(PlanError, match="only 1 broker"):
         balanced(assignment((1, 2)), {2: None})
+    with pytest.raises(PlanError, match="t-0 has 1 replica, but no other broker can take it"):
+        drained(assignment((1,)), {1: None}, [1])
 
 
 @st.composite
