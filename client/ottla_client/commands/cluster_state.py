@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ..types import PartitionMetadata, TopicMetadata, TopicPartition
 
 _MIN_ISR: Final = "min.insync.replicas"
+MOVES_UNKNOWN: Final = "what moves is not known: "
+"""How the remark begins that says why."""
 # How long brokers may take to report sizes, which matter least: a broker may be frozen.
 _SIZES_SECONDS: Final = 3.0
 KINDS: Final = ("offline", "below-min-isr", "under-replicated")
@@ -125,7 +127,7 @@ async def moves_of(admin: Admin, remarks: list[str]) -> Mapping[TopicPartition, 
     except UnsupportedApiError:
         return None
     except ClientError as error:
-        remarks.append(f"what moves is not known: {error}")
+        remarks.append(f"{MOVES_UNKNOWN}{error}")
         return None
 
 

@@ -58,7 +58,8 @@ def _failure(error: BaseException, what: str) -> Failure:
         return Failure(
             403,
             what,
-            "You have no right to this. Ask an administrator for an ACL; the page Access says which one decides.",
+            "You have no right to this. Ask an administrator for an ACL; `ottla acls explain`, run by an administrator,"
+            " says which one decides.",
         )
     if isinstance(error, BrokerError) and error.code is ErrorCode.INVALID_TOPIC_EXCEPTION:
         return Failure(404, what, "No topic has such a name.")

@@ -15,6 +15,15 @@ from tests.support.processes import BrokerProcess
 
 from ottla_client import Admin, TopicPartition
 from ottla_client.admin import NewTopic
+from ottla_protocol.acls import (
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    AclResource,
+    ResourcePattern,
+)
 
 pytestmark = pytest.mark.ottla_only
 
@@ -99,6 +108,26 @@ async def test_the_clusters_lists_decide(secured: tuple[BrokerProcess, str], bro
         proposed = await browser.post("/group/delete", csrf=page.hidden["csrf"], id="payers")
         assert (await browser.post("/confirm", **proposed.hidden)).status == 200
         assert "payers" not in await admin.list_groups()
+
+
+async def test_what_few_rights_show(secured: tuple[BrokerProcess, str], browser: Browser) -> None:
+    broker, _ = secured
+    async with Admin(broker.bootstrap) as admin:
+        await admin.create_topics([NewTopic("letters", 1)])
+        allowed = AclEntry("User:bob", "*", AclOperation.READ, AclPermission.ALLOW)
+        pattern = ResourcePattern(AclResource.TOPIC, "letters")
+        await admin.create_acls([AclBinding(pattern, allowed)])
+        await browser.post("/login", user="bob", password="bob-secret")
+        page = await browser.get("/topics/letters")
+        assert (page.status, "permission describe-configs on the topic" in page.text) == (200, True), (
+            page.text
+        )
+        page = await browser.get("/moves")
+        said = ("It isn't known what moves" in page.text, "by their protocol" in page.text)
+        assert (page.status, *said) == (200, True, False), page.text
+        refused = await browser.get("/group?id=payers")
+        assert (refused.status, "ottla acls explain" in refused.text) == (403, True)
+        await admin.delete_acls([AclFilter(name="letters")])
 
 
 async def test_a_session_ends(secured: tuple[BrokerProcess, str]) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from ottla_protocol.errors import ErrorCode
+
 from ...commands.cluster_state import problem_of
+from ...errors import BrokerError
 from ...types import OffsetSpec, TopicPartition
 from ..rendering import View
 from ..sessions import Session
@@ -75,10 +78,13 @@ async def topic(request: web.Request, session: Session) -> View:
         session.admin, dict.fromkeys((TopicPartition(name, number) for number in led), OffsetSpec.EARLIEST)
     )
     resource = ConfigResource.topic(name)
-    settings = sorted(
-        (await session.admin.describe_configs([resource]))[resource].values(),
-        key=lambda entry: (entry.is_default, entry.name),
-    )
+    try:
+        entries = (await session.admin.describe_configs([resource]))[resource]
+    except BrokerError as error:
+        if error.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise
+        entries = None
+    settings = sorted((entries or {}).values(), key=lambda entry: (entry.is_default, entry.name))
     minimum = state.minimums.get(name)
     return View(
         "topic.html",
@@ -86,6 +92,7 @@ async def topic(request: web.Request, session: Session) -> View:
             "name": name,
             "topic": its,
             "part": part,
+            "settings_refused": entries is None,
             "rates": rates,
             "ends": rates.looks[-1][1] if rates else {},
             "starts": {p.partition: offset for p, offset in starts.items()},

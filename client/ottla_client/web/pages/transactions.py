@@ -7,6 +7,7 @@ from collections import Counter
 import click
 from aiohttp import web
 
+from ...commands.cluster_state import MOVES_UNKNOWN
 from ...commands.timefmt import now_ms
 from ...errors import ClientError
 from ...types import TopicPartition
@@ -76,7 +77,13 @@ async def moves(request: web.Request, session: Session) -> View:
         there = [sizes.get((partition, broker), 0) for broker in each.adding]
         share = min(1.0, sum(there) / (whole * len(there))) if whole and there else None
         rows.append({"partition": partition, "move": each, "isr": place.isr if place else (), "share": share})
-    return View("moves.html", {"part": part, "rows": rows, "supported": state.moving is not None}, live=True)
+    failed = (each for each in state.remarks if each.startswith(MOVES_UNKNOWN))
+    unknown = next(failed, "").removeprefix(MOVES_UNKNOWN).removesuffix(".")
+    return View(
+        "moves.html",
+        {"part": part, "rows": rows, "supported": state.moving is not None, "unknown": unknown},
+        live=True,
+    )
 
 
 async def abort(request: web.Request, session: Session) -> Change:
