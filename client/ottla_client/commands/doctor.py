@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from ..errors import ClientError
+from ottla_protocol.errors import ErrorCode
+
+from ..errors import BrokerError, ClientError
 from ..types import IN_ZOOKEEPER, OffsetSpec, TopicPartition
 from . import broker_pages
 from .admin_common import admin_of, plural
@@ -35,6 +37,11 @@ _AT_ONCE: Final = 8
 _LONG_OPEN_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
 _HANDSHAKE_SECONDS: Final = 5.0
+_SETTINGS: Final = "settings of brokers"
+_BLIND: Final = (
+    "no broker's settings could be looked at; this user needs the permissions describe and describe-configs on the"
+    " cluster and on topics, and describe on groups and transactional ids"
+)
 
 
 @click.command(short_help="Check everything, and say what to do.")
@@ -67,7 +74,9 @@ async def doctor(
     certificates that expire; and in-sync replicas that come and go. It changes nothing, and works with Apache Kafka
     too.
 
-    The exit code is 1 if there is a critical finding or a warning, otherwise 0.
+    The exit code is 1 if there is a critical finding or a warning, or if this user may not read the brokers' settings,
+    otherwise 0. Seeing everything needs the permissions describe and describe-configs on the cluster and on topics, and
+    describe on groups and transactional ids.
 
     \b
     ottla cluster doctor
@@ -88,6 +97,7 @@ async def doctor(
             "groups": len(seen.groups),
         },
         nothing="nothing is wrong in what could be checked" if seen.unchecked else "nothing is wrong",
+        blind=_BLIND if _SETTINGS in seen.refused else None,
     )
 
 
@@ -103,7 +113,7 @@ async def gather(
     if state.folders:
         seen.silent = [node.id for node in state.description.nodes if node.id not in state.folders]
     running = [node.id for node in state.description.nodes if node.id not in seen.silent]
-    seen.broker_configs = await attempt(seen, "settings of brokers", broker_configs(admin, running), {})
+    seen.broker_configs = await attempt(seen, _SETTINGS, broker_configs(admin, running), {})
     seen.descriptors = await descriptors(seen)
     leaders = led(state.topics)
     seen.latest = await attempt(seen, "timestamps", latest(admin, leaders), {})
@@ -123,10 +133,21 @@ async def attempt(seen: Gathered, what: str, work: Awaitable[T], otherwise: T) -
     try:
         return await work
     except ClientError as error:
+        if was_refused(error):
+            seen.refused.add(what)
         failed = f"{what} couldn't be checked: "
         if not any(each.startswith(failed) for each in seen.unchecked):
             seen.unchecked.append(failed + one_line(error))
         return otherwise
+
+
+def was_refused(error: ClientError) -> bool:
+    """Whether all that was asked for lacks a permission on the cluster."""
+    from ..admin import PartialError
+
+    if isinstance(error, PartialError):
+        return not error.results and all(map(was_refused, error.errors.values()))
+    return isinstance(error, BrokerError) and error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def led(topics: Mapping[str, TopicMetadata]) -> list[TopicPartition]:

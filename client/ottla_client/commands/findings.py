@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+import click
+
 from .admin_common import plural
 from .tables import Column
 
@@ -60,22 +62,27 @@ def report(
     verdict: str,
     looked: Mapping[str, int],
     nothing: str,
+    blind: str | None = None,
 ) -> None:
     """Print findings, what couldn't be checked, and how much was; exit with 1 if one is more than a note.
 
     ``verdict`` is the name in JSON of being without these, null if something that couldn't be checked may be one;
-    ``nothing`` says in text that there are no findings at all.
+    ``nothing`` says in text that there are no findings at all. ``blind`` says what was missing to see anything; the
+    exit code is 1 then too, so that a job that runs it doesn't take it for a good result.
     """
     bad = any(each.severity != NOTE for each in found)
     if console.as_json:
         findings = [each._asdict() for each in found]
-        good = None if unchecked and not bad else not bad
+        good = None if (unchecked or blind) and not bad else not bad
         console.emit({verdict: good, "findings": findings, "unchecked": unchecked, **looked})
     else:
         _show(console, found, unchecked)
         counts = ", ".join(plural(count, name.removesuffix("s")) for name, count in looked.items())
-        console.print(f"{_counts_of(found) or nothing} ({counts})")
-    if bad:
+        if found or blind is None:
+            console.print(f"{_counts_of(found) or nothing} ({counts})")
+    if blind is not None:
+        click.echo(f"Error: {blind}", err=True)
+    if bad or blind is not None:
         sys.exit(1)
 
 

@@ -62,6 +62,7 @@ class Gathered:
         later_topics: the topics at the end, as ``state`` has them at the beginning.
         silent: brokers that are registered, and didn't answer while others did.
         unchecked: what couldn't be found out, and why.
+        refused: what this user may not look at.
     """
 
     state: ClusterState
@@ -84,6 +85,7 @@ class Gathered:
     later_topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
     silent: Collection[int] = ()
     unchecked: list[str] = field(default_factory=list)
+    refused: set[str] = field(default_factory=set)
 
 
 def number_in(configs: Mapping[str, str], key: str) -> int | None:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from ..admin import Admin
 
 _ATTEMPT_SECONDS: Final = 5.0
+_BLIND: Final = (
+    "no broker's settings and listeners could be looked at; this user needs the permissions describe and"
+    " describe-configs on the cluster"
+)
 
 
 @click.group()
@@ -48,9 +52,11 @@ async def check(console: Console, passwords: bool) -> None:
     text, unsigned tokens, certificates that have expired or soon will, missing or lenient ACLs, super users, open
     traffic between brokers, an open ZooKeeper and open metrics. It changes nothing, and works with Apache Kafka too.
 
-    Reading settings needs the permission describe-configs on the cluster. Failed logins show in the brokers' logs.
+    Reading settings needs the permission describe-configs on the cluster, and reading ACLs describe on it. Failed
+    logins show in the brokers' logs.
 
-    The exit code is 1 if there is a critical finding or a warning, otherwise 0. In JSON, `secure` is null if there is
+    The exit code is 1 if there is a critical finding or a warning, or if no broker or no listener could be looked at,
+    otherwise 0. In JSON, `secure` is null if there is
     neither and something couldn't be checked, such as settings that a broker hides.
 
     \b
@@ -78,6 +84,7 @@ async def check(console: Console, passwords: bool) -> None:
         verdict="secure",
         looked={"brokers": len(seen.brokers), "listeners": len(seen.listeners)},
         nothing="nothing is open in what could be checked" if seen.unchecked else "nothing is open",
+        blind=None if seen.listeners else _BLIND,
     )
 
 
