@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +84,7 @@ async def describe(console: Console, names: tuple[str, ...]) -> None:
     ottla topics describe orders
     ottla topics describe orders payments --json
     """
-    from ..admin import ConfigResource, OffsetSpec
+    from ..admin import OffsetSpec
 
     async with admin_of(console) as admin:
         found = await topics_of(admin, names)
@@ -97,7 +97,7 @@ async def describe(console: Console, names: tuple[str, ...]) -> None:
         earliest = await admin.list_offsets(dict.fromkeys(led, OffsetSpec.EARLIEST))
         latest = await admin.list_offsets(dict.fromkeys(led, OffsetSpec.LATEST))
         sizes = await _sizes(console, admin, led, found)
-        configs = await admin.describe_configs([ConfigResource.topic(name) for name in found])
+        configs = await _configs(console, admin, found)
     described = []
     for topic in found.values():
         partitions = []
@@ -117,8 +117,9 @@ async def describe(console: Console, names: tuple[str, ...]) -> None:
                     "size": sizes.get(key),
                 }
             )
-        entries = configs[ConfigResource.topic(topic.name)]
-        described.append((topic, partitions, {n: e for n, e in sorted(entries.items()) if not e.is_default}))
+        entries = configs.get(topic.name)
+        shown = None if entries is None else {n: e for n, e in sorted(entries.items()) if not e.is_default}
+        described.append((topic, partitions, shown))
     if console.as_json:
         console.emit([_document(*each) for each in described])
         return
@@ -148,8 +149,44 @@ async def _sizes(
     }
 
 
+async def _configs(
+    console: Console, admin: Admin, names: Iterable[str]
+) -> dict[str, Mapping[str, ConfigEntry]]:
+    """The configs by topic, without those that this user may not read, which a note says."""
+    from ..admin import ConfigResource, PartialError
+
+    resources = [ConfigResource.topic(name) for name in names]
+    try:
+        found = await admin.describe_configs(resources)
+    except ClientError as error:
+        results, failed = (
+            (error.results, error.errors)
+            if isinstance(error, PartialError)
+            else ({}, dict.fromkeys(resources, error))
+        )
+        if not all(_is_refused(why) for why in failed.values()):
+            raise
+        for resource in failed:
+            console.note(
+                f"the configs of {resource.name} can't be read without the permission describe-configs on the topic"
+            )
+        found = results
+    return {resource.name: entries for resource, entries in found.items()}
+
+
+def _is_refused(error: Exception) -> bool:
+    return isinstance(error, BrokerError) and error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def _only_compacted(error: ClientError) -> bool:
+    from ..admin import PartialError
+
+    errors = error.errors.values() if isinstance(error, PartialError) else (error,)
+    return all(isinstance(each, BrokerError) and each.code == ErrorCode.POLICY_VIOLATION for each in errors)
+
+
 def _document(
-    topic: TopicMetadata, partitions: list[dict[str, Any]], configs: Mapping[str, ConfigEntry]
+    topic: TopicMetadata, partitions: list[dict[str, Any]], configs: Mapping[str, ConfigEntry] | None
 ) -> dict[str, Any]:
     return {
         "topic": topic.name,
@@ -157,7 +194,7 @@ def _document(
         "internal": topic.is_internal,
         "replication_factor": _replication(topic),
         "partitions": partitions,
-        "configs": {name: entry.value for name, entry in configs.items()},
+        "configs": None if configs is None else {name: entry.value for name, entry in configs.items()},
     }
 
 
@@ -165,7 +202,7 @@ def _show(
     console: Console,
     topic: TopicMetadata,
     partitions: list[dict[str, Any]],
-    configs: Mapping[str, ConfigEntry],
+    configs: Mapping[str, ConfigEntry] | None,
 ) -> None:
     number = count_of(console)
     head = [plural(len(partitions), "partition"), f"replication {_replication(topic)}"]
@@ -391,7 +428,15 @@ async def truncate(
         count = sum(cut - starts[partition].offset for partition, cut in cuts.items())
         if cuts:
             console.confirm(f"Delete {plural(count, 'record')} of {name}?", yes=yes)
-        now = await admin.delete_records(cuts) if cuts else {}
+        try:
+            now = await admin.delete_records(cuts) if cuts else {}
+        except ClientError as error:
+            if not _only_compacted(error):
+                raise
+            raise click.ClickException(
+                f"records of {name} can't be deleted: its cleanup.policy lacks delete; add it by"
+                f" `ottla configs alter {name} --append cleanup.policy=delete`, or let compaction remove records"
+            ) from None
     number = count_of(console)
     rows = []
     for partition in wanted:

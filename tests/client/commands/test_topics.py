@@ -11,6 +11,8 @@ from tests.client.commands.ottla_command import OTTLA, Ottla
 from tests.support.processes import BrokerProcess
 from tests.support.waiting import wait_for
 
+from ottla_client.sync import Producer
+
 Name = Callable[..., str]
 Topic = Callable[..., str]
 
@@ -124,6 +126,15 @@ def test_truncating(ottla: Ottla, broker: BrokerProcess, new_topic: Topic) -> No
     assert "has 2 partitions, no 5" in ottla.fails("topics", "truncate", name, "--all", "--partitions", "5")
     for wrong in ([], ["--all", "--before", "3"], ["--all", "--partitions", "x"]):
         ottla.fails("topics", "truncate", name, *wrong, code=2)
+
+
+def test_truncating_a_topic_that_is_only_compacted(
+    ottla: Ottla, broker: BrokerProcess, new_topic: Topic
+) -> None:
+    name = new_topic(1, cleanup_policy="compact")
+    with Producer(broker.bootstrap) as producer:
+        producer.send_and_wait(name, b"v", b"k")
+    assert "its cleanup.policy lacks delete" in ottla.fails("topics", "truncate", name, "--all", "--yes")
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1)])
