@@ -44,6 +44,8 @@ SECTIONS = {
 }
 _OTHERS = "Others"
 _UNKNOWN_COMMAND = re.compile(r"No such command '(.*)'")  # click's words; before 8.4 there is no class for it
+_OTHER_WORDS = {"--unset": "--delete"}
+"""Options of other tools, whose letters are like those of another option here."""
 _SHORT = 200  # characters of a short help; longer sentences are cut
 
 
@@ -106,6 +108,10 @@ class Commands(click.Group):
 
 def _with_suggestion(error: click.UsageError) -> click.UsageError:
     context, unknown = error.ctx, _UNKNOWN_COMMAND.match(error.message)
+    if isinstance(error, click.NoSuchOption) and error.option_name in _OTHER_WORDS and context is not None:
+        meant = _OTHER_WORDS[error.option_name]
+        if any(meant in parameter.opts for parameter in context.command.params):
+            return click.UsageError(f"No such option '{error.option_name}'. Did you mean '{meant}'?", context)
     if context is not None and unknown is not None and isinstance(context.command, click.Group):
         known = context.command.list_commands(context)
         return click.UsageError(printable(unknown[0]) + did_you_mean(unknown[1], known), context)

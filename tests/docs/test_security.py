@@ -87,6 +87,7 @@ def test_nothing_on_the_page_is_left_out() -> None:
         "take",
         "login",
         "tokens",
+        "renew",
         "check",
     }
 
@@ -104,6 +105,7 @@ def test_from_nothing_to_tls_and_scram(tmp_path: Path) -> None:
             ended = reader.program(name)
             assert ended.returncode == 0, ended.stderr
         assert "greetings" in reader.output(_RUN["command"])
+        assert "broker.pem" in reader.output(_RUN["renew"])
         checked = reader.shell(_RUN["check"])
         assert (checked.returncode, checked.stderr) == (0, ""), checked.stdout
         assert broker.complaints() == []

@@ -201,7 +201,7 @@ async def alter(
     ottla configs alter --broker 1 --set log.cleaner.threads=2 --dry-run
     ottla configs alter --group packers --set share.auto.offset.reset=earliest
     """
-    from ..admin import AlterConfig, AlterOperation
+    from ..admin import AlterConfig, AlterOperation, ResourceType
 
     changes = [
         *(AlterConfig(*pair(text, "--set")) for text in sets),
@@ -217,7 +217,9 @@ async def alter(
         # For all brokers Kafka lists only what is set, so an absent name says nothing.
         known = before if resource.name else await _broker_configs(admin)
         for change in changes:
-            if change.name not in known:
+            # Brokers list no settings of listeners that aren't set; they check the names themselves.
+            of_listener = resource.type is ResourceType.BROKER and change.name.startswith("listener.name.")
+            if change.name not in known and not of_listener:
                 raise unknown("config", change.name, known)
         await admin.alter_configs({resource: changes}, validate_only=dry_run)
         after = before if dry_run else await _configs_after(admin, resource, before, changes)

@@ -68,6 +68,14 @@ def test_brokers(ottla: Ottla) -> None:
 
 
 @pytest.mark.ottla_only
+def test_settings_of_listeners_are_the_brokers_to_check(ottla: Ottla) -> None:
+    broker = ottla.json("cluster", "describe")["brokers"][0]["broker"]
+    change = ("configs", "alter", "--broker", str(broker), "--dry-run", "--set")
+    name = "listener.name.plaintext.ssl.keystore.location"
+    assert "the broker accepts this" in ottla.run(*change, f"{name}=broker.pem").stderr
+
+
+@pytest.mark.ottla_only
 def test_groups(ottla: Ottla) -> None:
     ottla("configs", "alter", "--group", "pickers", "--set", "share.key.ordered=true")
     row = ["share.key.ordered", "true", "group"]
@@ -91,5 +99,6 @@ def test_what_can_not_be(ottla: Ottla, new_topic: Topic) -> None:
         ["alter", name, "--set", "retention.ms"],
     ):
         ottla.fails("configs", *wrong, code=2)
+    assert "--delete" in ottla.fails("configs", "alter", name, "--unset", "retention.ms", code=2)
     for command in ("describe", "alter"):
         assert "ottla configs" in ottla("configs", command, "--help")
