@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ..admin import Admin
-from ..errors import AuthenticationError, BootstrapError, ClientError
+from ..errors import AuthenticationError, BootstrapError, ClientError, ConnectError
 from .watch import ClusterWatch
 
 if TYPE_CHECKING:
     from .oidc import UserTokens
+
+_LOG: Final = logging.getLogger("ottla.console")
 
 MOST_SESSIONS: Final = 200
 MOST_PENDING: Final = 20
@@ -26,6 +29,9 @@ _TRIES: Final = 5
 _TRY_SECONDS: Final = 60.0
 _MOST_ADDRESSES: Final = 10_000
 _START_SECONDS: Final = 10.0
+_FIRST_SECONDS: Final = 2.0
+"""How long the console waits for a broker before it serves pages that say that there is none."""
+_AGAIN_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -118,6 +124,8 @@ class Sessions:
         self._refresh = refresh
         self._logs_in = logs_in
         self._shared: ClusterWatch | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._unreachable = ""
         self._all: dict[str, Session] = {}
         self._failures: dict[str, list[float]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -126,13 +134,38 @@ class Sessions:
         return Admin(**options, default_api_timeout_ms=max(1, round(self._timeout * 1000)))
 
     async def start(self) -> None:
-        """Connect, where the console has one user for everyone. Raises ClientError."""
-        if not self._logs_in:
-            admin = self._admin(self._client)
-            await admin.start(min(self._timeout, _START_SECONDS))
-            self._shared = ClusterWatch(admin, self._refresh, self._zookeeper, self._timeout)
+        """Connect, where the console has one user for everyone; if no broker answers soon, go on in the background.
+
+        Raises ClientError for what won't change by itself, such as a wrong name of a broker or a refused login.
+        """
+        if self._logs_in:
+            return
+        admin = self._admin(self._client)
+        try:
+            await self._connect(admin, min(self._timeout, _FIRST_SECONDS))
+        except BootstrapError as error:
+            if error.__cause__ is not None or not await _has_known_name(admin._cluster.bootstrap):
+                raise
+            _LOG.warning("%s; the console goes on trying", error)
+            self._connecting = asyncio.get_running_loop().create_task(self._keep_connecting(str(error)))
+
+    async def _connect(self, admin: Admin, seconds: float) -> None:
+        await admin.start(seconds)
+        self._shared = ClusterWatch(admin, self._refresh, self._zookeeper, self._timeout)
+
+    async def _keep_connecting(self, why: str) -> None:
+        while self._shared is None:
+            self._unreachable = why
+            await asyncio.sleep(_AGAIN_SECONDS)
+            try:
+                await self._connect(self._admin(self._client), min(self._timeout, _START_SECONDS))
+            except ClientError as error:
+                why = str(error)
 
     async def close(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait([self._connecting])
         for session in list(self._all.values()):
             self.end(session)
         while self._closing:
@@ -156,8 +189,9 @@ class Sessions:
         return session
 
     def open(self) -> Session:
-        """A session without login."""
-        assert self._shared is not None, "start() was called"
+        """A session without login. Raises ConnectError while no broker has answered since the start."""
+        if self._shared is None:
+            raise ConnectError(f"no broker can be reached: {self._unreachable}")
         return self._add("", self._shared, self._client)
 
     async def log_in(self, user: str, password: str, address: str) -> Session:
@@ -229,3 +263,12 @@ class Sessions:
             await session.watch.close()
         with suppress(ClientError):
             await session.admin.close()
+
+
+async def _has_known_name(addresses: Sequence[tuple[str, int]]) -> bool:
+    """Whether one of these names of hosts can be resolved."""
+    for host, port in addresses:
+        with suppress(OSError):
+            await asyncio.get_running_loop().getaddrinfo(host, port)
+            return True
+    return False

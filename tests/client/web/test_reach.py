@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from harness.ports import free_port
 from tests.client.base.fake import FakeBroker
 from tests.client.web.browsing import browsing
 from tests.support.waiting import until
@@ -47,6 +48,25 @@ async def test_pages_say_at_once_that_no_broker_answers_and_work_when_one_is_bac
             while (await anext(events))[0] != "live":
                 pass
         assert (await browser.get("/groups")).status == 200
+
+
+async def test_it_starts_before_the_brokers() -> None:
+    port = free_port()
+    async with browsing(f"127.0.0.1:{port}", timeout=0.5) as browser:
+        page = await browser.get("/quotas")
+        assert (page.status, "no broker can be reached" in page.text) == (503, True), page.text
+        started = FakeBroker()
+        started.port = port
+        async with started:
+            started.versions[ApiKey.DESCRIBE_CLIENT_QUOTAS] = (0, 1)
+            started.answers = {
+                ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda header, request: DescribeClientQuotasResponse(
+                    entries=[]
+                )
+            }
+            async with asyncio.timeout(60):
+                while (await browser.get("/quotas")).status != 200:
+                    await asyncio.sleep(0.05)
 
 
 async def test_a_form_that_comes_while_no_broker_answers_is_not_begun(broker: FakeBroker) -> None:
