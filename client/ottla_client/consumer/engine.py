@@ -435,6 +435,7 @@ class Engine:
         _log.info("%s has no offset %d; applying auto_offset_reset", state.partition, offset)
         self.buffer.drop(state)
         self.resolver.reset_by_policy(state, "the log doesn't have it")
+        state.set_back(self.cluster.backoff.after)
         self.wake()
 
     def _on_room(self, state: PartitionState) -> None:

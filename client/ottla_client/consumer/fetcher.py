@@ -135,6 +135,10 @@ class NodeFetcher:
         self._failures = 0
         self._session_errors = 0
         """In a row. The first is ordinary, as sessions are dropped when a broker restarts or has many."""
+        self._idle_answers = 0
+        """In a row that brought nothing although they came early. The first may be chance."""
+        self._not_before = 0.0
+        """No fetch is sent until then: the broker gives idle answers."""
         self._asked: dict[TopicPartition, tuple[PartitionState, int, int]] = {}
         """By partition: its state, version and offset in the request in flight."""
         self._number = 0
@@ -167,6 +171,8 @@ class NodeFetcher:
 
     async def _run(self) -> None:
         while True:
+            if (pause := self._not_before - monotonic()) > 0:
+                await asyncio.sleep(pause)
             self._awake.clear()
             wanted, _, delay = self._choose()
             if not wanted:
@@ -248,7 +254,7 @@ class NodeFetcher:
         self._number += 1
         connection.call(
             request,
-            partial(self._answered, connection, self._number, version, crowded, monotonic()),
+            partial(self._answered, connection, self._number, version, crowded, max_wait_ms, monotonic()),
             timeout=(settings.request_timeout_ms + max_wait_ms) / 1000,
             version=version,
         )
@@ -261,6 +267,7 @@ class NodeFetcher:
         number: int,
         version: int,
         crowded: bool,
+        max_wait_ms: int,
         since: float,
         response: FetchResponse,
         error: Exception | None,
@@ -276,10 +283,13 @@ class NodeFetcher:
             meters.time("fetch-latency", now - since, now)
             if response.throttle_time_ms > 0:
                 meters.time("throttle", response.throttle_time_ms / 1000, now)
-            brought = self._handle(response, version)
+            brought, excused = self._handle(response, version)
             self._failures = 0
+            self._judge(brought, excused, early=(now - since) * 2000 < max_wait_ms)
             if self._session_errors > 1 or (crowded and not brought):
                 self._ended.set_result(PAUSE)
+            elif self._not_before > now:
+                self._ended.set_result(0.0)
             elif 0 < brought < FEW_BYTES:
                 # In the next turn the application gets them, and in the one after it, what it sends goes out.
                 loop = asyncio.get_running_loop()
@@ -288,6 +298,15 @@ class NodeFetcher:
                 self._go_on(connection, number)
         except Exception as failed:
             self._ended.set_exception(failed)
+
+    def _judge(self, brought: int, excused: bool, *, early: bool) -> None:
+        """Back off from a broker that doesn't wait for records, and has none."""
+        if brought or not early:
+            self._idle_answers = 0
+        elif not excused:
+            pause = self._fetcher.cluster.backoff.after(self._idle_answers)
+            self._idle_answers += 1
+            self._not_before = max(self._not_before, monotonic() + pause)
 
     def _go_on(self, connection: Connection, number: int) -> None:
         """Send the fetch that follows this one."""
@@ -324,8 +343,8 @@ class NodeFetcher:
         session = self._session.request(wants, by_id=by_id)
         return version if by_id else min(version, LAST_BY_NAME), session
 
-    def _handle(self, response: FetchResponse, version: int) -> int:
-        """Add the response's records to the buffer. Returns their bytes."""
+    def _handle(self, response: FetchResponse, version: int) -> tuple[int, bool]:
+        """Add the response's records to the buffer. Returns their bytes, and whether there is a reason to have none."""
         fetcher = self._fetcher
         answers: list[tuple[TopicPartition, PartitionData]] = []
         names: dict[bytes, str] = {}
@@ -347,25 +366,31 @@ class NodeFetcher:
             if error == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
                 fetcher.cluster.stale()
             self._session_errors += 1
-            return 0
+            return 0, True
         self._session_errors = 0
         brought = 0
+        excused = False
         for partition, data in answers:
             asked = self._asked.get(partition)
             if asked is None:
                 continue
             state, state_version, offset = asked
             if state.version != state_version or state.stage is not Stage.FETCHING:
+                excused = True
                 continue
             if state.fetch_offset != offset:
-                continue  # another broker, which was asked when the partition moved to it, has answered before
+                # Another broker, which was asked when the partition moved to it, has answered before.
+                excused = True
+                continue
             if data.error_code:
+                excused = True
                 self._refused(state, error_code(data.error_code))
             else:
                 brought += self._accept(state, data, offset)
+                excused = excused or state.retry_at > 0
         if brought:
             fetcher.arrived()
-        return brought
+        return brought, excused
 
     def _accept(self, state: PartitionState, data: PartitionData, offset: int) -> int:
         """A partition's response without an error. Returns the bytes of its records."""
@@ -376,6 +401,10 @@ class NodeFetcher:
         if data.preferred_read_replica >= 0:
             state.replica = data.preferred_read_replica
             state.replica_until = monotonic() + fetcher.settings.metadata_max_age_ms / 1000
+            if not data.records:
+                state.set_back(fetcher.cluster.backoff.after)
+                fetcher.wake()
+                return 0
             fetcher.wake()
         if not data.records:
             state.calm()
@@ -391,6 +420,10 @@ class NodeFetcher:
             )
             return size
         state.calm()
+        if chunk.end_offset > offset:
+            state.setbacks = 0
+        else:
+            state.set_back(fetcher.cluster.backoff.after)
         state.fetch_offset = max(offset, chunk.end_offset)
         fetcher.buffer.add(chunk)
         fetcher.positions.to_the_back(state)
@@ -403,6 +436,7 @@ class NodeFetcher:
             if state.replica is not None:
                 # A follower may be behind: ask the leader.
                 state.replica = None
+                state.set_back(fetcher.cluster.backoff.after)
                 fetcher.wake()
             else:
                 fetcher.out_of_range(state)

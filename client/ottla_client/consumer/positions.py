@@ -6,13 +6,16 @@ A partition is in one of five stages; ``TRANSITIONS`` is the whole state machine
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from time import monotonic
 
 from ..errors import ClientError
 from ..types import OffsetSpec, TopicPartition
+
+FORGIVEN_AFTER = 60.0
+"""Seconds after which a setback of a partition no longer counts."""
 
 
 class Stage(Enum):
@@ -105,6 +108,9 @@ class PartitionState:
     """It is not fetched yet: the rebalance listener may still seek."""
     retry_at: float = field(default=0.0, init=False)
     attempts: int = field(default=0, init=False)
+    setbacks: int = field(default=0, init=False)
+    """Answers in a row without an error to retry that led nowhere: see ``set_back``."""
+    set_back_at: float = field(default=-FORGIVEN_AFTER, init=False)
     missing_since: float | None = field(default=None, init=False)
     """Since when the cluster reports that the partition doesn't exist."""
     error: ClientError | None = field(default=None, init=False)
@@ -193,6 +199,20 @@ class PartitionState:
         """Don't ask again for ``seconds``."""
         self.attempts += 1
         self.retry_at = monotonic() + seconds
+
+    def set_back(self, pause: Callable[[int], float]) -> None:
+        """A fetch was answered, but the position must be looked up again, or is where it was.
+
+        ``pause`` gives the seconds to wait after a number of failures. The first setback needs no pause: it is
+        ordinary when retention overtakes a reader, or another replica is to be asked. What makes a broker answer like
+        this each time could otherwise have the consumer ask thousands of times a second.
+        """
+        now = monotonic()
+        if now - self.set_back_at > FORGIVEN_AFTER:
+            self.setbacks = 0
+        self.set_back_at = now
+        self.retry_at = now + pause(self.setbacks)
+        self.setbacks += 1
 
     def calm(self) -> None:
         """A request succeeded: end the back-off."""
