@@ -51,6 +51,8 @@ LEAST_VERSION = 4
 FEW_BYTES = 4096
 """An answer with fewer bytes is handed on before the next fetch is sent, since that takes as long as the rest of its
 way to the application. With more, the broker should be at work meanwhile."""
+FIRST_THROTTLED_HERE = 8
+"""From this version on brokers answer at once, and the client keeps the pause (KIP-219)."""
 PAUSE = 0.02
 """Seconds between two fetches that leave out a full partition: it should be fetched soon after it has room."""
 
@@ -138,7 +140,7 @@ class NodeFetcher:
         self._idle_answers = 0
         """In a row that brought nothing although they came early. The first may be chance."""
         self._not_before = 0.0
-        """No fetch is sent until then: the broker gives idle answers."""
+        """No fetch is sent until then: the broker throttles this client (KIP-219), or gives idle answers."""
         self._asked: dict[TopicPartition, tuple[PartitionState, int, int]] = {}
         """By partition: its state, version and offset in the request in flight."""
         self._number = 0
@@ -282,7 +284,10 @@ class NodeFetcher:
             meters = self._fetcher.buffer.meters
             meters.time("fetch-latency", now - since, now)
             if response.throttle_time_ms > 0:
-                meters.time("throttle", response.throttle_time_ms / 1000, now)
+                seconds = response.throttle_time_ms / 1000
+                meters.time("throttle", seconds, now)
+                if version >= FIRST_THROTTLED_HERE:
+                    self._not_before = now + seconds
             brought, excused = self._handle(response, version)
             self._failures = 0
             self._judge(brought, excused, early=(now - since) * 2000 < max_wait_ms)

@@ -95,6 +95,8 @@ class NodeSession:
         self._connection: Connection | None = None
         self._pending: list[Outgoing] = []
         self._failures = 0
+        self._throttled_until = 0.0
+        """The broker throttles this client until then (KIP-219): acknowledgements go out, fetches wait."""
         self._awake = asyncio.Event()
         self._closing = asyncio.Event()
         self._task = background(self._run(), f"the share session with broker {node}")
@@ -141,7 +143,8 @@ class NodeSession:
                 if self._pending or self._fetches():
                     pause = await self._exchange()
                 else:
-                    await self._awake.wait()
+                    throttle = self._throttled_until - monotonic()
+                    await wait_at_most(self._awake, throttle if throttle > 0 else None)
             except ClientError as error:
                 pause = self._failed(error)
             if pause:
@@ -149,7 +152,11 @@ class NodeSession:
         await self._end()
 
     def _fetches(self) -> bool:
-        return self._owner.hungry and bool(self._owner.wanted(self.node))
+        return (
+            self._owner.hungry
+            and monotonic() >= self._throttled_until
+            and bool(self._owner.wanted(self.node))
+        )
 
     async def _connect(self) -> Connection:
         deadline = Deadline(self._settings.request_timeout)
@@ -173,7 +180,7 @@ class NodeSession:
             for each in sent
         )
         with _settled(sent):
-            if self._owner.hungry and wanted and not apart:
+            if self._fetches() and wanted and not apart:
                 return await self._fetch(connection, wanted, sent)
             if sent:
                 return await self._acknowledge(connection, sent)
@@ -207,7 +214,9 @@ class NodeSession:
         now = monotonic()
         meters.time("fetch-latency", now - since, now)
         if response.throttle_time_ms > 0:
-            meters.time("throttle", response.throttle_time_ms / 1000, now)
+            seconds = response.throttle_time_ms / 1000
+            meters.time("throttle", seconds, now)
+            self._throttled_until = now + seconds
         self._check(response, "ShareFetch")
         names = {place.topic_id: partition.topic for partition, place in wanted.items()}
         answers = {

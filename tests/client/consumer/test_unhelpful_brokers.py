@@ -1,7 +1,8 @@
-"""Brokers whose answers lead nowhere: they are asked ever less often."""
+"""Brokers whose answers lead nowhere, or that throttle: they are asked ever less often, or not before it is time."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -112,3 +113,29 @@ async def test_a_replica_that_is_always_behind(fake: FakeBroker, script: Script,
             await soon(lambda: len(pauses) >= TIMES)
     assert pauses[:TIMES] == list(range(2, TIMES + 2))
     assert fake.asked[ApiKey.FETCH] + other.asked[ApiKey.FETCH] < 3 * len(pauses)
+
+
+@pytest.mark.parametrize("version", [7, 8])
+async def test_nothing_is_fetched_from_a_broker_that_throttles(
+    fake: FakeBroker, script: Script, version: int
+) -> None:
+    """Before version 8, the broker has waited itself."""
+    fake.versions[ApiKey.FETCH] = (4, version)
+    script.write(40)
+    usual = script._fetch
+    loop = asyncio.get_running_loop()
+    times: list[float] = []
+
+    def fetched(header: Any, request: Any) -> FetchResponse | None:
+        times.append(loop.time())
+        answer = usual(header, request)
+        if len(times) == 1:
+            assert answer is not None
+            answer.throttle_time_ms = 300 if version >= 8 else 60_000_000
+        return answer
+
+    fake.answers[ApiKey.FETCH] = fetched
+    async with consumer_of(fake) as consumer:
+        assert offsets(await take(consumer, 400)) == list(range(400))
+    if version >= 8:
+        assert times[1] - times[0] >= 0.3

@@ -16,6 +16,7 @@ from ottla_client import AcknowledgeType, ShareConsumer, TopicPartition
 from ottla_client.errors import ClientError
 from ottla_client.share_consumer.engine import ShareEngine
 from ottla_client.share_consumer.settings import ShareConsumerSettings
+from ottla_protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 
 COUNT = 60
 KINDS = [AcknowledgeType.ACCEPT] * 6 + [AcknowledgeType.RELEASE] * 2 + [AcknowledgeType.REJECT]
@@ -96,3 +97,29 @@ async def test_closing_releases_what_was_not_acknowledged() -> None:
     await application.consumer.close()
     assert list(broker.partition.states.values()) == ["rejected"] + ["available"] * 9
     assert [task for task in asyncio.all_tasks() if task.get_name().startswith("ottla-share")] == []
+
+
+async def test_fetches_wait_while_the_broker_throttles_and_acknowledgements_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = FakeShareBroker(SharePartition(20), None)
+    application = Application(random.Random(1), broker, "explicit")
+    loop = asyncio.get_running_loop()
+    fetches: list[float] = []
+    usual = broker._fetch
+
+    def throttling(request: ShareFetchRequest) -> ShareFetchResponse:
+        fetches.append(loop.time())
+        answer = usual(request)
+        answer.throttle_time_ms = 400 if len(fetches) == 1 else 0
+        return answer
+
+    monkeypatch.setattr(broker, "_fetch", throttling)
+    for record in await application.consumer.poll(None):
+        application.said[record.offset].add(AcknowledgeType.ACCEPT)
+        application.consumer.acknowledge(record, AcknowledgeType.ACCEPT)
+    await application.consumer.commit_sync()
+    assert len(broker.partition.applied) == 5
+    assert await application.consumer.poll(None)
+    await application.consumer.close()
+    assert fetches[1] - fetches[0] >= 0.4
