@@ -22,7 +22,8 @@ from ottla_protocol.records.batch import (
     CorruptRecordError,
     read_header,
 )
-from ottla_protocol.records.columns import RecordColumns, decode_batches, decode_columns
+from ottla_protocol.records.columns import RecordColumns, decode_columns, decode_pieces
+from ottla_protocol.records.compression import DecompressedTooLargeError
 from ottla_protocol.records.control import ABORT, control_type
 from ottla_protocol.records.formats import decode_any, is_intact, read_any_header
 from ottla_protocol.records.record import record_data
@@ -38,6 +39,16 @@ if TYPE_CHECKING:
 
     from ..arrow import Part
     from .positions import PartitionState
+
+MAX_HEADERS = 100_000
+"""A record with more headers counts as corrupt. A few kilobytes of a compressed batch can claim millions, which would
+take gigabytes as objects; a record of Kafka's default size can't have more than half a million empty ones."""
+RUN_BYTES = 4 * 1024 * 1024
+"""Decompressed bytes of the batches that are decoded at once; the first may have more."""
+OLD_BATCH_BYTES = 64 * 1024 * 1024
+"""The most decompressed bytes of a message of an old format, whose inner messages all become objects at once."""
+_MARKER_BYTES = 1024
+"""The most decompressed bytes of a control batch; a marker has a few."""
 
 _offset_and_length = Struct(">qi").unpack_from
 _LAST_OFFSET_DELTA_AT = 23
@@ -208,6 +219,8 @@ class RecordReader:
             if not kept:
                 continue
             columns = self.columns(chunk, kept)
+            if having is not None:
+                self._count_left_out(batches, kept)
             offsets: Any = columns.offsets if columns.spans is None else columns.spans.offsets
             start = bisect_left(offsets, chunk.offset)
             stop = min(columns.count, start + count)
@@ -230,14 +243,21 @@ class RecordReader:
     ) -> list[tuple[int, BatchHeader]]:
         """Those of the batches that have these bytes. Without any, the chunk is moved past all."""
         kept = [(at, header) for at, header in batches if _has(chunk.view, at, header, having)]
-        at, header = (kept or batches)[-1]
-        # Those behind the last one that has them are looked at again in the next turn.
-        self.left_out += sum(each.record_count for place, each in batches if place <= at)
-        self.left_out -= sum(each.record_count for _, each in kept)
         if not kept:
+            at, header = batches[-1]
+            self._count_left_out(batches, kept)
             chunk.at = at + header.size
             chunk.offset = max(chunk.offset, header.last_offset + 1)
         return kept
+
+    def _count_left_out(
+        self, batches: list[tuple[int, BatchHeader]], kept: list[tuple[int, BatchHeader]]
+    ) -> None:
+        """Count the records of batches that were left out before the last one that is kept, or of all without any."""
+        # Those behind it are looked at again in the next turn.
+        at, _ = (kept or batches)[-1]
+        self.left_out += sum(each.record_count for place, each in batches if place <= at)
+        self.left_out -= sum(each.record_count for _, each in kept)
 
     def batches(self, chunk: Chunk, want: int) -> list[tuple[int, BatchHeader]] | None:
         """Batches to decode at once, with ``want`` records if there are as many; None if none are left.
@@ -273,21 +293,20 @@ class RecordReader:
         return None
 
     def columns(self, chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:
-        """The batches as columns; if one can't be decoded, ``batches`` keeps only the first.
+        """The batches as columns; ``batches`` keeps those that are in them.
 
-        Raises CorruptBatchError if the first one can't be decoded.
+        That is only the first if another one can't be decoded, or those that have ``RUN_BYTES``. Raises
+        CorruptBatchError if the first one can't be decoded.
         """
-        at, header = batches[0]
-        old = header.magic != MAGIC
         try:
             if len(batches) > 1:
-                return _old_columns(chunk.view, batches) if old else decode_batches(chunk.view, batches)
+                return _columns(chunk.view, batches)
         except CorruptRecordError:
             del batches[1:]
         try:
-            return _old_columns(chunk.view, batches) if old else decode_columns(chunk.view, at, header)
+            return _columns(chunk.view, batches)
         except CorruptRecordError as error:
-            raise _corrupt(chunk, header, str(error)) from error
+            raise _corrupt(chunk, batches[0][1], str(error)) from error
 
     def header(self, chunk: Chunk) -> BatchHeader | None:
         """The header of the next batch; None if it has no records for the application and was skipped.
@@ -324,7 +343,7 @@ class RecordReader:
 
     def _is_abort_marker(self, chunk: Chunk, header: BatchHeader) -> bool:
         try:
-            keys = decode_columns(chunk.view, chunk.at, header).keys
+            keys = decode_columns(chunk.view, chunk.at, header, max_bytes=_MARKER_BYTES).keys
             return bool(keys) and control_type(keys[0]) == ABORT
         except CorruptRecordError as error:
             raise _corrupt(chunk, header, str(error)) from error
@@ -423,9 +442,33 @@ def _has(view: memoryview, at: int, header: BatchHeader, wanted: bytes) -> bool:
         return True
 
 
+def _columns(view: memoryview, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:
+    """Batches as columns; ``batches`` keeps those that have ``RUN_BYTES``. Raises CorruptRecordError."""
+    _, first = batches[0]
+    if first.magic != MAGIC:
+        return _old_columns(view, batches)
+    pieces: list[tuple[bytes | memoryview, BatchHeader]] = []
+    size = 0
+    for at, header in batches:
+        try:
+            data = record_data(view, at, header, RUN_BYTES - size if pieces else None)
+        except DecompressedTooLargeError:
+            if not pieces:
+                raise
+            break
+        pieces.append((data, header))
+        size += len(data)
+        if size >= RUN_BYTES:
+            break
+    del batches[len(pieces) :]
+    return decode_pieces(pieces, first, max_headers=MAX_HEADERS)
+
+
 def _old_columns(view: memoryview, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:
     """Messages of format 0 or 1 as columns. Raises CorruptRecordError."""
-    records = [record for at, header in batches for record in decode_any(view, at, header)]
+    records = [
+        record for at, header in batches for record in decode_any(view, at, header, max_bytes=OLD_BATCH_BYTES)
+    ]
     return RecordColumns(batches[0][1], records)
 
 

@@ -92,6 +92,8 @@ _new_tuple = tuple.__new__
 _INT64_MAX = 2**63 - 1
 _INT64_MIN = -(2**63)
 _INT32_MAX = 2**31 - 1
+ANY_HEADERS = _INT32_MAX
+"""No limit of a record's headers: the format has none below this."""
 # With a base timestamp this far from the ends of int64, no delta of up to nine bytes overflows.
 _SAFE_BASE_TIMESTAMP = 2**62
 
@@ -102,17 +104,18 @@ def decode_records(
     header: BatchHeader | None = None,
     *,
     max_bytes: int | None = None,
+    max_headers: int = ANY_HEADERS,
 ) -> list[Record]:
     """Decode the records of the batch at ``position``, with their offsets and timestamps.
 
-    ``header`` saves reading it again. ``max_bytes`` limits the decompressed size (256 MiB by default). This doesn't
-    check the CRC; use ``crc_is_valid``.
+    ``header`` saves reading it again. ``max_bytes`` limits the decompressed size (256 MiB by default), ``max_headers``
+    the headers of each record. This doesn't check the CRC; use ``crc_is_valid``.
 
     Raises CorruptRecordError for a batch that is incomplete or breaks the format.
     """
     if header is None:
         header = read_header(buf, position)
-    return decode_data(bytes(record_data(buf, position, header, max_bytes)), header)
+    return decode_data(bytes(record_data(buf, position, header, max_bytes)), header, max_headers)
 
 
 def record_data(buf: Buffer, position: int, header: BatchHeader, max_bytes: int | None) -> bytes | memoryview:
@@ -148,11 +151,11 @@ def record_data(buf: Buffer, position: int, header: BatchHeader, max_bytes: int 
     return data
 
 
-def decode_data(data: bytes, header: BatchHeader) -> list[Record]:
+def decode_data(data: bytes, header: BatchHeader, max_headers: int = ANY_HEADERS) -> list[Record]:
     """Decode the records that fill ``data``, the decompressed batch of ``header`` (see ``record_data``)."""
     if header.record_count == 0:
         return []
-    records = _decode(data, header.record_count, header.base_offset, header.base_timestamp)
+    records = _decode(data, header.record_count, header.base_offset, header.base_timestamp, max_headers)
     if header.attributes & LOG_APPEND_TIME:
         append_time = header.max_timestamp
         return [
@@ -170,7 +173,7 @@ def has_safe_timestamps(header: BatchHeader) -> bool:
     return -_SAFE_BASE_TIMESTAMP < header.base_timestamp < _SAFE_BASE_TIMESTAMP
 
 
-def _decode(data: bytes, count: int, base_offset: int, base_timestamp: int) -> list[Record]:
+def _decode(data: bytes, count: int, base_offset: int, base_timestamp: int, max_headers: int) -> list[Record]:
     """Decode ``count`` records, which must fill ``data`` exactly.
 
     The loop reads the first eight bytes of a record at once. It finds length, timestamp and offset in them if each
@@ -246,7 +249,7 @@ def _decode(data: bytes, count: int, base_offset: int, base_timestamp: int) -> l
                 position = at + low[n]
                 value = data[at:position]
             if data[position]:
-                headers, position = decode_headers(data, position, end)
+                headers, position = decode_headers(data, position, end, max_headers)
             else:
                 headers = no_headers
                 position += 1
@@ -255,14 +258,16 @@ def _decode(data: bytes, count: int, base_offset: int, base_timestamp: int) -> l
                 continue
         except (IndexError, TypeError, StructError):
             pass  # a longer number, the last few bytes, or corrupt data: the careful parser distinguishes them
-        record, position = _decode_one(data, start, base_offset, base_timestamp)
+        record, position = _decode_one(data, start, base_offset, base_timestamp, max_headers)
         append(record)
     if position != len(data):
         raise CorruptRecordError(f"{len(data) - position} bytes are left behind the batch's {count} records")
     return records
 
 
-def _decode_one(data: bytes, position: int, base_offset: int, base_timestamp: int) -> tuple[Record, int]:
+def _decode_one(
+    data: bytes, position: int, base_offset: int, base_timestamp: int, max_headers: int
+) -> tuple[Record, int]:
     """Decode any record, and return it with the position after it. Raises CorruptRecordError."""
     length, position = _varint(data, position)
     end = position + length
@@ -274,7 +279,7 @@ def _decode_one(data: bytes, position: int, base_offset: int, base_timestamp: in
         raise CorruptRecordError(f"a record has the offset delta {offset_delta}")
     key, position = _nullable_bytes(data, position, end)
     value, position = _nullable_bytes(data, position, end)
-    headers, position = decode_headers(data, position, end)
+    headers, position = decode_headers(data, position, end, max_headers)
     if position != end:
         raise CorruptRecordError(f"a record of {length} bytes ends {end - position} bytes off its mark")
     timestamp = base_timestamp + timestamp_delta
@@ -283,7 +288,7 @@ def _decode_one(data: bytes, position: int, base_offset: int, base_timestamp: in
     return Record(base_offset + offset_delta, timestamp, key, value, headers), position
 
 
-def decode_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
+def decode_headers(data: bytes, position: int, end: int, most: int = ANY_HEADERS) -> tuple[Headers, int]:
     """Decode a record's headers from their count on, and return the position after them, at most ``end``."""
     count = data[position] if position < end else 128
     if count > 127 or count & 1:
@@ -295,6 +300,8 @@ def decode_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
         return (), position
     if not 0 < count <= (end - position) // 2:
         raise CorruptRecordError(f"a record claims {count} headers in {end - position} bytes")
+    if count > most:
+        raise CorruptRecordError(f"a record has {count} headers, at most {most} are read")
     headers: list[tuple[str, bytes | None]] = []
     value: bytes | None
     for _ in range(count):

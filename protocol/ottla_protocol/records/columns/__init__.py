@@ -7,4 +7,5 @@ as ``ottla_protocol.records.record``, which describes the format and handles sin
 from ottla_protocol.records.columns.decode import RecordColumns as RecordColumns
 from ottla_protocol.records.columns.decode import decode_batches as decode_batches
 from ottla_protocol.records.columns.decode import decode_columns as decode_columns
+from ottla_protocol.records.columns.decode import decode_pieces as decode_pieces
 from ottla_protocol.records.columns.encode import encode_columns as encode_columns

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ottla_protocol.records.batch import BatchHeader, read_header
 from ottla_protocol.records.record import (
+    ANY_HEADERS,
     Headers,
     Record,
     decode_data,
-    decode_records,
     has_safe_timestamps,
     record_data,
 )
@@ -154,7 +154,7 @@ class RecordColumns:
 
 
 @cache
-def _parser() -> Callable[[bytes, Sequence[Piece]], Spans | None] | None:
+def _parser() -> Callable[[bytes, Sequence[Piece], int], Spans | None] | None:
     """Import the parser that needs numpy, or return None. The first import takes a tenth of a second."""
     try:
         from ottla_protocol.records.columns.parse import parse
@@ -179,8 +179,6 @@ def decode_columns(
     """
     if header is None:
         header = read_header(buf, position)
-    if header.record_count < LEAST_FOR_COLUMNS:
-        return RecordColumns(header, decode_records(buf, position, header, max_bytes=max_bytes))
     return decode_batches(buf, [(position, header)], max_bytes=max_bytes)
 
 
@@ -200,20 +198,33 @@ def decode_batches(
         for position, header in batches
         if header.record_count
     ]
+    return decode_pieces(pieces, batches[0][1])
+
+
+def decode_pieces(
+    pieces: Sequence[tuple[bytes | memoryview, BatchHeader]],
+    first: BatchHeader,
+    *,
+    max_headers: int = ANY_HEADERS,
+) -> RecordColumns:
+    """The same for data that ``record_data`` has read, each with its batch's header, none of them empty.
+
+    ``first`` is what the columns have as their header. ``max_headers`` limits the headers of each record.
+    """
     count = sum(header.record_count for _, header in pieces)
     if count >= LEAST_FOR_COLUMNS and all(has_safe_timestamps(header) for _, header in pieces):
         joined = b"".join([data for data, _ in pieces])
         sizes = [(len(data), header) for data, header in pieces]
         if count >= LEAST_FOR_COLUMNS * len(pieces) and (runs := _runs(joined, sizes)) is not None:
-            return RecordColumns(batches[0][1], runs)
+            return RecordColumns(first, runs)
         if count >= LEAST_FOR_NUMPY and (parse := _parser()) is not None:
-            spans = parse(joined, sizes)
+            spans = parse(joined, sizes, max_headers)
             if spans is not None:
-                return RecordColumns(batches[0][1], spans)
+                return RecordColumns(first, spans)
     records: list[Record] = []
     for data, header in pieces:
-        records += decode_data(bytes(data), header)
-    return RecordColumns(batches[0][1], records)
+        records += decode_data(bytes(data), header, max_headers)
+    return RecordColumns(first, records)
 
 
 def _runs(data: bytes, pieces: Sequence[Piece]) -> Runs | None:

@@ -50,14 +50,14 @@ class _Unusual(Exception):
     """The data is unusual; use the careful parser."""
 
 
-def parse(data: bytes, pieces: Sequence[Piece]) -> Spans | None:
+def parse(data: bytes, pieces: Sequence[Piece], max_headers: int) -> Spans | None:
     """Find the records that fill ``data``, or return None if they must be read one by one.
 
     ``pieces`` are the batches in ``data``: the size of their records, and their header. None of them is empty, and
-    all base timestamps pass ``has_safe_timestamps``.
+    all base timestamps pass ``has_safe_timestamps``. ``max_headers`` limits each record's headers.
     """
     try:
-        return _parse(data, pieces)
+        return _parse(data, pieces, max_headers)
     except (_Unusual, IndexError, TypeError, CorruptRecordError):
         return None
 
@@ -89,7 +89,7 @@ def _arange(numbers: range) -> Integers:
     return np.arange(numbers.start, numbers.stop, numbers.step)
 
 
-def _parse(data: bytes, pieces: Sequence[Piece]) -> Spans:
+def _parse(data: bytes, pieces: Sequence[Piece], max_headers: int) -> Spans:
     count = sum(header.record_count for _, header in pieces)
     octets = np.frombuffer(data, np.uint8)
     starts = _walk(data, octets, count)
@@ -118,7 +118,7 @@ def _parse(data: bytes, pieces: Sequence[Piece]) -> Spans:
     if with_headers.any():
         rows = np.flatnonzero(with_headers)
         for row, start, end in zip(rows.tolist(), at[rows].tolist(), ends[rows].tolist(), strict=True):
-            headers[row], behind = decode_headers(data, start, end)
+            headers[row], behind = decode_headers(data, start, end, max_headers)
             if behind != end:
                 raise _Unusual
         at[rows] = ends[rows] - 1

@@ -1,0 +1,87 @@
+"""Batches that are small on the wire and huge in memory: what a consumer decodes at once has bounds."""
+
+from __future__ import annotations
+
+import pytest
+from tests.client.consumer.chunks import aborted, batch, buffer, chunk, marker, partition
+
+from ottla_client.consumer.records import MAX_HEADERS, RUN_BYTES
+from ottla_client.consumer.rows import to_records
+from ottla_client.errors import CorruptBatchError
+from ottla_protocol.records.batch import HEADER_SIZE, read_header
+from ottla_protocol.records.compression import ZSTD
+from ottla_protocol.records.message_set import encode_messages
+from ottla_protocol.records.record import Record, encode_batch, finish_batch
+
+COMMITTED = {"isolation_level": "read_committed"}
+
+
+def _with_headers(count: int, *, others: int) -> bytes:
+    """A batch whose last record has so many empty headers."""
+    rows = [(1_000, None, b"v", ())] * others + [(1_000, None, b"v", (("", b""),) * count)]
+    return bytes(encode_batch(rows, codec=ZSTD))
+
+
+@pytest.mark.parametrize("others", [0, 40, 300])
+def test_a_record_has_a_hundred_thousand_headers_at_most(others: int) -> None:
+    held = buffer()
+    held.add(chunk(partition(), _with_headers(MAX_HEADERS, others=others)))
+    assert len(to_records(held.take(others + 1))[-1].headers) == MAX_HEADERS
+    state = partition()
+    held = buffer()
+    held.add(chunk(state, _with_headers(MAX_HEADERS + 1, others=others), batch(others + 1, 2)))
+    with pytest.raises(
+        CorruptBatchError, match=f"t-0: .* offset 0 .* has {MAX_HEADERS + 1} headers"
+    ) as caught:
+        held.take(9)
+    assert caught.value.offset == 0
+    assert caught.value.next_offset == others + 1
+
+
+def test_batches_are_decoded_together_up_to_four_mebibytes() -> None:
+    size = RUN_BYTES // 4
+    rows = [(1_000, None, bytes(size), ())]
+    parts = [bytes(encode_batch(rows, base_offset=base, codec=ZSTD)) for base in range(11)]
+    state = partition()
+    held = buffer()
+    held.add(chunk(state, *parts))
+    run = held.iterate()
+    assert run is not None
+    assert [record.offset for record in run] == [0, 1, 2]
+    assert [record.offset for record in to_records(held.take(99))] == list(range(3, 11))
+    assert state.position == 11
+
+
+def test_parts_are_bounded_alike_and_what_is_left_out_is_counted_once() -> None:
+    size = RUN_BYTES // 4
+    parts = [
+        bytes(encode_batch([(1_000, None, value, ())], base_offset=base, codec=ZSTD))
+        for base in range(0, 20, 2)
+        for base, value in ((base, b"no"), (base + 1, bytes(size) + b"yes"))
+    ]
+    state = partition()
+    held = buffer()
+    held.add(chunk(state, *parts))
+    found = held.take_parts(999, b"yes")
+    assert [part.records for part in found] == [3, 3, 3, 1]
+    assert held.left_out == 10
+
+
+def test_a_message_of_an_old_format_has_64_mebibytes_at_most() -> None:
+    records = [Record(each, 1_000, None, bytes(1 << 20), ()) for each in range(65)]
+    held = buffer()
+    held.add(chunk(partition(), bytes(encode_messages(records, codec=1, magic=1))))
+    with pytest.raises(CorruptBatchError, match="more than 67108864 bytes"):
+        held.take(1)
+
+
+def test_a_control_batch_is_small() -> None:
+    sound = marker(1, 1, commit=False)
+    header = read_header(sound)
+    body = bytearray(HEADER_SIZE) + sound[HEADER_SIZE:] * 1_000
+    many = finish_batch(header._replace(attributes=header.attributes | ZSTD, record_count=1_000), body)
+    held = buffer(**COMMITTED)
+    sent = batch(0, 1, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    held.add(chunk(partition(), sent, bytes(many), batch(2, 1), transactions=aborted((1, 0))))
+    with pytest.raises(CorruptBatchError, match="more than 1024 bytes"):
+        held.take(1)
