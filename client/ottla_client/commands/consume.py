@@ -105,7 +105,8 @@ def _regex(context: click.Context, parameter: click.Parameter, value: str | None
     type=click.Choice(["text", "json", "csv", "raw"]),
     default=None,
     help=r"Print text (the default): one value per line, with \xff for bytes that aren't UTF-8; json: one object per "
-    "line, with base64 for such bytes; csv: with a header row; or raw: the bytes of values.",
+    "line, with base64 for such bytes; csv: with a header row; or raw: the bytes of values. A terminal gets "
+    "control characters as escapes in every format, but for tabs and line ends.",
 )
 @click.option(
     "--show",

@@ -81,8 +81,11 @@ def make_formatter(form: str, style: Style, template: str | None) -> Formatter:
 
 
 def _raw(style: Style) -> Callable[[Rows], bytes]:
-    """Values byte for byte, each followed by ``ending``; tombstones are empty."""
+    """Values byte for byte, each followed by ``ending``; tombstones are empty. A terminal gets text."""
     ending = style.ending
+    if style.at_terminal:
+        text = Style(null="", at_terminal=True).text
+        return lambda rows: b"".join([text(value).encode() + ending for value in rows.values])
 
     def render(rows: Rows) -> bytes:
         return ending.join([value or b"" for value in rows.values]) + ending

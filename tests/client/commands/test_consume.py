@@ -319,6 +319,8 @@ def test_a_terminal_is_shown_no_control_characters(
     code, text = Ottla(broker.bootstrap).at_terminal("consume", topic, "-e", colours=True)
     assert code == 0
     assert text == "\\x1b[31mred\\x9b ä\ntab\there\n"
+    code, raw = Ottla(broker.bootstrap).at_terminal("consume", topic, "-e", "-F", "raw", colours=True)
+    assert (code, raw) == (0, text)
 
 
 def test_a_topic_that_is_deleted_meanwhile(broker: BrokerProcess, shell: Shell, new_topic: NewTopic) -> None:
