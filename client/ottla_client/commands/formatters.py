@@ -64,6 +64,11 @@ def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode()
 
 
+def _name(name: str) -> str:
+    """A header's name; bytes of it that aren't UTF-8, which are surrogates in a record, as ``\\xff``."""
+    return name if name.isascii() else name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
 def make_formatter(form: str, style: Style, template: str | None) -> Formatter:
     """``form`` is text, json, csv or raw; a template overrides it. Raises click.BadParameter for an invalid one."""
     if template is not None:
@@ -151,7 +156,7 @@ def _text_getters(show: Sequence[str], style: Style) -> list[Callable[[Record], 
         "timestamp": lambda record: show_time(record.timestamp),
         "time": lambda record: show_time(record.timestamp),
         "headers": lambda record: ",".join(
-            f"{style.text(name.encode())}={style.text(value)}" for name, value in record.headers
+            f"{style.text(_name(name).encode())}={style.text(value)}" for name, value in record.headers
         ),
         "key": lambda record: style.text(record.key),
         "value": lambda record: style.text(record.value),
@@ -173,7 +178,7 @@ def _json_lines(rows: Rows) -> bytes:
         fields |= text_or_base64("value", record.value)
         if record.headers:
             fields["headers"] = [
-                {"name": name, **text_or_base64("value", value)} for name, value in record.headers
+                {"name": _name(name), **text_or_base64("value", value)} for name, value in record.headers
             ]
         lines.append(_encode(fields) + "\n")
     return "".join(lines).encode()

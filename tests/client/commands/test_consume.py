@@ -22,8 +22,11 @@ from tests.support.transactions import wait_until_settled
 
 from ottla_client.admin import AlterConfig, ConfigResource, ResourceType
 from ottla_client.cli import main
+from ottla_client.commands.formatters import Style, make_formatter
 from ottla_client.commands.timefmt import show_time
+from ottla_client.consumer.rows import Rows
 from ottla_client.sync import Admin
+from ottla_client.types import TimestampType
 
 NewTopic = Callable[..., str]
 
@@ -321,6 +324,25 @@ def test_a_terminal_is_shown_no_control_characters(
     assert text == "\\x1b[31mred\\x9b ä\ntab\there\n"
     code, raw = Ottla(broker.bootstrap).at_terminal("consume", topic, "-e", "-F", "raw", colours=True)
     assert (code, raw) == (0, text)
+
+
+@pytest.mark.parametrize(
+    ("form", "show", "expected"),
+    [
+        ("text", ("headers",), b"\\xff\xc3\xa4=\\xfe\n"),
+        ("csv", ("headers",), b"\\xff\xc3\xa4=\\xfe\n"),
+        (
+            "json",
+            (),
+            b'{"topic":"t","partition":0,"offset":0,"timestamp":1,"key":null,"value":null,'
+            b'"headers":[{"name":"\\\\xff\xc3\xa4","value":"/g==","value_encoding":"base64"}]}\n',
+        ),
+    ],
+)
+def test_a_header_whose_name_is_not_utf8(form: str, show: tuple[str, ...], expected: bytes) -> None:
+    headers = ((b"\xff\xc3\xa4".decode(errors="surrogateescape"), b"\xfe"),)
+    rows = Rows("t", 0, [0], [1], [None], [None], [headers], TimestampType.CREATE_TIME)
+    assert make_formatter(form, Style(show), None).render(rows) == expected
 
 
 def test_a_topic_that_is_deleted_meanwhile(broker: BrokerProcess, shell: Shell, new_topic: NewTopic) -> None:
