@@ -48,7 +48,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _AT_ONCE: Final = 1 << 20
-"""Records to decode in one run: all of a response."""
+"""About the most records of a response; the next fetch continues behind them. Few responses have as many."""
 _JUST_MADE: Final = 1.0
 """Seconds for which some brokers may not know a new topic yet."""
 
@@ -85,7 +85,8 @@ class Fetched(Generic[K, V]):
 
     ``next_offset`` is where the next fetch goes on; it is beyond the last record where records were compacted away or
     belong to aborted transactions. ``high_watermark`` is the end for consumers, ``last_stable_offset`` the end with
-    "read_committed". ``log_start_offset`` is the first offset, -1 from brokers before Kafka 0.11.
+    "read_committed". ``log_start_offset`` is the first offset, -1 from brokers before Kafka 0.11. A fetch returns about
+    a million records at most.
     """
 
     records: list[ConsumerRecord[K, V]]
@@ -287,6 +288,7 @@ class SimpleConsumer(Closable):
         state = PartitionState(partition)
         state.seek(offset)
         runs: list[Rows] = []
+        count = 0
         behind = offset
         if data.records:
             chunk = Chunk(state, data.records, offset, data.aborted_transactions)
@@ -298,8 +300,9 @@ class SimpleConsumer(Closable):
                     offset,
                 )
             try:
-                while self._reader.read(chunk, _AT_ONCE):
-                    runs.append(chunk.take(_AT_ONCE))
+                while count < _AT_ONCE and self._reader.read(chunk, _AT_ONCE):
+                    runs.append(chunk.take(chunk.rows.count))
+                    count += runs[-1].count
                     behind = chunk.position
                 behind = max(behind, chunk.offset)
             except (CorruptBatchError, DeserializationError):

@@ -23,7 +23,6 @@ from ottla_protocol.records.batch import (
     read_header,
 )
 from ottla_protocol.records.columns import RecordColumns, decode_columns, decode_pieces
-from ottla_protocol.records.compression import DecompressedTooLargeError
 from ottla_protocol.records.control import ABORT, control_type
 from ottla_protocol.records.formats import decode_any, is_intact, read_any_header
 from ottla_protocol.records.record import record_data
@@ -31,6 +30,7 @@ from ottla_protocol.records.record import record_data
 from ..errors import CorruptBatchError, DeserializationError
 from ..types import TimestampType
 from .acquired import Acquired
+from .large_batch import MOST_AT_ONCE, PIECE_BYTES, LargeBatch
 from .rows import NO_ROWS, Rows
 from .settings import Decoding, Deserializer
 
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 MAX_HEADERS = 100_000
 """A record with more headers counts as corrupt. A few kilobytes of a compressed batch can claim millions, which would
 take gigabytes as objects; a record of Kafka's default size can't have more than half a million empty ones."""
-RUN_BYTES = 4 * 1024 * 1024
-"""Decompressed bytes of the batches that are decoded at once; the first may have more."""
+RUN_BYTES = PIECE_BYTES
+"""The most decompressed bytes of the batches that are decoded together. A batch that has more is decoded in pieces."""
 OLD_BATCH_BYTES = 64 * 1024 * 1024
 """The most decompressed bytes of a message of an old format, whose inner messages all become objects at once."""
 _MARKER_BYTES = 1024
@@ -70,6 +70,7 @@ class Chunk:
         "end_offset",
         "epoch",
         "index",
+        "large",
         "offset",
         "rows",
         "run_at",
@@ -99,6 +100,8 @@ class Chunk:
         self.acquired = acquired
         self.dropping: set[int] = set()
         """Producers whose records are dropped up to their transaction's marker."""
+        self.large: LargeBatch | None = None
+        """The batch at ``at`` or before it, if it is decoded in pieces."""
         self.rows = NO_ROWS
         self.index = 0
         self.run_at = 0
@@ -215,23 +218,23 @@ class RecordReader:
 
         topic, partition = chunk.state.partition
         while (batches := self.batches(chunk, count)) is not None:
-            kept = batches if having is None else self._having(chunk, batches, having)
+            # A batch whose next piece it is has been searched before.
+            searched = having is None or chunk.large is not None
+            kept = batches if having is None or searched else self._having(chunk, batches, having)
             if not kept:
                 continue
             columns = self.columns(chunk, kept)
-            if having is not None:
+            if not searched:
                 self._count_left_out(batches, kept)
             offsets: Any = columns.offsets if columns.spans is None else columns.spans.offsets
             start = bisect_left(offsets, chunk.offset)
             stop = min(columns.count, start + count)
-            at, header = kept[-1]
             if stop < columns.count:
                 following = int(offsets[stop])
                 chunk.at = next(at for at, header in kept if header.last_offset >= following)
                 chunk.offset = following
             else:
-                chunk.at = at + header.size
-                chunk.offset = max(chunk.offset, header.last_offset + 1)
+                self._go_on(chunk, kept)
             chunk.run(NO_ROWS, chunk.offset)
             if start < stop:
                 return Part(topic, partition, columns, start, stop)
@@ -267,6 +270,11 @@ class RecordReader:
         it. Raises CorruptBatchError.
         """
         while chunk.at < chunk.size:
+            large = chunk.large
+            if large is not None:
+                if large.at == chunk.at and large.go_to(chunk.offset):
+                    return [(large.at, large.header)]
+                chunk.large = None
             first = self.header(chunk)
             if first is None:
                 continue
@@ -295,18 +303,30 @@ class RecordReader:
     def columns(self, chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:
         """The batches as columns; ``batches`` keeps those that are in them.
 
-        That is only the first if another one can't be decoded, or those that have ``RUN_BYTES``. Raises
-        CorruptBatchError if the first one can't be decoded.
+        That is only the first if another one can't be decoded, or those that have ``RUN_BYTES``. Of a large batch the
+        columns have a piece. Raises CorruptBatchError if the first one can't be decoded.
         """
         try:
             if len(batches) > 1:
-                return _columns(chunk.view, batches)
+                return _columns(chunk, batches)
         except CorruptRecordError:
             del batches[1:]
         try:
-            return _columns(chunk.view, batches)
+            return _columns(chunk, batches)
         except CorruptRecordError as error:
             raise _corrupt(chunk, batches[0][1], str(error)) from error
+
+    @staticmethod
+    def _go_on(chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> None:
+        """Move the chunk past the columns of these batches."""
+        large = chunk.large
+        if large is not None and not large.done:
+            chunk.at = large.at
+            chunk.offset = max(chunk.offset, large.offset)
+            return
+        at, header = batches[-1]
+        chunk.at = at + header.size
+        chunk.offset = max(chunk.offset, header.last_offset + 1)
 
     def header(self, chunk: Chunk) -> BatchHeader | None:
         """The header of the next batch; None if it has no records for the application and was skipped.
@@ -383,8 +403,7 @@ class RecordReader:
             keys, values = self._good_ones(chunk, offsets, raw_keys, raw_values)
             failed = len(keys) < len(offsets)
         topic, partition = chunk.state.partition
-        at, header = batches[-1]
-        kind = TimestampType.of(header)
+        kind = TimestampType.of(batches[-1][1])
         rows = Rows(topic, partition, offsets, timestamps, keys, values, headers, kind, deliveries)
         if failed:
             rows = rows.cut(0, len(keys))
@@ -392,8 +411,7 @@ class RecordReader:
             chunk.at = next(at for at, header in batches if header.last_offset >= bad)
             chunk.offset = bad
         else:
-            chunk.at = at + header.size
-            chunk.offset = max(chunk.offset, header.last_offset + 1)
+            self._go_on(chunk, batches)
         return rows
 
     def _good_ones(
@@ -442,24 +460,26 @@ def _has(view: memoryview, at: int, header: BatchHeader, wanted: bytes) -> bool:
         return True
 
 
-def _columns(view: memoryview, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:
+def _columns(chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:
     """Batches as columns; ``batches`` keeps those that have ``RUN_BYTES``. Raises CorruptRecordError."""
+    if chunk.large is not None:
+        return chunk.large.next()
+    view = chunk.view
     _, first = batches[0]
     if first.magic != MAGIC:
         return _old_columns(view, batches)
     pieces: list[tuple[bytes | memoryview, BatchHeader]] = []
     size = 0
     for at, header in batches:
-        try:
-            data = record_data(view, at, header, RUN_BYTES - size if pieces else None)
-        except DecompressedTooLargeError:
-            if not pieces:
-                raise
-            break
-        pieces.append((data, header))
+        data = record_data(view, at, header, None)
         size += len(data)
-        if size >= RUN_BYTES:
-            break
+        if size > RUN_BYTES or header.record_count > MOST_AT_ONCE:
+            if pieces:
+                break
+            del batches[1:]
+            chunk.large = LargeBatch(at, header, data, MAX_HEADERS)
+            return chunk.large.next()
+        pieces.append((data, header))
     del batches[len(pieces) :]
     return decode_pieces(pieces, first, max_headers=MAX_HEADERS)
 

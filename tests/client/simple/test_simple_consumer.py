@@ -59,6 +59,18 @@ async def test_fetching_by_hand(broker: BrokerProcess, filled: TopicPartition) -
         assert nothing.log_start_offset == 0
 
 
+async def test_a_response_of_very_many_records_is_cut(
+    broker: BrokerProcess, filled: TopicPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla_client.simple_consumer._AT_ONCE", 10)
+    async with SimpleConsumer(broker.bootstrap) as consumer:
+        first = await consumer.fetch(filled, 1)
+        assert [record.offset for record in first.records] == list(range(1, 12))  # whole batches
+        assert first.next_offset == 12
+        rest = await consumer.fetch(filled, 25)
+        assert [record.offset for record in rest.records] == list(range(25, 30))
+
+
 async def test_offsets_by_time_and_at_the_ends(broker: BrokerProcess, filled: TopicPartition) -> None:
     async with SimpleConsumer(broker.bootstrap) as consumer:
         assert await consumer.partitions_for(filled.topic) == [0]
