@@ -17,12 +17,14 @@ from ottla_protocol.errors import ErrorCode
 from ottla_protocol.header import parse_response_header
 from ottla_protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla_protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
+from ottla_protocol.partitioning import LAG_TOPIC
 from ottla_protocol.records.batch import write_crc
 from ottla_protocol.records.compression import LZ4
 from ottla_protocol.records.record import encode_batch
@@ -308,3 +310,19 @@ def test_records_that_are_garbage_under_a_good_checksum(
     )
     wire.call(ListOffsetsRequest(replica_id=-1, topics=[asked]), 5)
     assert b"good" in fetch(wire, topic, offset)[1]
+
+
+@pytest.mark.ottla_only
+@pytest.mark.parametrize("client_id", ["anyone", "__admin_client", "broker-1"])
+def test_the_history_of_lag_cannot_be_forged(wire: Wire, client_id: str) -> None:
+    """On a broker alone there is no other broker, whatever a client calls itself."""
+    named = MetadataRequest(topics=[MetadataRequestTopic(name=LAG_TOPIC)], allow_auto_topic_creation=True)
+    wait_for(lambda: wire.call(named, 9).topics[0].error_code == 0, "the topic")
+    for number, version in enumerate((3, 9), 1):
+        request = produce_request(LAG_TOPIC, bytes(records(b"forged")), acks=1)
+        wire.send(request_bytes(request, version, number, client_id))
+        data = wire.receive()
+        _, position = parse_response_header(data, ApiKey.PRODUCE, version)
+        answer = ProduceResponse.decode(data, version, position).responses[0].partition_responses[0]
+        assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert end_offset(wire, LAG_TOPIC) == 0

@@ -6,13 +6,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.badinput.requests import produce_request, records
 from tests.client.commands.ottla_command import Ottla
 from tests.support.cluster import Cluster
 from tests.support.metrics import LISTENER, Scraped, health, scrape
 from tests.support.traffic import consume, create, produce
 from tests.support.waiting import wait_for
+from tests.support.wire import Wire, request_bytes
 
-from ottla_protocol.partitioning import partition_for
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.header import parse_response_header
+from ottla_protocol.messages.produce import ProduceResponse
+from ottla_protocol.partitioning import LAG_TOPIC, partition_for
 
 
 def test_metrics_of_a_cluster(new_cluster: Callable[..., Cluster]) -> None:
@@ -83,5 +89,22 @@ def test_metrics_of_a_cluster(new_cluster: Callable[..., Cluster]) -> None:
         every=0.3,
     )
     samples = history()
+    for broker in cluster.brokers.values():
+        # Leaders take samples from other brokers, but not from clients.
+        assert "is written by brokers only" not in broker.log()
+    assert _written(cluster, "anyone") == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert _written(cluster, "broker-1") == 0
     assert samples[0]["time_ms"] < killed_ms
     assert len({each["lag_records"] for each in samples}) == 1
+
+
+def _written(cluster: Cluster, client_id: str) -> int:
+    """The error of a record for the history of lag, sent to the listener of the brokers."""
+    leader = cluster.brokers[cluster.leader(LAG_TOPIC)]
+    with Wire(leader.port) as wire:
+        wire.send(
+            request_bytes(produce_request(LAG_TOPIC, bytes(records(b"v")), acks=1), 9, client_id=client_id)
+        )
+        data = wire.receive()
+    _, position = parse_response_header(data, ApiKey.PRODUCE, 9)
+    return ProduceResponse.decode(data, 9, position).responses[0].partition_responses[0].error_code

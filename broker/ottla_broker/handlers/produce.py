@@ -13,6 +13,7 @@ partition belongs to the transaction: see :mod:`.produce_verification`.
 
 from __future__ import annotations
 
+import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,7 +31,7 @@ from ottla_broker.handlers.turns import OPENED_AT_ONCE
 from ottla_broker.log.record_validation import QUICK_BYTES, Validated
 from ottla_broker.log.validator import RecordsRefused
 from ottla_broker.log.verification import UNVERIFIED
-from ottla_broker.metadata.internal_topics import COORDINATORS_TOPICS
+from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_protocol.acls import AclOperation, AclResource
@@ -42,6 +43,7 @@ from ottla_protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla_protocol.partitioning import LAG_TOPIC
 from ottla_protocol.records.batch import CODEC_MASK, FLAGS_AT
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ MANY: Final = 500
 """A request with more partitions is appended in turns with everything else: see :mod:`.sliced_produce`. So is one
 that opens many logs."""
 _WRITES_INTERNAL = "__admin_client"
+_BROKER = re.compile(r"broker-[0-9]+")
+"""The client ids of brokers, which send samples of groups' lag to the leader of their partition."""
 
 _NONE: CheckedRecords = MappingProxyType({})
 _UNKNOWN: Final = memoryview(b"")
@@ -161,10 +165,8 @@ def _append(
                     if key in verified.failures:
                         raise KafkaError(*verified.failures[key])
                     guard = verified.guards.get(key, UNVERIFIED)
-                if name in COORDINATORS_TOPICS and not _may_write_internal(ctx):
-                    raise KafkaError(
-                        ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only"
-                    )
+                if name in INTERNAL_TOPICS and not _may_write_internal(ctx, name):
+                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by brokers only")
                 known = checked_records.get(place, _UNKNOWN)
                 if known is _UNKNOWN:
                     known = data.records
@@ -207,9 +209,13 @@ def _append(
     return response
 
 
-def _may_write_internal(ctx: RequestContext) -> bool:
-    """Whether the client may write the topics of the coordinators. In Kafka, its id is enough."""
-    return ctx.client_id == _WRITES_INTERNAL and ctx.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
+def _may_write_internal(ctx: RequestContext, topic: str) -> bool:
+    """Whether the client may write an internal topic. In Kafka, its id is enough."""
+    client_id = ctx.client_id or ""
+    is_broker = topic == LAG_TOPIC and _BROKER.fullmatch(client_id) is not None
+    return (is_broker or client_id == _WRITES_INTERNAL) and ctx.may(
+        AclOperation.CLUSTER_ACTION, AclResource.CLUSTER
+    )
 
 
 def _of_copy(request: ProduceRequest, checked_records: CheckedRecords) -> CheckedRecords:

@@ -9,6 +9,6 @@ from ottla_protocol.partitioning import LAG_TOPIC
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_TOPIC: Final = "__transaction_state"
 SHARE_STATE_TOPIC: Final = "__share_group_state"
-COORDINATORS_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC})
-"""Those that only a coordinator, which leads the partition, may write."""
-INTERNAL_TOPICS: Final = COORDINATORS_TOPICS | {LAG_TOPIC}
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC, LAG_TOPIC})
+"""No client writes them: coordinators write where they lead the partition, and a broker that samples groups' lag sends
+its samples to the leader."""
