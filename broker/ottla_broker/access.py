@@ -97,6 +97,7 @@ class Access:
             notifies=member is not None,
             removes=(lambda: True) if member is None else member.is_controller,
             most=config.max_delegation_tokens,
+            most_of_owner=config.max_delegation_tokens_per_owner,
         )
         await self.tokens.load()
         self.tokens.start()

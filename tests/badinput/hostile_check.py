@@ -7,6 +7,7 @@ the most elements, in percent.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Final
 
 from tests.badinput.hostile import Attack
@@ -54,9 +55,18 @@ def check(watched: WatchedBroker, attack: Attack) -> None:
     measure(watched, name_of(attack), attack.request(most(attack)))
 
 
-def measure(watched: WatchedBroker, name: str, request: bytes, made: int = 0) -> bool:
-    """Send a request and check its cost; returns whether it is answered. ``made``: the bytes of what it creates."""
-    with Wire(watched.port) as wire:
+def measure(
+    watched: WatchedBroker,
+    name: str,
+    request: bytes,
+    made: int = 0,
+    connect: Callable[[], Wire] | None = None,
+) -> bool:
+    """Send a request and check its cost; returns whether it is answered.
+
+    ``made``: the bytes of what it creates. ``connect``: for a connection that has logged in.
+    """
+    with Wire(watched.port) if connect is None else connect() as wire:
         before = watched.memory("VmRSS")
         watched.watch()
         answered = answer(wire, request)

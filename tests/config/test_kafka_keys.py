@@ -42,6 +42,7 @@ OUR_OWN_KEYS = {
     "coordinator.rebalance.max.retries",
     "coordinator.rebalance.threads",
     "max.delegation.tokens",
+    "max.delegation.tokens.per.owner",
     "max.group.metadata.bytes",
     "max.groups",
     "max.pending.members",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -51,3 +53,54 @@ async def test_an_unknown_token_takes_the_work_of_a_known_one(store: EmbeddedSto
         raised.value.then(hashed)
     with pytest.raises(Deferred):
         tokens.find(SCRAM_SHA_512, known)
+
+
+@pytest.fixture
+async def limited(store: EmbeddedStore) -> DelegationTokens:
+    """Twenty tokens, ten of one owner."""
+    lifetimes = Lifetimes(longest=1000, renewal=1000, check=1000)
+    tokens = DelegationTokens(
+        store,
+        "secret",
+        lifetimes,
+        FakeClock(),
+        Random(1),
+        notifies=False,
+        removes=lambda: False,
+        most=20,
+        most_of_owner=10,
+    )
+    await tokens.load()
+    return tokens
+
+
+async def refused(tokens: DelegationTokens, owner: str, renewers: Sequence[str] = ()) -> bool:
+    try:
+        await tokens.create(owner, owner, renewers, -1)
+    except KafkaError as error:
+        return error.code is ErrorCode.POLICY_VIOLATION
+    return False
+
+
+async def test_one_owner_cannot_take_all_places(limited: DelegationTokens) -> None:
+    made = await asyncio.gather(*(refused(limited, "User:a") for _ in range(12)))
+    assert made.count(False) == 10
+    assert not await refused(limited, "User:b")
+    first = next(iter(limited.tokens()))
+    assert await limited.renew("User:a", limited.hmac_of(first.token_id), -1)
+    assert await refused(limited, "User:a"), "renewed, it is still one"
+    await limited.expire("User:a", limited.hmac_of(first.token_id), -1)
+    await limited.load()
+    assert not await refused(limited, "User:a")
+
+
+async def test_bytes_of_tokens_are_limited(limited: DelegationTokens) -> None:
+    assert await refused(limited, "User:a", [f"User:{number}" for number in range(33)])
+    assert await refused(limited, "User:a", [f"User:{number:0300}" for number in range(32)])
+    assert not await refused(limited, "User:a", [f"User:{number}" for number in range(32)])
+    large = [f"User:{number:0100}" for number in range(25)]
+    made = [await refused(limited, "User:b", large) for _ in range(3)]
+    assert made == [False, False, True]
+    assert not await refused(limited, "User:b"), "a small one"
+    made = [await refused(limited, f"User:{number}", large) for number in range(4)]
+    assert made == [False, False, True, True]

@@ -64,7 +64,14 @@ class LimitKeys:
     max_delegation_tokens = integer(
         50_000,
         "The most delegation tokens of a cluster. A client that would create a further one gets POLICY_VIOLATION, until"
-        " tokens expire: `delegation.token.max.lifetime.ms`.",
+        " tokens expire: `delegation.token.max.lifetime.ms`. With their names they have at most 640 bytes each, on"
+        " average.",
+        at_least(1),
+        note=_OWN,
+    )
+    max_delegation_tokens_per_owner = integer(
+        5_000,
+        "The most delegation tokens of one owner; otherwise like `max.delegation.tokens`.",
         at_least(1),
         note=_OWN,
     )

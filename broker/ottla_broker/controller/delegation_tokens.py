@@ -36,8 +36,15 @@ _log = get_logger()
 
 _DIGEST: Final = "sha512"
 _SLICE: Final = 256
-_MOST_RENEWERS: Final = 8192
-"""Characters of the names of a token's renewers."""
+MOST_RENEWERS: Final = 32
+"""The renewers of a token."""
+_MOST_OF_RENEWERS: Final = 8192
+"""Bytes of the names of a token's renewers."""
+_BYTES: Final = 640
+"""What a token may take on average, of those of an owner and of all: it and its names, as in an answer."""
+_TOKEN: Final = 150
+"""What a token has besides its names, in bytes, and ``_RENEWER`` a renewer."""
+_RENEWER: Final = 8
 MOST_HASHED: Final = 8192
 """The secrets of which the hashes are kept."""
 _SECONDS: Final = 60.0
@@ -50,6 +57,24 @@ class Lifetimes(NamedTuple):
     longest: int
     renewal: int
     check: int
+
+
+class _Taken:
+    """How many tokens there are, and their bytes: of an owner, or all."""
+
+    __slots__ = ("bytes", "count", "most")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.count = self.bytes = 0
+
+    def has_room(self, size: int) -> bool:
+        """For a token of ``size`` bytes more."""
+        return self.count < self.most and self.bytes + size <= self.most * _BYTES
+
+    def add(self, size: int, count: int) -> None:
+        self.bytes += size * count
+        self.count += count
 
 
 class DelegationTokens:
@@ -66,10 +91,12 @@ class DelegationTokens:
         notifies: bool,
         removes: Callable[[], bool],
         most: int = 50_000,
+        most_of_owner: int = 5_000,
     ) -> None:
         """``notifies``: there are other brokers. ``removes``: whether this one removes expired tokens now.
 
-        ``most``: the tokens that there may be (``max.delegation.tokens``).
+        ``most``: the tokens that there may be (``max.delegation.tokens``); ``most_of_owner``: those that one user may
+        have (``max.delegation.tokens.per.owner``). Both limit their bytes, too.
         """
         self._store = store
         self._secret = secret.encode()
@@ -78,7 +105,9 @@ class DelegationTokens:
         self._random = random
         self._notifies = notifies
         self._removes = removes
-        self._most = most
+        self._taken = _Taken(most)
+        self._most_of_owner = most_of_owner
+        self._by_owner: dict[str, _Taken] = {}
         self._refused_at = -inf
         self._tokens: dict[str, TokenInfo] = {}
         self._ids_by_hmac: dict[bytes, str] = {}
@@ -159,32 +188,43 @@ class DelegationTokens:
     async def create(
         self, owner: str, requester: str, renewers: Sequence[str], max_lifetime_ms: int
     ) -> TokenInfo:
-        """A new token, once it is durable. Raises StoreError; KafkaError: POLICY_VIOLATION if there are too many."""
-        if sum(map(len, renewers)) > _MOST_RENEWERS:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, f"renewers with more than {_MOST_RENEWERS} characters"
+        """A new token, once it is durable.
+
+        Raises StoreError; KafkaError: POLICY_VIOLATION if there are too many, or too many renewers.
+        """
+        if len(renewers) > MOST_RENEWERS or sum(map(_length, renewers)) > _MOST_OF_RENEWERS:
+            raise self._refusal(
+                f"a token has at most {MOST_RENEWERS} renewers, with names of {_MOST_OF_RENEWERS} bytes"
             )
-        if len(self._tokens) >= self._most:
-            self._log_refusal()
-            raise KafkaError(ErrorCode.POLICY_VIOLATION)
         token_id = urlsafe_b64encode(self._random.getrandbits(128).to_bytes(16, "big")).decode().rstrip("=")
         now, limits = self._clock.now_ms(), self._lifetimes
         end = now + (limits.longest if max_lifetime_ms <= 0 else min(max_lifetime_ms, limits.longest))
         expires = min(end, now + limits.renewal)
         token = TokenInfo(token_id, owner, requester, tuple(renewers), now, expires, end)
         async with self._lock:
+            self._check_room(token)
             await self._write(token)
         _log.info("delegation token created", token=token_id, owner=owner, requester=requester)
         return token
 
-    def _log_refusal(self) -> None:
+    def _check_room(self, token: TokenInfo) -> None:
+        """Raises KafkaError: POLICY_VIOLATION."""
+        size = size_of(token)
+        if not self._taken.has_room(size):
+            raise self._refusal("there are as many, or as large ones, as max.delegation.tokens allows")
+        own = self._by_owner.get(token.owner) or _Taken(self._most_of_owner)
+        if not own.has_room(size):
+            raise self._refusal(
+                f"{token.owner} has as many, or as large ones, as max.delegation.tokens.per.owner allows"
+            )
+
+    def _refusal(self, reason: str) -> KafkaError:
+        """The error of a token that isn't made; the answer has no text, so the log has it."""
         now = self._clock.monotonic()
         if now - self._refused_at >= _SECONDS:
             self._refused_at = now
-            _log.warning(
-                "delegation token refused: there are as many as max.delegation.tokens allows",
-                limit=self._most,
-            )
+            _log.warning("delegation token refused", reason=reason)
+        return KafkaError(ErrorCode.POLICY_VIOLATION, reason)
 
     async def renew(self, principal: str, secret: bytes, period_ms: int) -> int:
         """Give a token more time; returns its end. Raises KafkaError, StoreError."""
@@ -244,12 +284,24 @@ class DelegationTokens:
             await self._store.create(TokenChangeNode.PREFIX, token_id.encode(), sequence=True)
 
     def _put(self, token: TokenInfo) -> None:
+        self._forget(token.token_id)
         self._tokens[token.token_id] = token
         self._ids_by_hmac[self.hmac_of(token.token_id)] = token.token_id
+        self._count(token, 1)
 
     def _forget(self, token_id: str) -> None:
-        if self._tokens.pop(token_id, None) is not None:
+        token = self._tokens.pop(token_id, None)
+        if token is not None:
             self._ids_by_hmac.pop(self.hmac_of(token_id), None)
+            self._count(token, -1)
+
+    def _count(self, token: TokenInfo, count: int) -> None:
+        size = size_of(token)
+        self._taken.add(size, count)
+        own = self._by_owner.setdefault(token.owner, _Taken(self._most_of_owner))
+        own.add(size, count)
+        if not own.count:
+            del self._by_owner[token.owner]
 
     async def _reload(self, token_id: str) -> None:
         path = TokenNode.path(token_id)
@@ -286,3 +338,14 @@ def _hashed(mechanism: str, password: str, salt: bytes) -> ScramCredential:
     return credential(
         mechanism, salt_password(mechanism, password, salt, MIN_ITERATIONS), salt, MIN_ITERATIONS
     )
+
+
+def _length(text: str) -> int:
+    """In bytes."""
+    return len(text.encode())
+
+
+def size_of(token: TokenInfo) -> int:
+    """About how many bytes a token takes in an answer."""
+    renewers = sum(_RENEWER + _length(each) for each in token.renewers)
+    return _TOKEN + _length(token.owner) + _length(token.requester) + renewers

@@ -5,16 +5,21 @@ Owners and renewers see their tokens. Others need DESCRIBE on the token, or DESC
 
 from __future__ import annotations
 
+from typing import Final
+
+from ottla_broker.controller.delegation_tokens import size_of
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.limits import MOST_ANSWER
+from ottla_broker.handlers.made_later import made_later
 from ottla_broker.handlers.token_requests import principal_of, tokens_of
 from ottla_broker.handlers.turns import Steps
 from ottla_broker.store.token_nodes import TokenInfo
 from ottla_protocol.acls import AclOperation, AclResource
-from ottla_protocol.errors import KafkaError
+from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import describe_delegation_token as wire
 
-_WORK = 3
-"""The work of a token, in elements of a handler."""
+CODED: Final = 1000
+"""The work of a slice of the answer, whose tokens are made with it, secrets and all; see :mod:`.turns`."""
 
 
 def handle(
@@ -39,11 +44,20 @@ def handle(
         )
 
     shown = []
+    size = 0
     for token in list(tokens.tokens()):
         if is_shown(token):
-            shown.append(_described(token, tokens.hmac_of(token.token_id)))
-        yield _WORK
-    return wire.DescribeDelegationTokenResponse(tokens=shown)
+            shown.append(token)
+            size += size_of(token)
+            if size > MOST_ANSWER:
+                # Tokens of Kafka may be larger than those that are made here.
+                return wire.DescribeDelegationTokenResponse(error_code=ErrorCode.INVALID_REQUEST)
+        yield 1 + len(token.renewers)
+
+    def described(token: TokenInfo) -> wire.DescribedDelegationToken:
+        return _described(token, tokens.hmac_of(token.token_id))
+
+    return wire.DescribeDelegationTokenResponse(tokens=made_later(shown, described))
 
 
 def _described(token: TokenInfo, secret: bytes) -> wire.DescribedDelegationToken:

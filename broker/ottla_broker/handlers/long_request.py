@@ -135,7 +135,7 @@ class LongRequest:
             responder.throttle(route, context, self._size, response)
         parts = None
         if response is not None:
-            parts = yield from in_slices(response.encode_in_slices(context.version))
+            parts = yield from in_slices(response.encode_in_slices(context.version), route.coded)
             parts = responder.framed(route, context, parts)
         responder.count_rest(route, context)
         if self._timings is not None:

@@ -11,6 +11,7 @@ from ottla_broker.handlers import Served
 from ottla_broker.handlers.authorization import DENIED, GATES, RULES, Authorizer, Gate
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.limits import quick_bytes
+from ottla_broker.handlers.turns import CODED
 from ottla_broker.network.service import Parts
 from ottla_protocol.acls import CLUSTER_NAME
 from ottla_protocol.header import response_header_is_flexible
@@ -24,6 +25,7 @@ class Route:
     """Serves one version of one API; made on its first request.
 
     Attributes:
+        coded: the work of one slice of its answers, if that is more than usual.
         spread: makes several parts of each field that a handler has built of several pieces, if it builds such.
         timings: how long its requests took, if that is wanted; ``follower_timings``: those of followers' fetches.
         throttles: how long clients that exceeded a quota had to wait.
@@ -31,6 +33,7 @@ class Route:
 
     __slots__ = (
         "api_key",
+        "coded",
         "decode",
         "flexible",
         "follower_timings",
@@ -54,6 +57,7 @@ class Route:
         self.rules = authorizer.checked(RULES[api_key])
         self.gate = GATES.get(api_key)
         self.flexible = response_header_is_flexible(api_key, version)
+        self.coded: int = getattr(module, "CODED", CODED)
         self.spread: Callable[[Parts], Parts] | None = getattr(module, "spread", None)
         self.timings: RequestTimes | None = None
         self.follower_timings: RequestTimes | None = None

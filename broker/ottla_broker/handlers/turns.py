@@ -223,6 +223,6 @@ def at_once(steps: Generator[int, None, Any]) -> tuple[bool, Any]:
     return False, None
 
 
-def in_slices(work: Generator[None, None, R]) -> Steps[R]:
-    """A sliced reader, writer or search as steps."""
-    return tasks.in_slices(work, CODED)
+def in_slices(work: Generator[None, None, R], cost: int = CODED) -> Steps[R]:
+    """A sliced reader, writer or search as steps. ``cost``: the work of a slice, in elements of a handler."""
+    return tasks.in_slices(work, cost)

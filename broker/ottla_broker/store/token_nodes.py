@@ -100,4 +100,6 @@ def _principal(text: str) -> str:
     principal = unquote(text)
     if not all(principal.partition(":")):
         raise ValueError
+    # Half of a surrogate pair can't be sent: UnicodeEncodeError is a ValueError.
+    principal.encode()
     return principal
