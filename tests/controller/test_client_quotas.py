@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -19,6 +20,12 @@ async def admin_of(store: EmbeddedStore) -> tuple[QuotaAdmin, ClientQuotas]:
     admin = QuotaAdmin(store, LocalConfigs(store), quotas)
     await admin.load()
     return admin, quotas
+
+
+def described(
+    admin: QuotaAdmin, components: Sequence[Component] = (), strict: bool = False
+) -> list[tuple[list[tuple[str, str | None]], Mapping[str, float]]]:
+    return [(found[0].parts, found[1]) for found in admin.describe(components, strict) if found]
 
 
 async def set_(admin: QuotaAdmin, parts: list[tuple[str, str | None]], **values: float) -> ErrorCode:
@@ -39,7 +46,7 @@ async def test_quotas_are_in_kafkas_nodes(store: EmbeddedStore) -> None:
     limit = found.limit(QuotaKind.PRODUCE, "a/b", "x")
     assert limit is not None
     assert limit.rate == 1024
-    assert sorted(map(str, again.describe([], False))) == sorted(map(str, admin.describe([], False)))
+    assert sorted(map(str, described(again))) == sorted(map(str, described(admin)))
     assert await again.alter([("client-id", "c")], [Change(FETCH, None)], False)
     assert found.limit(QuotaKind.FETCH, "z", "c") is None
     assert quotas.limit(QuotaKind.FETCH, "z", "c") is not None, "the other hasn't heard of it"
@@ -60,7 +67,7 @@ async def test_validating_changes_nothing(store: EmbeddedStore) -> None:
     outcome = await admin.alter([("user", "u")], [Change(PRODUCE, 1)], True)
     assert outcome.error is ErrorCode.NONE
     assert not quotas.enabled
-    assert admin.describe([], False) == []
+    assert described(admin) == []
 
 
 async def test_filters_are_kafkas(store: EmbeddedStore) -> None:
@@ -77,7 +84,7 @@ async def test_filters_are_kafkas(store: EmbeddedStore) -> None:
     await set_(admin, [("ip", "10.0.0.1")], connection_creation_rate=3)
 
     def found(*components: Component, strict: bool = False) -> list[list[tuple[str, str | None]]]:
-        return sorted((parts for parts, _ in admin.describe(components, strict)), key=str)
+        return sorted((parts for parts, _ in described(admin, components, strict)), key=str)
 
     def only(*wanted: list[tuple[str, str | None]]) -> list[list[tuple[str, str | None]]]:
         return sorted(wanted, key=str)
@@ -142,7 +149,7 @@ async def test_nodes_that_make_no_sense_are_passed_over(store: EmbeddedStore) ->
     await store.create("/config/users/b", b'{"version":1,"config":{"producer_byte_rate":"many"}}')
     await store.create("/config/users/c", b'{"version":1,"config":{"producer_byte_rate":"5"}}')
     admin, quotas = await admin_of(store)
-    assert [parts for parts, _ in admin.describe([], False)] == [[("user", "c")]]
+    assert [parts for parts, _ in described(admin)] == [[("user", "c")]]
     assert quotas.limit(QuotaKind.PRODUCE, "b", "") is None
 
 
@@ -154,3 +161,23 @@ async def test_addresses(store: EmbeddedStore) -> None:
     await set_(admin, [("ip", "::1")], connection_creation_rate=6)
     await admin.alter([("ip", "::1")], [Change("connection_creation_rate", None)], False)
     assert heard == [("<default>", 5), ("::1", 6), ("::1", None)]
+
+
+async def test_the_entities_with_quotas_are_limited(store: EmbeddedStore) -> None:
+    admin = QuotaAdmin(store, LocalConfigs(store), ClientQuotas(), most=5)
+    await admin.load()
+    assert await set_(admin, [("user", "a")], producer_byte_rate=1) == 0
+    assert await set_(admin, [("ip", "10.0.0.1")], connection_creation_rate=1) == 0
+    assert await set_(admin, [("client-id", "c" * 1000)], producer_byte_rate=1) == ErrorCode.POLICY_VIOLATION
+    assert await set_(admin, [("client-id", "c" * 600)], producer_byte_rate=1) == 0
+    for validates in (True, False):
+        outcome = await admin.alter([("user", "b")], [Change(PRODUCE, 1)], validates)
+        assert outcome.error is ErrorCode.POLICY_VIOLATION
+        assert "quotas for 5 users" in (outcome.message or "")
+    assert len(described(admin)) == 3
+    assert await set_(admin, [("user", "a")], producer_byte_rate=2, consumer_byte_rate=2) == 0, "is there"
+    assert (await admin.alter([("user", "b")], [Change(PRODUCE, None)], False)).error is ErrorCode.NONE
+    assert (
+        await admin.alter([("user", "a")], [Change(PRODUCE, None), Change(FETCH, None)], False)
+    ).error is ErrorCode.NONE
+    assert await set_(admin, [("user", "b")], producer_byte_rate=1) == 0

@@ -9,10 +9,11 @@ A node that can't be read denies everything on its resources to everyone but sup
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from ottla_broker.clock import Clock
+from ottla_broker.controller.acl_filters import FoundEntries, ManyFilters
 from ottla_broker.controller.api import Outcome
 from ottla_broker.controller.bootstrap import ensure_paths
 from ottla_broker.events import get_logger
@@ -20,6 +21,7 @@ from ottla_broker.store.acl_nodes import CONCRETE, PATHS, AclChangeNode, AclNode
 from ottla_broker.store.api import BadVersionError, NodeExistsError, NoNodeError, Store, StoreError
 from ottla_broker.store.keys import BadNodeError
 from ottla_broker.store.notifications import NotificationListener, Notifications
+from ottla_broker.tasks import YieldEvery
 from ottla_protocol.acls import (
     WILDCARD,
     WILDCARD_PRINCIPAL,
@@ -43,6 +45,10 @@ _TRIES: Final = 11
 _RETRY_SECONDS: Final = 0.1
 _SLICE: Final = 256
 """How many patterns to compile before the event loop gets its turn."""
+_COMPARED: Final = 4_000
+"""How often a pattern may be compared with a filter before the event loop gets its turn, and what changes cost."""
+_CHANGED: Final = 400
+_OF_ENTRY: Final = 20
 _LONGEST: Final = 1 << 19
 """The most bytes of a pattern's node; ZooKeeper takes 1 MiB."""
 
@@ -105,10 +111,6 @@ class Acls:
     async def close(self) -> None:
         await self._listener.close()
 
-    def find(self, wanted: AclFilter) -> Iterable[AclBinding]:
-        """The rules that a filter finds."""
-        return self.rules.find(wanted)
-
     async def create(self, bindings: Sequence[AclBinding]) -> list[Outcome]:
         """Add rules; those of one pattern together. Outcomes come in the order of the rules."""
         outcomes = [Outcome() for _ in bindings]
@@ -136,18 +138,20 @@ class Acls:
             # A rule that another broker has just added may not be known here: look for those that a filter names.
             patterns = dict.fromkeys(pattern for pattern, _ in self.rules)
             patterns.update(dict.fromkeys(pattern for each in filters for pattern in each.patterns))
-            for done, pattern in enumerate(patterns, 1):
-                if done % _SLICE == 0:
-                    await asyncio.sleep(0)
-                wanted = [(n, each) for n, each in enumerate(filters) if each.finds_pattern(pattern)]
-                if wanted and AclNode.can_have(pattern):
+            turn = YieldEvery(_COMPARED)
+            many = ManyFilters(filters)
+            for pattern in patterns:
+                wanted = many.finding(pattern)
+                await turn.worked(1 + many.searched)
+                if wanted is not None and AclNode.can_have(pattern):
+                    await turn.worked(_CHANGED + _OF_ENTRY * len(self.rules.entries(pattern)))
                     await self._delete_from(pattern, wanted, found)
         return found
 
     async def _delete_from(
         self,
         pattern: ResourcePattern,
-        wanted: Sequence[tuple[int, AclFilter]],
+        wanted: FoundEntries,
         found: list[list[tuple[AclBinding, Outcome]]],
     ) -> None:
         removed: dict[AclEntry, int] = {}
@@ -155,10 +159,9 @@ class Acls:
         def remaining(entries: frozenset[AclEntry]) -> frozenset[AclEntry]:
             removed.clear()
             for entry in entries:
-                for index, each in wanted:
-                    if each.finds_entry(entry):
-                        removed[entry] = index
-                        break
+                number = wanted.filter_of(entry)
+                if number is not None:
+                    removed[entry] = number
             return entries - removed.keys()
 
         outcome = Outcome()

@@ -6,7 +6,7 @@ They are settings of entities in Kafka's nodes: ``/config/users/U``, ``/config/c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from math import isfinite
 from typing import Final, NamedTuple, Protocol
@@ -31,6 +31,9 @@ _WHOLE: Final = frozenset({QuotaKind.PRODUCE.value, QuotaKind.FETCH.value, CONNE
 _OF_CLIENTS: Final = frozenset(kind.value for kind in QuotaKind)
 _OF_IPS: Final = frozenset({CONNECTION_RATE})
 _EPSILON: Final = 1e-6
+MOST_ENTITIES: Final = 100_000
+"""The entities that may have quotas; one counts as another for every 256 characters of its names."""
+_CHARACTERS: Final = 256
 
 
 class Entity(NamedTuple):
@@ -46,6 +49,11 @@ class Entity(NamedTuple):
             user, _, client = self.name.partition("/clients/")
             return [(USER, _shown(user)), *([(CLIENT_ID, _shown(client))] if client else [])]
         return [(CLIENT_ID if self.kind == CLIENTS else IP, _shown(self.name))]
+
+    @property
+    def weight(self) -> int:
+        """As how many entities it counts."""
+        return 1 + len(self.name) // _CHARACTERS
 
 
 def _shown(name: str) -> str | None:
@@ -107,11 +115,16 @@ class QuotaAdmin:
         on_ip: called with an address, or ``<default>``, and its connections per second; None for no limit.
     """
 
-    def __init__(self, store: Store, configs: Configs, quotas: ClientQuotas) -> None:
+    def __init__(
+        self, store: Store, configs: Configs, quotas: ClientQuotas, most: int = MOST_ENTITIES
+    ) -> None:
+        """``most``: the entities that may have quotas."""
         self._store = store
         self._configs = configs
         self._quotas = quotas
+        self._most = most
         self._found: dict[Entity, dict[str, float]] = {}
+        self._weight = 0
         self.on_ip: Callable[[str, float | None], None] = lambda ip, rate: None
 
     async def load(self) -> None:
@@ -144,7 +157,9 @@ class QuotaAdmin:
         before = self._found.get(entity, {})
         if values == before:
             return
+        self._weight += entity.weight * (bool(values) - bool(before))
         if values:
+            # Never changed: answers that are being made have it.
             self._found[entity] = values
         else:
             self._found.pop(entity, None)
@@ -159,22 +174,17 @@ class QuotaAdmin:
 
     def describe(
         self, components: Sequence[Component], strict: bool
-    ) -> list[tuple[list[tuple[str, str | None]], Mapping[str, float]]]:
-        """The entities that a filter finds, with their quotas. Raises KafkaError."""
+    ) -> Iterator[tuple[Entity, Mapping[str, float]] | None]:
+        """The entities that a filter finds, with their quotas. Raises KafkaError.
+
+        For each that it doesn't find there is a None, so that a caller can pause after a number of them.
+        """
         wanted = _checked(components)
-        found: list[tuple[list[tuple[str, str | None]], Mapping[str, float]]] = []
-        for entity, values in self._found.items():
-            parts = entity.parts
-            names = dict(parts)
-            if any(
-                kind not in names or not (each.any_name or names[kind] == each.name)
-                for kind, each in wanted.items()
-            ):
-                continue
-            if strict and names.keys() - wanted.keys():
-                continue
-            found.append((parts, values))
-        return found
+
+        def select(found: tuple[Entity, Mapping[str, float]]) -> tuple[Entity, Mapping[str, float]] | None:
+            return found if _finds(wanted, strict, found[0]) else None
+
+        return map(select, list(self._found.items()))
 
     async def alter(
         self, parts: Sequence[tuple[str, str | None]], changes: Sequence[Change], validate_only: bool
@@ -184,6 +194,8 @@ class QuotaAdmin:
             entity = _entity(parts)
             settings = await self._configs.read(*entity)
             _change(settings, changes, _OF_IPS if entity.kind == IPS else _OF_CLIENTS)
+            if entity not in self._found and self._weight + entity.weight > self._most:
+                self._check_room(settings)
             if not validate_only:
                 await self._configs.write(*entity, settings)
                 self.apply(*entity, settings)
@@ -192,6 +204,15 @@ class QuotaAdmin:
         except StoreError as error:
             return Outcome(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         return Outcome()
+
+    def _check_room(self, settings: Mapping[str, str]) -> None:
+        """Raises KafkaError if an entity that has no quotas would get some."""
+        if not settings.keys().isdisjoint(_OF_CLIENTS | _OF_IPS):
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"There are quotas for {self._most} users, client ids and addresses, as many as are kept; use"
+                " defaults, or remove some.",
+            )
 
 
 def _invalid(message: str) -> KafkaError:
@@ -219,6 +240,16 @@ def _checked(components: Sequence[Component]) -> dict[str, Component]:
             " clientId filter component."
         )
     return found
+
+
+def _finds(wanted: Mapping[str, Component], strict: bool, entity: Entity) -> bool:
+    if not wanted and not strict:
+        return True
+    names = dict(entity.parts)
+    for kind, each in wanted.items():
+        if kind not in names or not (each.any_name or names[kind] == each.name):
+            return False
+    return not (strict and names.keys() - wanted.keys())
 
 
 def _entity(parts: Sequence[tuple[str, str | None]]) -> Entity:

@@ -6,15 +6,29 @@ Kafka.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from typing import Final
+
 from ottla_broker.controller.api import Outcome
 from ottla_broker.handlers.acl_requests import NO_AUTHORIZER, acl_filter
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.made_later import made_later
+from ottla_broker.handlers.turns import Steps
 from ottla_protocol.acls import AclBinding, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import delete_acls as wire
 
+CODED: Final = 200
+"""The work of a slice of the answer, whose elements are made with it; see :mod:`.turns`."""
 
-async def handle(ctx: RequestContext, request: wire.DeleteAclsRequest) -> wire.DeleteAclsResponse:
+
+def handle(ctx: RequestContext, request: wire.DeleteAclsRequest) -> Steps[Awaitable[wire.DeleteAclsResponse]]:
+    """A short request may delete all rules: its answer is encoded in turns."""
+    yield 1
+    return _delete(ctx, request)
+
+
+async def _delete(ctx: RequestContext, request: wire.DeleteAclsRequest) -> wire.DeleteAclsResponse:
     acls = ctx.services.acls
     if not ctx.authorize(AclResource.CLUSTER):
         return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
@@ -23,9 +37,7 @@ async def handle(ctx: RequestContext, request: wire.DeleteAclsRequest) -> wire.D
     filters = [acl_filter(ctx, each) for each in request.filters]
     return wire.DeleteAclsResponse(
         filter_results=[
-            wire.DeleteAclsFilterResult(
-                error_message=None, matching_acls=[_matching(*each) for each in found]
-            )
+            wire.DeleteAclsFilterResult(error_message=None, matching_acls=made_later(found, _matching))
             for found in await acls.delete(filters)
         ]
     )
@@ -38,8 +50,8 @@ def _refused(
     return wire.DeleteAclsResponse(filter_results=[refused] * len(request.filters))
 
 
-def _matching(binding: AclBinding, outcome: Outcome) -> wire.DeleteAclsMatchingAcl:
-    pattern, entry = binding
+def _matching(found: tuple[AclBinding, Outcome]) -> wire.DeleteAclsMatchingAcl:
+    (pattern, entry), outcome = found
     return wire.DeleteAclsMatchingAcl(
         error_code=outcome.error,
         error_message=outcome.message,

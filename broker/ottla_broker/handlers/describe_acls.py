@@ -6,32 +6,68 @@ Kafka.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Final
+
 from ottla_broker.handlers.acl_requests import NO_AUTHORIZER, acl_filter
 from ottla_broker.handlers.context import RequestContext
-from ottla_protocol.acls import ResourcePattern
+from ottla_broker.handlers.limits import MOST_ANSWER
+from ottla_broker.handlers.made_later import made_later
+from ottla_broker.handlers.turns import Steps
+from ottla_protocol.acls import AclEntry, ResourcePattern
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import describe_acls as wire
 
+CODED: Final = 200
+"""The work of a slice of the answer, whose elements are made with it; see :mod:`.turns`."""
+_SIZE: Final = 16
+"""How many bytes a rule or a resource has in the response, besides its texts."""
 
-def handle(ctx: RequestContext, request: wire.DescribeAclsRequest) -> wire.DescribeAclsResponse:
+Found = tuple[ResourcePattern, Collection[AclEntry]]
+
+
+def handle(ctx: RequestContext, request: wire.DescribeAclsRequest) -> Steps[wire.DescribeAclsResponse]:
     acls = ctx.services.acls
     if acls is None:
         return wire.DescribeAclsResponse(
             error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{NO_AUTHORIZER} on the broker"
         )
-    resources: dict[ResourcePattern, wire.DescribeAclsResource] = {}
-    for pattern, entry in acls.find(acl_filter(ctx, request)):
-        resource = resources.get(pattern)
-        if resource is None:
-            resource = resources[pattern] = wire.DescribeAclsResource(
-                resource_type=pattern.resource, resource_name=pattern.name, pattern_type=pattern.pattern
+    wanted = acl_filter(ctx, request)
+    resources: list[Found] = []
+    size = 0
+    for pattern, every in list(acls.rules):
+        yield 1
+        if not wanted.finds_pattern(pattern):
+            continue
+        entries = [each for each in every if wanted.finds_entry(each)]
+        if not entries:
+            continue
+        # All but a filter's few rules are kept as the broker has them.
+        resources.append((pattern, every if len(entries) == len(every) else entries))
+        size += _SIZE + len(pattern.name)
+        size += sum(_SIZE + len(each.principal) + len(each.host) for each in entries)
+        yield len(every) // 2
+        if size > MOST_ANSWER:
+            return wire.DescribeAclsResponse(
+                error_code=ErrorCode.INVALID_REQUEST,
+                error_message="The ACLs don't fit into a response; ask for fewer by a filter.",
             )
-        resource.acls.append(
+    return wire.DescribeAclsResponse(resources=made_later(resources, _resource))
+
+
+def _resource(found: Found) -> wire.DescribeAclsResource:
+    pattern, entries = found
+    return wire.DescribeAclsResource(
+        resource_type=pattern.resource,
+        resource_name=pattern.name,
+        pattern_type=pattern.pattern,
+        acls=[
             wire.AclDescription(
                 principal=entry.principal,
                 host=entry.host,
                 operation=entry.operation,
                 permission_type=entry.permission,
             )
-        )
-    return wire.DescribeAclsResponse(resources=list(resources.values()))
+            for entry in entries
+        ],
+    )

@@ -5,35 +5,55 @@ A filter that makes no sense is refused in Kafka's words (``ZkAdminManager.descr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from ottla_broker.controller.client_quotas import Component
+from ottla_broker.controller.client_quotas import Component, Entity
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.limits import MOST_ANSWER
+from ottla_broker.handlers.made_later import made_later
+from ottla_broker.handlers.turns import Steps
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import describe_client_quotas as wire
 
 _EXACT: Final = 0
 _DEFAULT: Final = 1
 _ANY: Final = 2
+CODED: Final = 200
+"""The work of a slice of the answer, whose elements are made with it; see :mod:`.turns`."""
+_SIZE: Final = 100
+"""About how many bytes an entry has in the response, besides its names."""
 
 
 def handle(
     ctx: RequestContext, request: wire.DescribeClientQuotasRequest
-) -> wire.DescribeClientQuotasResponse:
+) -> Steps[wire.DescribeClientQuotasResponse]:
+    found: list[tuple[Entity, Mapping[str, float]]] = []
+    size = 0
     try:
-        found = ctx.services.quota_admin.describe(list(map(_component, request.components)), request.strict)
+        components = list(map(_component, request.components))
+        for each in ctx.services.quota_admin.describe(components, request.strict):
+            if each is not None:
+                found.append(each)
+                size += _SIZE + len(each[0].name)
+            if size > MOST_ANSWER:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    "The quotas don't fit into a response; ask for fewer by a filter.",
+                )
+            yield 1
     except KafkaError as error:
         return wire.DescribeClientQuotasResponse(
             error_code=error.code, error_message=error.message, entries=None
         )
-    return wire.DescribeClientQuotasResponse(
-        entries=[
-            wire.EntryData(
-                entity=[wire.EntityData(entity_type=kind, entity_name=name) for kind, name in parts],
-                values=[wire.ValueData(key=key, value=value) for key, value in sorted(values.items())],
-            )
-            for parts, values in found
-        ]
+    return wire.DescribeClientQuotasResponse(entries=made_later(found, _entry))
+
+
+def _entry(found: tuple[Entity, Mapping[str, float]]) -> wire.EntryData:
+    entity, values = found
+    return wire.EntryData(
+        entity=[wire.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.parts],
+        values=[wire.ValueData(key=key, value=value) for key, value in sorted(values.items())],
     )
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla_broker.controller.validation import check_topic_name
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import OPENED, Steps
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages import describe_producers as wire
+
+_PORTION: Final = 200
+"""A partition may have thousands of producers."""
 
 
 def handle(
@@ -25,21 +30,23 @@ def handle(
                 partition = ctx.partition(topic.name, index)
                 work = 1 if partition.is_open else OPENED
                 partition.check_readable(-1, any_replica=True)
-                answer.active_producers = [
-                    wire.ProducerState(
-                        producer_id=p.producer_id,
-                        producer_epoch=p.epoch,
-                        last_sequence=p.last_sequence,
-                        last_timestamp=p.last_timestamp,
-                        coordinator_epoch=p.coordinator_epoch,
-                        current_txn_start_offset=p.txn_first_offset,
+                for p in list(partition.log.producers.producers.values()):
+                    if len(answer.active_producers) % _PORTION == _PORTION - 1:
+                        yield _PORTION
+                    answer.active_producers.append(
+                        wire.ProducerState(
+                            producer_id=p.producer_id,
+                            producer_epoch=p.epoch,
+                            last_sequence=p.last_sequence,
+                            last_timestamp=p.last_timestamp,
+                            coordinator_epoch=p.coordinator_epoch,
+                            current_txn_start_offset=p.txn_first_offset,
+                        )
                     )
-                    for p in partition.log.producers.producers.values()
-                ]
             except KafkaError as error:
                 answer.error_code = error.code
                 answer.error_message = error.message
-            yield work + len(answer.active_producers)
+            yield work + len(answer.active_producers) % _PORTION
         yield 1
         topics.append(wire.TopicResponse(name=topic.name, partitions=answers))
     return wire.DescribeProducersResponse(topics=topics)

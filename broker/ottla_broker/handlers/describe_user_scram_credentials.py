@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.made_later import made_later
+from ottla_broker.handlers.turns import Steps
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import describe_user_scram_credentials as wire
 from ottla_protocol.sasl.mechanism import CODES
@@ -18,19 +20,30 @@ from ottla_protocol.sasl.scram import ScramCredential
 _NUMBERS: Final = {mechanism: number for number, mechanism in CODES.items()}
 
 
+CODED: Final = 200
+"""The work of a slice of the answer, whose elements are made with it; see :mod:`.turns`."""
+
+Asked = tuple[str, int, Mapping[str, ScramCredential] | None]
+
+
 def handle(
     ctx: RequestContext, request: wire.DescribeUserScramCredentialsRequest
-) -> wire.DescribeUserScramCredentialsResponse:
+) -> Steps[wire.DescribeUserScramCredentialsResponse]:
     known = ctx.services.scram.describe()
-    asked = Counter(user.name for user in request.users) if request.users else Counter(list(known))
-    return wire.DescribeUserScramCredentialsResponse(
-        results=[_result(name, count, known.get(name)) for name, count in asked.items()]
-    )
+    found: list[Asked] = []
+    if request.users:
+        for name, count in Counter(user.name for user in request.users).items():
+            found.append((name, count, known.get(name)))
+            yield 1
+    else:
+        for name, credentials in list(known.items()):
+            found.append((name, 1, credentials))
+            yield 1
+    return wire.DescribeUserScramCredentialsResponse(results=made_later(found, _result))
 
 
-def _result(
-    name: str, count: int, found: Mapping[str, ScramCredential] | None
-) -> wire.DescribeUserScramCredentialsResult:
+def _result(asked: Asked) -> wire.DescribeUserScramCredentialsResult:
+    name, count, found = asked
     code = ErrorCode.RESOURCE_NOT_FOUND
     if not name:
         message = "Username must not be empty"
