@@ -18,6 +18,8 @@ MAX_BODY: Final = 256 * 1024
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: [^\r\n]*)?")
 _LENGTH: Final = re.compile(rb"[0-9]{1,9}")
 _CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,6})(?:[ \t]*;[^\r\n]*)?\r\n")
+_MOST_OF_CHUNK: Final = 1024
+"""Bytes of a chunk's size and what follows it in its line."""
 _END: Final = b"\r\n\r\n"
 
 
@@ -98,6 +100,8 @@ class ResponseReader:
         self.complete = False
         self._where = address.where
         self._data = bytearray()
+        self._chunks: list[bytes] = []
+        self._taken = 0
         self._headers: dict[bytes, bytes] | None = None
 
     def feed(self, data: bytes) -> None:
@@ -136,9 +140,7 @@ class ResponseReader:
     def _read_body(self, *, at_end: bool) -> None:
         assert self._headers is not None
         if b"chunked" in self._headers.get(b"transfer-encoding", b"").lower():
-            # Parsed once it may be whole: an earlier look at each piece would take quadratic time.
-            if at_end or self._data.endswith(_END):
-                self._read_chunks()
+            self._read_chunks()
             return
         length = self._headers.get(b"content-length")
         if length is not None:
@@ -152,16 +154,25 @@ class ResponseReader:
             self._finish(bytes(self._data))
 
     def _read_chunks(self) -> None:
+        """Take whole chunks. Each is looked at once: a server may send them one at a time."""
         position = 0
-        parts: list[bytes] = []
-        while (match := _CHUNK.match(self._data, position)) is not None:
+        while (match := _CHUNK.match(self._data, position, position + _MOST_OF_CHUNK)) is not None:
             size = int(match[1], 16)
-            position = match.end()
+            start = match.end()
             if not size:
-                self._finish(b"".join(parts))
+                self._finish(b"".join(self._chunks))
                 return
-            parts.append(bytes(self._data[position : position + size]))
-            position += size + 2
+            if start + size + 2 > len(self._data):
+                break
+            self._chunks.append(bytes(self._data[start : start + size]))
+            position = start + size + 2
+        else:
+            if len(self._data) - position >= _MOST_OF_CHUNK:
+                raise HttpError(f"{self._where}: does not speak HTTP/1.1")
+        del self._data[:position]
+        self._taken += position
+        if self._taken > 2 * MAX_BODY:
+            raise HttpError(f"{self._where}: its response is larger than {MAX_BODY} bytes")
 
     def _finish(self, body: bytes) -> None:
         if len(body) > MAX_BODY:

@@ -64,7 +64,7 @@ _AT_ONCE = 64
 
 
 class Broker(WatchedBroker):
-    """With ACLs, logins and delegation tokens; whoever doesn't log in may do everything."""
+    """With ACLs, logins and delegation tokens. Clients that don't log in may do everything."""
 
     sasl_port = 0
 

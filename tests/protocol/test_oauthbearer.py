@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ottla_protocol import http_client
 from ottla_protocol.http_client import MAX_BODY, HttpError, ResponseReader, encode_request, parse_url
 from ottla_protocol.sasl import scram
 from ottla_protocol.sasl.mechanism import SCRAM_SHA_256, Deferred, SaslError
@@ -128,6 +131,8 @@ def test_responses(rest: bytes, pieces: int) -> None:
         (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "larger"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhe", "closed before"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", "closed before"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;" + b"x" * 2_000, "HTTP/1.1"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 100_000, "larger"),
         (b"HTTP/1.1 200 OK\r\n" + b"x" * 20_000, "head"),
         (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (MAX_BODY + 1), "larger"),
     ],
@@ -135,6 +140,26 @@ def test_responses(rest: bytes, pieces: int) -> None:
 def test_responses_that_are_refused(data: bytes, reason: str) -> None:
     with pytest.raises(HttpError, match=reason):
         read(data, 4096)
+
+
+def test_chunks_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these looks like the end of a response."""
+    looks = 0
+
+    pattern = http_client._CHUNK
+
+    class Counted:
+        def match(self, *place: Any) -> re.Match[bytes] | None:
+            nonlocal looks
+            looks += 1
+            return pattern.match(*place)
+
+    monkeypatch.setattr(http_client, "_CHUNK", Counted())
+    chunks = 2_000
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    found = read(head + b"2\r\n\r\n\r\n" * chunks + b"0\r\n\r\n", 7)
+    assert found.body == b"\r\n" * chunks
+    assert looks < 4 * chunks
 
 
 @given(st.binary(max_size=80))
