@@ -20,6 +20,8 @@ from ottla_protocol.messages import describe_delegation_token as wire
 
 CODED: Final = 1000
 """The work of a slice of the answer, whose tokens are made with it, secrets and all; see :mod:`.turns`."""
+_WORK: Final = 4
+"""The work of a look at a token, for which rules may be asked twice, besides its renewers."""
 
 
 def handle(
@@ -52,7 +54,7 @@ def handle(
             if size > MOST_ANSWER:
                 # Tokens of Kafka may be larger than those that are made here.
                 return wire.DescribeDelegationTokenResponse(error_code=ErrorCode.INVALID_REQUEST)
-        yield 1 + len(token.renewers)
+        yield _WORK + len(token.renewers)
 
     def described(token: TokenInfo) -> wire.DescribedDelegationToken:
         return _described(token, tokens.hmac_of(token.token_id))
