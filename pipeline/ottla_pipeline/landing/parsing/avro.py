@@ -36,6 +36,10 @@ _LOGICAL: dict[str, pa.DataType] = {
     "local-timestamp-micros": pa.timestamp("us"),
     "uuid": pa.string(),
 }
+_DECIMALS = ("bytes", "fixed")
+_DECIMAL = "ottla-decimal"
+"""The logical type by which fastavro finds ``_decimal``."""
+_BYTES_OF_DIGIT = 0.4153
 _CONFLUENT = 5
 
 
@@ -48,7 +52,10 @@ class AvroParser:
         self._read = fastavro.schemaless_reader
         document = json.loads(text)
         self.schema = from_avro(document)
-        self._parsed = fastavro.parse_schema(_texts(document))
+        fastavro.parse_schema(document)  # refuses decimals that can't be
+        for kind in _DECIMALS:
+            fastavro.read.LOGICAL_READERS[f"{kind}-{_DECIMAL}"] = _decimal
+        self._parsed = fastavro.parse_schema(_readable(document))
         self._skip = _CONFLUENT if confluent else 0
         self._names = self.schema.names
 
@@ -128,13 +135,36 @@ def from_avro(document: Any) -> pa.Schema:
     return nullable(checked(pa.schema(list(kind)), "of Avro"))
 
 
-def _texts(node: Any) -> Any:
-    """The schema without logical types of text: fastavro would make objects that no column takes."""
+def _readable(node: Any) -> Any:
+    """The schema without logical types of text, of which fastavro would make objects that no column takes.
+
+    Decimals are read by ``_decimal``.
+    """
     if isinstance(node, list):
-        return [_texts(one) for one in node]
+        return [_readable(one) for one in node]
     if not isinstance(node, Mapping):
         return node
-    return {name: _texts(one) for name, one in node.items() if (name, one) != ("logicalType", "uuid")}
+    made = {name: _readable(one) for name, one in node.items() if (name, one) != ("logicalType", "uuid")}
+    if made.get("logicalType") == "decimal" and made.get("type") in _DECIMALS:
+        made["logicalType"] = _DECIMAL
+    return made
+
+
+def _decimal(data: bytes, schema: Any, _: Any = None) -> Any:
+    """A decimal, if it isn't longer than its precision needs. Raises ValueError.
+
+    The time for converting one grows with the square of its size. What is in front of as many bytes as the precision
+    needs has to repeat the sign.
+    """
+    import fastavro
+
+    most = int(schema["precision"] * _BYTES_OF_DIGIT) + 2
+    if len(data) > most:
+        sign = b"\xff" if data[-most] & 0x80 else b"\0"
+        if data[:-most].strip(sign):
+            raise ValueError(f"a decimal of {schema['precision']} digits has {len(data):,} bytes")
+        data = data[-most:]
+    return fastavro.read.LOGICAL_READERS["bytes-decimal"](data, schema, None)
 
 
 def _type(node: Any, named: dict[str, Any], where: str) -> pa.DataType:
