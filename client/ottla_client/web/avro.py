@@ -1,16 +1,12 @@
-"""Avro schemas, and values by them.
-
-Values are decoded by fastavro's Python reader: a value that is nested too deeply raises an error there, where the
-compiled one would overflow the stack.
-"""
+"""Avro schemas, parsed by fastavro, and values by them."""
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from .avro_values import write
 from .decoding import SHOWN_BYTES, Shown, clean
 from .registry import SchemaError
 
@@ -23,15 +19,27 @@ class AvroSchema:
 
     def __init__(self, text: str, references: Mapping[str, str] | None = None) -> None:
         """``references`` are texts of schemas, each after those that it needs itself. Raises SchemaError."""
-        self._schema = parsed(text, references)
+        self._schema, self._named = parsed(text, references)
 
     def decode(self, data: bytes, *, framed: bool) -> Shown:
         """A value; a frame has nothing of Avro's own. Raises SchemaError."""
-        return _decoded(self._schema, data)
+        try:
+            text, is_cut, left = write(self._schema, self._named, data, SHOWN_BYTES)
+        except RecursionError:
+            raise SchemaError("the value is nested too deeply") from None
+        except Exception as error:
+            # Bytes that aren't of the schema: IndexError, EOFError, UnicodeDecodeError, …
+            raise SchemaError(
+                f"the value isn't of its schema: {type(error).__name__}: {error}"[:300]
+            ) from None
+        note = f"{left:,} bytes are left behind the value: it may have another schema" if left else ""
+        if is_cut:
+            note = f"the first {SHOWN_BYTES:,} characters"
+        return Shown(clean(text), "Avro", note)
 
 
-def parsed(text: object, references: Mapping[str, str] | None = None) -> Any:
-    """An Avro schema. Raises SchemaError."""
+def parsed(text: object, references: Mapping[str, str] | None = None) -> tuple[Any, dict[str, Any]]:
+    """An Avro schema, and those that it names. Raises SchemaError."""
     try:
         from fastavro import parse_schema
         from fastavro.schema import SchemaParseException, UnknownType
@@ -51,7 +59,7 @@ def parsed(text: object, references: Mapping[str, str] | None = None) -> Any:
             schema = named.get(schema, schema)
         elif isinstance(schema, list):
             schema = [named.get(each, each) if isinstance(each, str) else each for each in schema]
-        return parse_schema(schema, named)
+        return parse_schema(schema, named), named
     except SchemaError:
         raise
     except (ValueError, KeyError, TypeError, RecursionError, SchemaParseException, UnknownType) as error:
@@ -126,30 +134,3 @@ class _Sizes:
             defined = self._defined.get(name, [])
             self._known[name] = bool(defined) and all(self.has_bytes(each, depth + 1) for each in defined)
         return self._known[name]
-
-
-def _decoded(schema: Any, data: bytes) -> Shown:
-    """Raises SchemaError."""
-    from fastavro._read_py import schemaless_reader
-
-    source = io.BytesIO(data)
-    try:
-        value = schemaless_reader(source, schema, None)
-    except RecursionError:
-        raise SchemaError("the value is nested too deeply") from None
-    except Exception as error:
-        # Whatever the reader raises for bytes that aren't of the schema: IndexError, EOFError, struct.error, …
-        raise SchemaError(f"the value isn't of its schema: {type(error).__name__}: {error}"[:300]) from None
-    left = len(data) - source.tell()
-    try:
-        text = json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
-    except (ValueError, RecursionError) as error:
-        raise SchemaError(f"the value can't be shown: {error}"[:300]) from None
-    note = f"{left:,} bytes are left behind the value: it may have another schema" if left else ""
-    if len(text) > SHOWN_BYTES:
-        text, note = text[:SHOWN_BYTES], f"the first {SHOWN_BYTES:,} characters"
-    return Shown(clean(text), "Avro", note)
-
-
-def _plain(value: object) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
