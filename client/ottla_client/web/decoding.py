@@ -50,14 +50,25 @@ def _json(data: bytes, most: int) -> Shown | None:
     if len(data) > most:
         return None
     try:
-        document = json.loads(data)
-        text = json.dumps(document, indent=2, ensure_ascii=False)
+        # Indentation of something that is nested deeply may be much longer than the value.
+        text = json_text(json.loads(data), 4 * most)
     except (ValueError, RecursionError):
         return None
-    # Indentation of something that is nested deeply may be much longer than the value.
     if len(text) > 4 * most:
         text = data.decode(errors="replace")
     return Shown(clean(text), "JSON")
+
+
+def json_text(document: object, most: int) -> str:
+    """A document as indented JSON, not much further than ``most`` characters. Raises ValueError, RecursionError."""
+    parts: list[str] = []
+    left = most
+    for each in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(document):
+        parts.append(each)
+        left -= len(each)
+        if left < 0:
+            break
+    return "".join(parts)
 
 
 def _hex(data: bytes, note: str) -> Shown:
@@ -74,6 +85,8 @@ def _hex(data: bytes, note: str) -> Shown:
 
 def clean(text: str) -> str:
     """Without characters that a browser doesn't show or that reverse what follows."""
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
     return "".join(each if each.isprintable() or each in "\n\t" else _visible(each) for each in text)
 
 

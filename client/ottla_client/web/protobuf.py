@@ -23,7 +23,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from .decoding import SHOWN_BYTES, Shown, clean
+from .decoding import SHOWN_BYTES, Shown, clean, json_text
+from .protobuf_values import MalformedError, Room, Types
 from .registry import SchemaError
 
 DESCRIPTORS: Final = (".desc", ".pb", ".protoset", ".binpb")
@@ -34,6 +35,8 @@ _MOST_BYTES: Final = 4 << 20
 _MOST_DESCRIPTORS: Final = 64 << 20
 _LONGEST_WAY: Final = 100
 _SUGGESTED: Final = 8
+_ROOM: Final = 4 * SHOWN_BYTES
+"""Characters that the fields and elements of a value may take, beside the texts in it."""
 _BESIDE: Final = re.compile(r"^[WI]\d{4} |warning", re.IGNORECASE)
 _PLACE: Final = re.compile(r"[^\s:]+:")
 """The beginning of an error: the file, and perhaps line and column."""
@@ -63,6 +66,7 @@ class ProtobufSchema:
             except TypeError as error:
                 raise SchemaError(f"the descriptors don't fit together: {_first_line(str(error))}") from None
         self._file = next((each for each in files.file if each.name == main), files.file[-1])
+        self._types = Types(self._pool)
         self._message = self._chosen(message) if message else ""
 
     def only_message(self) -> ProtobufSchema:
@@ -79,40 +83,50 @@ class ProtobufSchema:
 
     def decode(self, data: bytes, *, framed: bool) -> Shown:
         """A value, after the schema's number if it is framed. Raises SchemaError."""
-        from google.protobuf import json_format, text_format
         from google.protobuf.message import DecodeError
-        from google.protobuf.message_factory import GetMessageClass
-        from google.protobuf.unknown_fields import UnknownFieldSet
 
         name = self._message
         if framed:
             way, start = _way(data)
             data = data[start:]
             name = name or self._at(way)
-        message = GetMessageClass(self._pool.FindMessageTypeByName(name))()
+        room = Room(_ROOM)
         try:
-            message.ParseFromString(data)
-        except DecodeError as error:
+            message = self._types.parse(name, data, room)
+        except (DecodeError, MalformedError, RecursionError) as error:
             raise SchemaError(f"the value isn't of its schema ({name}): {_first_line(str(error))}") from None
+        text, note = self._text(message)
+        if len(text) > SHOWN_BYTES:
+            text, note = text[:SHOWN_BYTES], f"the first {SHOWN_BYTES:,} characters"
+        elif room.is_cut:
+            note = "it has more fields and elements than are shown"
+        return Shown(clean(text), f"Protobuf ({name})", note)
+
+    def _text(self, message: Any) -> tuple[str, str]:
+        """A message as text, perhaps more than is shown of it, and a note. Raises SchemaError."""
+        from google.protobuf import json_format, text_format
+        from google.protobuf.unknown_fields import UnknownFieldSet
+
         note = ""
         try:
-            text = json_format.MessageToJson(
+            document = json_format.MessageToDict(
                 message,
                 preserving_proto_field_name=True,
                 always_print_fields_with_no_presence=True,
-                ensure_ascii=False,
                 descriptor_pool=self._pool,
             )
+            text = json_text(document, SHOWN_BYTES)
         except (ValueError, TypeError, RecursionError, json_format.Error):
             # JSON can't show an Any of an unknown type, or a time beyond its calendar.
-            text = text_format.MessageToString(message, as_utf8=True, descriptor_pool=self._pool)
             note = "it has no form as JSON; shown as Protobuf's text"
+            try:
+                text = text_format.MessageToString(message, as_utf8=True, descriptor_pool=self._pool)
+            except RecursionError:
+                raise SchemaError("the value is nested too deeply") from None
         unknown = len(UnknownFieldSet(message))
         if unknown:
             note = f"{unknown:,} fields aren't in the schema: the value may have another one"
-        if len(text) > SHOWN_BYTES:
-            text, note = text[:SHOWN_BYTES], f"the first {SHOWN_BYTES:,} characters"
-        return Shown(clean(text), f"Protobuf ({name})", note)
+        return text, note
 
     def _full(self, names: Sequence[str]) -> str:
         return ".".join([*([self._file.package] if self._file.package else []), *names])

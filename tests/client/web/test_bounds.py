@@ -14,11 +14,12 @@ from typing import Any
 import fastavro
 import pytest
 
+from ottla_client.web import protobuf
 from ottla_client.web.avro import AvroSchema
-from ottla_client.web.decoding import SHOWN_BYTES, Shown
+from ottla_client.web.decoding import SHOWN_BYTES, Shown, show
 from ottla_client.web.registry import SchemaError
 
-MOST_MEMORY = 64 << 20
+MOST_MEMORY = 32 << 20
 PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
 TREE = {"type": "record", "name": "T", "fields": [{"name": "c", "type": {"type": "array", "items": "T"}}]}
 
@@ -122,3 +123,108 @@ def test_text_is_written_no_further_than_it_is_shown() -> None:
     assert (len(value.text), value.note) == (SHOWN_BYTES, f"the first {SHOWN_BYTES:,} characters")
     claimed = number(2**62) + b"\2a" * 50_000
     assert len(shown({"type": "array", "items": "string"}, claimed).text) == SHOWN_BYTES
+
+
+WIDE = (
+    """
+    syntax = "proto3";
+    import "google/protobuf/any.proto";
+    message Order {
+      repeated Item items = 1;
+      repeated int32 numbers = 2;
+      repeated fixed64 sizes = 3;
+      google.protobuf.Any any = 4;
+      map<int32, Item> named = 5;
+      Order next = 6;
+      bytes payload = 7;
+    }
+    message Item { """
+    + " ".join(f"string field_number_{number} = {number};" for number in range(1, 31))
+    + "}"
+)
+ITEMS = b"\x0a\0" * 500_000
+
+
+@pytest.fixture(scope="module")
+def wide() -> protobuf.ProtobufSchema:
+    return protobuf.of_text(WIDE, {})
+
+
+def field(number: int, data: bytes) -> bytes:
+    """A field with a length."""
+    size, octets = len(data), bytes([number << 3 | 2])
+    while size > 127:
+        octets += bytes([size & 127 | 128])
+        size >>= 7
+    return octets + bytes([size]) + data
+
+
+def any_of(message: str, data: bytes) -> bytes:
+    return field(1, f"type.googleapis.com/{message}".encode()) + field(2, data)
+
+
+BOMBS = {
+    "items": ITEMS,
+    "items in an Any": field(4, any_of("Order", ITEMS)),
+    "items in an Any in an Any": field(4, any_of("Order", field(4, any_of("Order", ITEMS)))),
+    "an Any in two parts": field(4, any_of("Item", ITEMS)) + field(4, field(1, b"x/Order")),
+    "items below others": field(6, field(6, field(6, ITEMS))),
+    "a map": b"".join(field(5, b"\x08" + bytes([key & 127 | 128, key >> 7])) for key in range(10_000)),
+    "packed numbers": field(2, b"\1" * 1_000_000),
+    "packed numbers of eight bytes": field(3, b"\0" * 1_000_000),
+    "fields of another schema": b"\xf8\x07\0" * 300_000,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_messages_are_parsed_no_further_than_they_are_shown(wide: protobuf.ProtobufSchema, name: str) -> None:
+    """A value of a megabyte, of empty messages with thirty fields each, took five gigabytes."""
+    with little_memory():
+        value = wide.decode(b"\0" + BOMBS[name], framed=True)
+    assert len(value.text) <= SHOWN_BYTES
+    if name == "fields of another schema":
+        assert value.note == "it has more fields and elements than are shown"
+    else:
+        assert value.note == f"the first {SHOWN_BYTES:,} characters"
+
+
+def test_a_cut_message_is_the_beginning_of_the_whole_one(wide: protobuf.ProtobufSchema) -> None:
+    ending = field(6, field(2, b"\5" * 100_000) + field(7, b"behind"))
+    text = wide.decode(b"\0" + ending, framed=True).text
+    assert text.startswith('{\n  "next": {\n    "numbers": [\n      5,\n      5,')
+    assert len(text) == SHOWN_BYTES
+    # Texts have no limit of their own, as they are as long as their bytes.
+    payload = wide.decode(b"\0" + field(7, b"x" * 30_000) + field(2, b"\1\2"), framed=True)
+    assert json.loads(payload.text) | {"payload": ""} == {
+        "items": [],
+        "numbers": [1, 2],
+        "sizes": [],
+        "named": {},
+        "payload": "",
+    }
+    assert payload.note == ""
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\x0a\5a", "longer than its message"),
+        (b"\x10" + b"\xff" * 11, "more than 10 bytes"),
+        (b"\x10\x80", "ends within a number"),
+        (b"\x0b\x08\1", "a group has no end"),
+        (b"\x0f", "of no type of Protobuf's"),
+        (b"\x19\0\0", "is cut"),
+        (b"\x0b" * 200, "nested too deeply"),
+    ],
+)
+def test_messages_that_are_malformed(wide: protobuf.ProtobufSchema, data: bytes, why: str) -> None:
+    with pytest.raises(SchemaError, match=why):
+        wide.decode(b"\0" + data, framed=True)
+
+
+def test_json_is_indented_no_further_than_it_is_shown() -> None:
+    """Of 64 KB, which are nested deeply, it took a hundred megabytes, in the way of everyone else."""
+    data = b"[" * 900 + b"0," * 30_000 + b"0" + b"]" * 900
+    with little_memory():
+        value = show(data)
+    assert value == Shown(data.decode(), "JSON", "")
