@@ -17,6 +17,7 @@ from aiohttp.web_protocol import RequestPayloadError
 
 from ..errors import ConfigurationError
 from .app import build
+from .connections import LimitedSite
 from .settings import WebSettings
 
 _CLOSE_SECONDS = 2.0
@@ -70,8 +71,9 @@ async def serving(settings: WebSettings) -> AsyncIterator[str]:
         keepalive_timeout=_IDLE_SECONDS,
     )
     await runner.setup()
+    listener: LimitedSite | None = None
     try:
-        listener = web.TCPSite(runner, settings.host, settings.port, ssl_context=_context(settings))
+        listener = LimitedSite(runner, settings.host, settings.port, _context(settings))
         try:
             await listener.start()
         except OSError as error:
@@ -85,6 +87,8 @@ async def serving(settings: WebSettings) -> AsyncIterator[str]:
         yield f"{'https' if settings.is_tls else 'http'}://{host}:{port}/"
     finally:
         await runner.cleanup()
+        if listener is not None:
+            listener.connections.close()
 
 
 def _context(settings: WebSettings) -> ssl.SSLContext | None:
