@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 RUN = 2048
 """About how many records to decode at once: small batches cost more one by one."""
+PARTS_BYTES = 64 * 1024 * 1024
+"""Decompressed bytes of the batches that are handed out at once; the last one may have more."""
 ENOUGH = 500
 """Records to gather for one iterator, from as many partitions as needed."""
 
@@ -140,10 +142,13 @@ class Buffer:
     def take_parts(self, count: int, having: bytes | None = None) -> list[Part]:
         """Up to ``count`` records as decoded batches, without batches in which the bytes ``having`` don't occur.
 
+        They end with ``PARTS_BYTES`` of decoded data.
+
         Raises CorruptBatchError if the first batch is corrupt.
         """
         self.halt()
         parts: list[Part] = []
+        size = 0
         for chunk in self._usable(None):
             state = chunk.state
             chunk.rewind()
@@ -167,6 +172,9 @@ class Buffer:
                 self.meters.add("records-consumed-total", part.records)
                 count -= part.records
                 parts.append(part)
+                size += _size(part)
+                if size >= PARTS_BYTES:
+                    return parts
         return parts
 
     def _usable(self, only: Collection[TopicPartition] | None) -> Iterator[Chunk]:
@@ -362,3 +370,11 @@ class Iteration:
     @staticmethod
     def _index(chunk: Chunk, first: int, count: int) -> int:
         return min(first + max(count, 0), chunk.rows.count)
+
+
+def _size(part: Part) -> int:
+    """The decompressed bytes of a part's batches."""
+    columns = part.columns
+    if columns.spans is not None:
+        return len(columns.spans.data)
+    return sum(len(each) for column in (columns.keys, columns.values) for each in column if each)

@@ -221,7 +221,7 @@ class _Connection(asyncio.Protocol):
 class LimitedSite(web.BaseSite):
     """A listening address of a runner, with limits of its connections."""
 
-    def __init__(self, runner: web.BaseRunner[Any], host: str, port: int, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, runner: web.BaseRunner, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         super().__init__(runner, ssl_context=tls, backlog=_BACKLOG)
         self._host = host
         self._port = port

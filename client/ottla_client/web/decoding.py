@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 FORMATS: Final = ("auto", "text", "json", "schema", "hex")
 SHOWN_BYTES: Final = 64 << 10
 PREVIEW: Final = 300
+LISTED_BYTES: Final = 4 * PREVIEW
+"""How much of a key or value a list looks at."""
 _HEX_BYTES: Final = 4 << 10
 
 
@@ -99,16 +101,16 @@ def preview(data: bytes | None, how: str = "auto") -> Shown:
     """One line of a value for a list."""
     if data is None:
         return Shown("null", "null")
-    shown = show(data[: 4 * PREVIEW], "text" if how in ("auto", "json") and _is_text(data) else how)
+    shown = show(data[:LISTED_BYTES], "text" if how in ("auto", "json") and _is_text(data) else how)
     text = " ".join(shown.text.split()) if shown.form != "bytes" else data[:48].hex(" ")
-    if len(text) > PREVIEW or len(data) > 4 * PREVIEW:
+    if len(text) > PREVIEW or len(data) > LISTED_BYTES:
         text = text[:PREVIEW] + "…"
     return Shown(text, shown.form)
 
 
 def _is_text(data: bytes) -> bool:
     return show(
-        data[: 4 * PREVIEW] if len(data) <= 4 * PREVIEW else data[: 4 * PREVIEW + 1], "auto", 4 * PREVIEW
+        data[:LISTED_BYTES] if len(data) <= LISTED_BYTES else data[: LISTED_BYTES + 1], "auto", LISTED_BYTES
     ).form in (
         "text",
         "JSON",

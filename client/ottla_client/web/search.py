@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..commands.admin_common import plural
 from ..consumer import Consumer
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, CorruptBatchError
 from ..types import OffsetSpec, TopicPartition
+from .decoding import LISTED_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +29,12 @@ MOST_HITS: Final = 500
 MOST_RECORDS: Final = 50_000_000
 MOST_SECONDS: Final = 120.0
 _AT_ONCE: Final = 100_000
+_FEW_AT_ONCE: Final = 1_000
+"""Without a filter, few records are wanted."""
+WHOLE_VALUE: Final = 1 << 20
+"""Longer values in a list are cut, as those are that have more than ``_WHOLE_BYTES`` together."""
+_WHOLE_BYTES: Final = 32 << 20
+MOST_HEADERS: Final = 200
 _FETCH_BYTES: Final = 4 << 20
 _BUFFERED_BYTES: Final = 16 << 20
 _LONGEST_PATTERN: Final = 1_000
@@ -40,7 +47,11 @@ STARTS: Final = ("latest", "earliest", "offset", "time")
 
 
 class Found(NamedTuple):
-    """A record. ``timestamp`` is in milliseconds, None without one."""
+    """A record. ``timestamp`` is in milliseconds, None without one.
+
+    Of a search's hits, keys and long values are cut to what a list shows of them, and there are a few hundred headers
+    at most. ``size`` is the whole value's.
+    """
 
     topic: str
     partition: int
@@ -48,7 +59,12 @@ class Found(NamedTuple):
     timestamp: int | None
     key: bytes | None
     value: bytes | None
+    size: int
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def is_cut(self) -> bool:
+        return self.value is not None and len(self.value) < self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +98,25 @@ class Query:
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of a search. ``why`` is set once it has ended before it saw everything."""
+    """The progress of a search. ``why`` is set once it has ended before it saw everything.
+
+    ``unread`` are batches that can't be decoded, ``first_unread`` is what was wrong with the first.
+    """
 
     scanned: int = 0
     hits: int = 0
     left: int = 0
     why: str = ""
+    unread: int = 0
+    first_unread: str = ""
     next: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def note(self) -> str:
+        """What was left out, or ""."""
+        if not self.unread:
+            return ""
+        return f"left out {plural(self.unread, 'part')} of the log that can't be read: {self.first_unread}"
 
 
 def check(query: Query) -> None:
@@ -170,16 +198,27 @@ async def search(session: Session, query: Query) -> AsyncGenerator[tuple[list[Fo
     positions = dict(begins)
     quiet, said = 0, 0.0
     having = query.needle
+    at_once = _AT_ONCE if query.filters else max(query.limit, _FEW_AT_ONCE)
     async with _consumer(session, query) as consumer:
         consumer.assign(list(begins))
         for partition, begin in begins.items():
             consumer.seek(partition, begin)
         while positions:
-            table = await consumer.poll_arrow(
-                timeout_ms=_POLL_MS, max_records=_AT_ONCE, headers=query.headers, having=having
-            )
-            left_out = int((table.schema.metadata or {}).get(b"ottla.left_out", 0))
-            if table.num_rows or left_out:
+            table, left_out = None, 0
+            try:
+                table = await consumer.poll_arrow(
+                    timeout_ms=_POLL_MS, max_records=at_once, headers=query.headers, having=having
+                )
+                left_out = int((table.schema.metadata or {}).get(b"ottla.left_out", 0))
+            except CorruptBatchError as error:
+                if error.next_offset is None:
+                    raise
+                consumer.seek(error.partition, error.next_offset)
+                progress.unread += 1
+                progress.first_unread = progress.first_unread or str(error)
+            if table is None:
+                quiet, hits = 0, []
+            elif table.num_rows or left_out:
                 quiet = 0
                 progress.scanned += table.num_rows + left_out
                 hits = await asyncio.to_thread(_matching, table, query, ends, query.limit - progress.hits)
@@ -203,7 +242,13 @@ async def search(session: Session, query: Query) -> AsyncGenerator[tuple[list[Fo
             elif quiet >= _QUIET_POLLS:
                 # Behind the last records there may be markers of transactions alone.
                 positions.clear()
-            if hits or progress.why or not positions or (query.filters and loop.time() - said > _SAY_SECONDS):
+            if (
+                hits
+                or progress.why
+                or table is None
+                or not positions
+                or (query.filters and loop.time() - said > _SAY_SECONDS)
+            ):
                 said = loop.time()
                 yield hits, progress
             if progress.why:
@@ -232,16 +277,25 @@ def _matching(table: pa.Table, query: Query, ends: Mapping[TopicPartition, int],
 
 def _rows(table: pa.Table) -> list[Found]:
     import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def cut(column: Any, most: int) -> Any:
+        # One byte more than is shown tells that there are more.
+        short = pc.binary_slice(column, 0, LISTED_BYTES + 1)
+        return pc.if_else(pc.greater(pc.binary_length(column), most), short, column)
 
     has_headers = "headers" in table.column_names
-    headers: Iterable[Any] = map(_headers, table["headers"].to_pylist()) if has_headers else [()] * len(table)
+    headers: Iterable[Any] = [()] * len(table)
+    if has_headers:
+        headers = map(_headers, pc.list_slice(table["headers"], 0, MOST_HEADERS).to_pylist())
     columns = (
         table["topic"].to_pylist(),
         table["partition"].to_pylist(),
         table["offset"].to_pylist(),
         table["timestamp"].cast(pa.int64()).to_pylist(),
-        table["key"].to_pylist(),
-        table["value"].to_pylist(),
+        cut(table["key"], LISTED_BYTES).to_pylist(),
+        cut(table["value"], WHOLE_VALUE).to_pylist(),
+        pc.fill_null(pc.binary_length(table["value"]), 0).to_pylist(),
         headers,
     )
     return [Found(*row) for row in zip(*columns, strict=True)]
@@ -251,16 +305,34 @@ def _headers(found: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | Non
     return tuple((each["key"], each["value"]) for each in found or ())
 
 
-async def newest(session: Session, query: Query) -> list[Found]:
+async def newest(session: Session, query: Query) -> tuple[list[Found], Progress]:
     """The records of a query without a filter: the last ones, or the first ones from its start on, in order of time."""
     kept: list[Found] = []
-    async for hits, _ in search(session, query):
+    progress = Progress()
+    async for hits, latest in search(session, query):
+        progress = latest
         kept += hits
         if query.start == "latest":
             kept = heapq.nlargest(query.limit, kept, key=_when)
         else:
             kept = heapq.nsmallest(query.limit, kept, key=_when)
-    return kept
+        kept = _bounded(kept)
+    return kept, progress
+
+
+def _bounded(kept: list[Found]) -> list[Found]:
+    """These records with the longest values cut, so that all have so many bytes together."""
+    left = _WHOLE_BYTES
+    whole = set()
+    for index in sorted(range(len(kept)), key=lambda index: len(kept[index].value or b"")):
+        left -= len(kept[index].value or b"")
+        if left < 0:
+            break
+        whole.add(index)
+    return [
+        each if index in whole else each._replace(value=(each.value or b"")[: LISTED_BYTES + 1])
+        for index, each in enumerate(kept)
+    ]
 
 
 def _when(found: Found) -> tuple[int, int, int]:
@@ -280,8 +352,9 @@ async def read_one(session: Session, topic: str, partition: int, offset: int) ->
         for _ in range(_QUIET_POLLS):
             for record in await consumer.poll(timeout_ms=_POLL_MS, max_records=1):
                 stamp = record.timestamp if record.timestamp >= 0 else None
+                size = len(record.value or b"")
                 return Found(
-                    topic, partition, record.offset, stamp, record.key, record.value, tuple(record.headers)
+                    topic, partition, record.offset, stamp, record.key, record.value, size, record.headers
                 )
     return None
 

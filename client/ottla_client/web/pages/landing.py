@@ -33,6 +33,7 @@ _MOST_READ: Final = 100
 """Partitions of a page of which a batch is read for the age of its next record."""
 _LETTERS: Final = 50
 _REASON: Final = 500
+_HEADER_BYTES: Final = 4 * _REASON
 _ALSO: Final = re.compile(r"(^|[-_.])dead($|[-_.])", re.IGNORECASE)
 
 
@@ -97,8 +98,9 @@ class Landing:
         """The newest dead letters of a topic: which record, and why."""
         name = request.match_info["topic"]
         query = Query(name, limit=_LETTERS, headers=True)
-        records = await newest(session, query)
-        return View("dead_letters.html", {"name": name, "rows": [_letter(each) for each in records]})
+        records, progress = await newest(session, query)
+        rows = await asyncio.to_thread(lambda: [_letter(each) for each in records])
+        return View("dead_letters.html", {"name": name, "rows": rows, "note": progress.note})
 
 
 def _unread(
@@ -212,7 +214,7 @@ async def _letters(session: Session, topics: Mapping[str, TopicMetadata]) -> lis
 
 def _letter(record: Record) -> dict[str, Any]:
     """A dead letter. Its headers may be anything: other programs have topics of such names as well."""
-    named = {name: (value or b"").decode(errors="replace") for name, value in record.headers}
+    named = {name: (value or b"")[:_HEADER_BYTES].decode(errors="replace") for name, value in record.headers}
     topic = named.get("ottla.topic", "")
     place = [named.get(f"ottla.{name}", "") for name in ("partition", "offset")]
     is_ours = bool(topic) and all(each.isascii() and each.isdecimal() and len(each) < 19 for each in place)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -10,10 +11,11 @@ import click
 from aiohttp import web
 
 from ...commands.timefmt import show_time
-from ..decoding import FORMATS, PREVIEW, Shown, preview, show
+from ..decoding import FORMATS, PREVIEW, SHOWN_BYTES, Shown, clean, preview, show
 from ..rendering import View, environment, link, segment
 from ..schemas import Schemas
 from ..search import (
+    MOST_HEADERS,
     MOST_HITS,
     STARTS,
     Found,
@@ -30,6 +32,8 @@ from ..sessions import Session
 from ..site import number_in, send_event
 
 _LARGEST_OFFSET = 2**63 - 2
+_HEADER_BYTES = 4096
+_HEADER_NAME = 300
 
 
 def query_in(request: web.Request) -> Query:
@@ -74,7 +78,7 @@ def _row(found: Found, how: str) -> dict[str, Any]:
         "time": show_time(found.timestamp),
         "key": preview(found.key, how),
         "value": preview(found.value, how),
-        "size": 0 if found.value is None else len(found.value),
+        "size": found.size,
     }
 
 
@@ -84,20 +88,17 @@ class Messages:
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
 
-    async def _rows(self, records: Iterable[Found], how: str) -> list[dict[str, Any]]:
+    async def _rows(self, records: Sequence[Found], how: str) -> list[dict[str, Any]]:
         """Messages in a list."""
-        rows = []
-        for each in records:
-            row = _row(each, how)
-            shown = (
-                await self._schemas.show(each.topic, each.value, asked=False)
-                if how in ("auto", "schema")
-                else None
-            )
+        # In threads, as all that is decoded: the console goes on meanwhile.
+        rows = await asyncio.to_thread(lambda: [_row(each, how) for each in records])
+        for row, each in zip(rows, records, strict=True):
+            if how not in ("auto", "schema") or each.is_cut:
+                continue
+            shown = await self._schemas.show(each.topic, each.value, asked=False)
             if shown is not None and shown.form:
                 text = " ".join(shown.text.split())
                 row["value"] = shown._replace(text=text if len(text) <= PREVIEW else text[:PREVIEW] + "…")
-            rows.append(row)
         return rows
 
     async def messages(self, request: web.Request, session: Session) -> View:
@@ -106,8 +107,10 @@ class Messages:
         check(query)
         topic = (await session.admin.describe_topics([query.topic]))[query.topic]
         rows: list[dict[str, Any]] = []
+        progress = Progress()
         if not query.filters:
-            rows = await self._rows(await newest(session, query), how)
+            records, progress = await newest(session, query)
+            rows = await self._rows(records, how)
         last = {row["partition"]: row["offset"] for row in rows}
         following = None
         if rows and query.start != "latest" and len(last) == 1:
@@ -130,6 +133,7 @@ class Messages:
                 "how": how,
                 "formats": FORMATS,
                 "rows": rows,
+                "note": progress.note,
                 "following": following,
                 "stream": link(f"/topics/{segment(query.topic)}/found", **dict(request.query)),
             },
@@ -161,11 +165,9 @@ class Messages:
             "formats": FORMATS,
         }
         if record is not None:
-            headers: list[tuple[str, Shown]] = [
-                (name, show(value, "auto", 4096)) for name, value in record.headers[:200]
-            ]
+            headers = await asyncio.to_thread(_headers, record)
             values |= {
-                "key": show(record.key, "auto"),
+                "key": await asyncio.to_thread(show, record.key, "auto"),
                 "value": await self._value(topic, record.value, how),
                 "headers": headers,
                 "more_headers": len(record.headers) - len(headers),
@@ -180,10 +182,23 @@ class Messages:
             shown = await self._schemas.show(topic, value, asked=how == "schema")
         if shown is not None and shown.form:
             return shown
-        plain = show(value, "auto" if how == "schema" else how)
+        plain = await asyncio.to_thread(show, value, "auto" if how == "schema" else how)
         if shown is None:
             return plain
         return plain._replace(note=". ".join(each for each in (shown.note, plain.note) if each))
+
+
+def _headers(record: Found) -> list[tuple[str, Shown]]:
+    """The first headers, as many as there is room for."""
+    shown: list[tuple[str, Shown]] = []
+    room = SHOWN_BYTES
+    for name, value in record.headers[:MOST_HEADERS]:
+        made = show(value, "auto", _HEADER_BYTES)
+        shown.append((clean(name[:_HEADER_NAME]), made))
+        room -= len(name[:_HEADER_NAME]) + len(made.text)
+        if room < 0:
+            break
+    return shown
 
 
 def _progress(progress: Progress) -> str:
@@ -192,6 +207,8 @@ def _progress(progress: Progress) -> str:
 
 def _ended(progress: Progress) -> str:
     text = f"{progress.hits:,} found in {progress.scanned:,} records"
+    if progress.note:
+        text += f"; {progress.note}"
     if not progress.left:
         return f"{text}, all searched"
     if not progress.why:
