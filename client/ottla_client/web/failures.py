@@ -18,6 +18,7 @@ from ..errors import (
     ConfigurationError,
     ConnectError,
     ConnectionLostError,
+    CorruptBatchError,
     RequestTimeoutError,
     UnknownTopicError,
     UnsupportedApiError,
@@ -89,6 +90,8 @@ def _failure(error: BaseException, what: str) -> Failure:
         )
     if isinstance(error, ConfigurationError):
         return Failure(400, what, "Go back and correct it.")
+    if isinstance(error, CorruptBatchError):
+        return Failure(502, what, "Lists leave it out. Add /value to the address of a record to download it.")
     if isinstance(error, ClientError):
         return Failure(502, what, "Try again; `ottla cluster doctor` shows what is wrong with the cluster.")
     return Failure(500, "The console failed.", "Its log has the reason; please report it.")

@@ -18,6 +18,7 @@ from ..consumer import Consumer
 from ..errors import ConfigurationError, CorruptBatchError
 from ..types import OffsetSpec, TopicPartition
 from .decoding import LISTED_BYTES
+from .reading import LIST_BYTES, RECORD_BYTES, bound
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,8 +134,9 @@ def check(query: Query) -> None:
             raise ConfigurationError(f"the regular expression is wrong: {error}") from None
 
 
-def _consumer(session: Session, query: Query) -> Consumer:
-    return Consumer(
+def _consumer(session: Session, query: Query, most: int | None) -> Consumer:
+    """``most`` are the decompressed bytes of a batch; None is the consumer's own limit."""
+    consumer = Consumer(
         **session.client,
         client_id="ottla-console",
         enable_auto_commit=False,
@@ -144,6 +146,9 @@ def _consumer(session: Session, query: Query) -> Consumer:
         fetch_max_bytes=_BUFFERED_BYTES,
         default_api_timeout_ms=30_000,
     )
+    if most is not None:
+        bound(consumer, most)
+    return consumer
 
 
 async def _bounds(
@@ -199,7 +204,7 @@ async def search(session: Session, query: Query) -> AsyncGenerator[tuple[list[Fo
     quiet, said = 0, 0.0
     having = query.needle
     at_once = _AT_ONCE if query.filters else max(query.limit, _FEW_AT_ONCE)
-    async with _consumer(session, query) as consumer:
+    async with _consumer(session, query, LIST_BYTES) as consumer:
         consumer.assign(list(begins))
         for partition, begin in begins.items():
             consumer.seek(partition, begin)
@@ -339,14 +344,19 @@ def _when(found: Found) -> tuple[int, int, int]:
     return (found.timestamp or -1, found.offset, found.partition)
 
 
-async def read_one(session: Session, topic: str, partition: int, offset: int) -> Found | None:
-    """The first record at or after an offset, with its headers; None at the end of the log."""
+async def read_one(
+    session: Session, topic: str, partition: int, offset: int, *, whole: bool = False
+) -> Found | None:
+    """The first record at or after an offset, with its headers; None at the end of the log.
+
+    Raises CorruptBatchError if its batch has more than ``RECORD_BYTES``, unless ``whole`` accepts it.
+    """
     query = Query(topic, partition, "offset", offset)
     begins, ends = await _bounds(session, query)
     place = TopicPartition(topic, partition)
     if place not in begins or offset >= ends[place]:
         return None
-    async with _consumer(session, query) as consumer:
+    async with _consumer(session, query, None if whole else RECORD_BYTES) as consumer:
         consumer.assign([place])
         consumer.seek(place, begins[place])
         for _ in range(_QUIET_POLLS):

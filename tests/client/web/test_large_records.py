@@ -15,7 +15,7 @@ from ottla_client.consumer import buffer
 from ottla_client.consumer.records import RecordReader
 from ottla_client.errors import CorruptBatchError
 from ottla_client.types import TopicPartition
-from ottla_client.web import search
+from ottla_client.web import reading, search
 from ottla_client.web.pages import landing
 from ottla_client.web.search import Found, _bounded
 
@@ -140,3 +140,34 @@ async def test_dead_letters_with_many_headers(broker: BrokerProcess, new_topic: 
         page = (await browser.get(f"/landing/dead-letters/{topic}")).text
     assert "bad " + "x" * (landing._REASON - 4) in page
     assert "late" not in page
+
+
+async def test_batches_that_would_take_too_much_are_not_decoded(
+    broker: BrokerProcess, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A produce request of 6 KB was 200 MB in the console, or 30 million headers, which took gigabytes."""
+    monkeypatch.setattr(search, "LIST_BYTES", 100_000)
+    monkeypatch.setattr(search, "RECORD_BYTES", 200_000)
+    monkeypatch.setattr(reading, "MOST_HEADERS_OF_BATCH", 1_000)
+    topic = new_topic(partitions=1)
+    async with Producer(broker.bootstrap, compression_type="zstd") as producer:
+        await producer.send_and_wait(topic, b"first")
+        await producer.send_and_wait(topic, b"large " + bytes(150_000))
+        await producer.send_and_wait(topic, b"larger " + bytes(250_000))
+        await producer.send_and_wait(topic, b"headed", headers=[("", b"")] * 1_001)
+        await producer.send_and_wait(topic, b"last", headers=[("", b"")] * 1_000)
+    async with browsing(broker.bootstrap) as browser:
+        page = (await browser.get(f"/topics/{topic}/messages")).text
+        assert "first" in page
+        assert "last" in page
+        assert "left out 3 parts of the log" in page
+        assert "which the console doesn&#39;t show" in page
+        for offset, status, text in (
+            (1, 200, "large "),
+            (2, 502, "Add /value to the address"),
+            (3, 502, "its records have 1,001 headers"),
+            (4, 200, "and 800 more"),
+        ):
+            shown = await browser.get(f"/topics/{topic}/0/{offset}")
+            assert (shown.status, text in shown.text) == (status, True), shown.text
+        assert len((await browser.get(f"/topics/{topic}/0/2/value")).text) == 250_007

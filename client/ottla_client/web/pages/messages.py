@@ -220,7 +220,7 @@ def _ended(progress: Progress) -> str:
 async def download(request: web.Request, session: Session) -> web.StreamResponse:
     """A value as a file, which browsers store rather than show."""
     topic, partition, offset = _place(request)
-    record = await read_one(session, topic, partition, offset)
+    record = await read_one(session, topic, partition, offset, whole=True)
     if record is None or record.offset != offset or record.value is None:
         raise web.HTTPNotFound
     return web.Response(

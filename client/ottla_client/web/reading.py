@@ -1,0 +1,106 @@
+"""A consumer's decoding for the console: batches that would take too much are refused before they are decoded.
+
+A few kilobytes of a compressed batch may be a quarter of a gigabyte, and each two bytes of that a header of a record.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla_protocol.records.batch import MAGIC, BatchHeader, CorruptRecordError
+from ottla_protocol.records.columns import RecordColumns
+from ottla_protocol.records.compression import DecompressedTooLargeError
+from ottla_protocol.records.record import record_data
+
+from ..consumer import Consumer
+from ..consumer.records import Chunk, RecordReader
+from ..consumer.settings import Decoding
+from ..errors import CorruptBatchError
+
+LIST_BYTES: Final = 16 << 20
+RECORD_BYTES: Final = 32 << 20
+"""The most decompressed bytes of a batch, for lists and for one record. It keeps others waiting for some 40 ms."""
+_TOGETHER_BYTES: Final = 4 << 20
+MOST_HEADERS_OF_BATCH: Final = 200_000
+_COUNTED_RECORDS: Final = 2_000
+"""Of batches with more, headers aren't counted: that would take longer than it saves."""
+
+
+def bound(consumer: Consumer, most: int) -> None:
+    """Have a consumer that isn't started refuse batches with more decompressed bytes, by CorruptBatchError."""
+    buffer = consumer._engine.buffer
+    buffer._reader = _BoundedReader(consumer._engine.settings, most)
+
+
+class _BoundedReader(RecordReader):
+    def __init__(self, settings: Decoding, most: int) -> None:
+        super().__init__(settings)
+        self._most = most
+
+    def columns(self, chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:
+        """The batches as columns; ``batches`` keeps those that are in them. Raises CorruptBatchError."""
+        if chunk.large is not None:
+            return super().columns(chunk, batches)  # another piece of a batch
+        size = 0
+        for index, (at, header) in enumerate(batches):
+            try:
+                size += self._size(chunk.view, at, header)
+            except CorruptRecordError as error:
+                if not index:
+                    why = str(error)
+                    if isinstance(error, DecompressedTooLargeError):
+                        why = f"it has more than {self._most >> 20} MiB, which the console doesn't show"
+                    following = header.last_offset + 1
+                    raise CorruptBatchError(
+                        f"{chunk.state.partition}: the record batch for offset {chunk.offset} can't be read: {why}",
+                        chunk.state.partition,
+                        chunk.offset,
+                        following,
+                    ) from None
+                del batches[index:]
+                break
+            if size >= _TOGETHER_BYTES:
+                del batches[index + 1 :]
+                break
+        return super().columns(chunk, batches)
+
+    def _size(self, view: memoryview, at: int, header: BatchHeader) -> int:
+        """A batch's decompressed bytes. Raises CorruptRecordError if it has too many of them, or of headers."""
+        if header.magic != MAGIC:
+            return header.size
+        data = record_data(view, at, header, self._most)
+        if len(data) > 2 * MOST_HEADERS_OF_BATCH and header.record_count <= _COUNTED_RECORDS:
+            headers = _count_headers(data, header.record_count)
+            if headers > MOST_HEADERS_OF_BATCH:
+                raise CorruptRecordError(f"its records have {headers:,} headers")
+        return len(data)
+
+
+def _count_headers(data: bytes | memoryview, records: int) -> int:
+    """How many headers the records of a batch claim. What is malformed is left to the decoder."""
+    total, following = 0, 0
+    try:
+        for _ in range(records):
+            length, at = _number(data, following)
+            following = at + length
+            _, at = _number(data, at + 1)  # behind a byte of attributes, the timestamp
+            _, at = _number(data, at)
+            for _ in ("key", "value"):
+                size, at = _number(data, at)
+                at += max(0, size)
+            total += max(0, _number(data, at)[0])
+    except IndexError:
+        pass
+    return total
+
+
+def _number(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """A varint of at most ten bytes, and where it ends. Raises IndexError."""
+    number = 0
+    for shift in range(0, 70, 7):
+        octet = data[at]
+        at += 1
+        number |= (octet & 0x7F) << shift
+        if octet < 0x80:
+            break
+    return (number >> 1) ^ -(number & 1), at
