@@ -126,6 +126,12 @@ class Broker:
         self._stopping.append(self.background.close)
         self._load_retention_policies()
         self.listeners.bind()
+        is_new = not (
+            self.config.zookeeper_connect or any(folder.exists() for folder in self.config.data_dirs)
+        )
+        if is_new:
+            # Nothing was set at runtime yet, so what is wrong is reported before anything is made.
+            await self.listeners.load()
         push_socket = self._bind_push()
         await self._open_metrics()
         self.logs.lock()
@@ -133,7 +139,7 @@ class Broker:
         if self.config.zookeeper_connect:
             await self._start_in_cluster()
         else:
-            await self._start_standalone()
+            await self._start_standalone(is_new)
         if push_socket is not None:
             await self._start_push(push_socket)
         self._serve_metrics()
@@ -148,7 +154,7 @@ class Broker:
             except PolicyError as error:
                 raise StartError(str(error)) from error
 
-    async def _start_standalone(self) -> None:
+    async def _start_standalone(self, is_new: bool) -> None:
         """Load topics from the embedded store, lead all partitions, and accept clients."""
         config = self.config
         cluster_id, broker_id = self.logs.identity()
@@ -165,7 +171,8 @@ class Broker:
         )
         self.controller = controller
         await controller.load(cluster_id)
-        await self.listeners.load()
+        if not is_new:
+            await self.listeners.load()
         await self._load_access(store)
         self.logs.claim(self.metadata.cluster_id, config.broker_id)
         self._apply_settings()
