@@ -217,12 +217,11 @@ def test_a_worker_is_killed(spark: SparkSession, landing: Landing, topic: str) -
         while not over.is_set() and not killed:
             if staged.is_dir() and any(staged.glob("*.parquet")):
                 java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
-                for child in psutil.Process(java).children(recursive=True):
-                    if child.name().startswith("python") and any(
-                        "daemon" in part for part in child.cmdline()
-                    ):
-                        killed.append(child.pid)
-                        child.kill()
+                for daemon in psutil.Process(java).children():
+                    # Not the daemon itself: Spark then fails other tests' queries when it ends its idle workers.
+                    for worker in daemon.children():
+                        killed.append(worker.pid)
+                        worker.kill()
             over.wait(0.002)
 
     killer = threading.Thread(target=kill)
