@@ -196,10 +196,11 @@ class Broker:
         self._stopping.append(member.close)
         self.zookeeper_offsets = ZooKeeperOffsets(member.store)
         await member.open(*self.logs.identity())
+        # At once: a start that fails later must not use up another id.
+        self.logs.claim(self.metadata.cluster_id, config.broker_id)
         self.replicas = member.replicas
         await self.listeners.load()
         await self._load_access(member.store)
-        self.logs.claim(self.metadata.cluster_id, config.broker_id)
         self._apply_settings()
         await self.logs.load(lambda topic: member.in_force(member.configs.topic(topic)))
         self._loaded = True

@@ -212,6 +212,13 @@ def test_more_replicas_than_brokers_are_warned_of() -> None:
             {"max_connections_per_ip_overrides": "a b:5"},
             "max.connections.per.ip.overrides: 'a b:5' is not allowed",
         ),
+        *(
+            (
+                {"max_connections_per_ip_overrides": f"host:{count}"},
+                f"max.connections.per.ip.overrides: 'host:{count}' is not allowed",
+            )
+            for count in ("\u00b2", "\u0663", "-1", "2147483648", "9" * 5000)
+        ),
         (
             {"max_connections_per_ip_overrides": "host"},
             "max.connections.per.ip.overrides: 'host' is not allowed",

@@ -72,6 +72,16 @@ def test_all_configs_of_a_broker() -> None:
     assert "unstable.api.versions.enable" not in entries
 
 
+def test_settings_that_kafka_has_only_at_runtime() -> None:
+    """``DynamicConfig.Broker``: they are shown once they are made, and have no default."""
+    name = "leader.replication.throttled.rate"
+    config = BrokerConfig.from_properties({})
+    assert describe_broker(config, [name]) == []
+    config.apply_dynamic({name: "6"}, {name: "7"})
+    entry = one(describe_broker(config, [name]))
+    assert [synonym.value for synonym in entry.synonyms] == ["7", "6"]
+
+
 def test_settings_for_all_brokers() -> None:
     config = BrokerConfig.from_properties({"message.max.bytes": "5"})
     assert describe_cluster_default(config) == []

@@ -129,6 +129,13 @@ async def test_all_registered_brokers_must_support_a_level(
     assert (refusal is None) is allowed, refusal
 
 
+async def test_malformed_registrations_are_passed_over(world: World) -> None:
+    for name, data in (("x", b""), ("8", b"{"), ("9", b'{"features":7}')):
+        await world.store.create(f"{BrokerIdNode.PARENT}/{name}", data, ephemeral=True)
+    assert await change(world, 0, UNSAFE) is None
+    assert await change(world, 2) is None
+
+
 async def test_another_broker_s_change_is_followed(world: World) -> None:
     follower = FeatureAdmin(world.store, world.clock, alone=False)
     await follower.load()

@@ -307,7 +307,14 @@ def test_nodes(renewers: tuple[str, ...], owner: str, time: int) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"[]", b"{}", b'{"version": 9}', TokenNode.encode(TokenInfo("x", "User:a", "User:a", (), 1, 2, 3))],
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"version": 9}',
+        TokenNode.encode(TokenInfo("x", "User:a", "User:a", (), 1, 2, 3)),
+        TokenNode.encode(TokenInfo("other", "User:a", "User:a", (), 1, 2**63, 3)),
+    ],
 )
 def test_nodes_that_cannot_be_read(data: bytes) -> None:
     with pytest.raises(BadNodeError, match="/delegation_token/tokens/other"):

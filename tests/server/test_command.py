@@ -16,6 +16,7 @@ from harness.ports import free_port
 from tests.support.commands import Outcome, ottla
 from tests.support.processes import BrokerProcess
 from tests.support.wire import Wire
+from tests.support.zookeeper import ZooKeeperProcess
 
 from ottla_broker import events
 from ottla_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -129,6 +130,23 @@ def test_wrong_settings_are_named(
     for word in words:
         assert word in line
     assert not (tmp_path / "data").exists(), "nothing is made before the configuration holds"
+
+
+def test_a_start_that_fails_keeps_its_new_id(zookeeper: ZooKeeperProcess, tmp_path: Path) -> None:
+    """Otherwise a broker that is started over and over would use up all ids."""
+    store = tmp_path / "broker.pem"
+    store.write_text("no key")
+    settings = {
+        "zookeeper.connect": f"{zookeeper.address}/failed-start",
+        "listeners": f"SSL://127.0.0.1:{free_port()}",
+        "security.inter.broker.protocol": "SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": store,
+    }
+    given = [each for name, value in settings.items() for each in ("--set", f"{name}={value}")]
+    for _ in range(2):
+        assert "ssl.keystore.location" in refused("--data-dir", tmp_path / "data", *given)
+        assert "broker.id=1001\n" in (tmp_path / "data" / "meta.properties").read_text()
 
 
 @pytest.mark.parametrize("arguments", [["--set", "nonsense"], ["--listen", "nowhere"], ["--no-such-option"]])

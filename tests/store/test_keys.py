@@ -135,6 +135,11 @@ def test_replicas_that_no_request_can_carry(kind: str, replicas: str) -> None:
         keys.TopicNode.decode("t", data.encode())
 
 
+def test_a_partition_has_a_replica() -> None:
+    with pytest.raises(keys.BadNodeError, match="assignment"):
+        keys.TopicNode.decode("t", b'{"partitions":{"0":[]}}')
+
+
 @pytest.mark.parametrize("partition", ["99999999999", "2147483648", "-1", "x"])
 def test_partitions_that_no_request_can_carry(partition: str) -> None:
     with pytest.raises(keys.BadNodeError, match="assignment"):
@@ -143,7 +148,7 @@ def test_partitions_that_no_request_can_carry(partition: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("leader", "2147483648"), ("leader", '"1"'), ("isr", "[1,null]"), ("isr", "1"), ("leader_epoch", "1.0")],
+    [("leader", "2147483648"), ("leader", '"1"'), ("isr", "[1,null]"), ("isr", "1"), ("leader_epoch", "1.0"), ("leader_epoch", "2147483647")],
 )
 def test_a_state_that_no_request_can_carry(name: str, value: str) -> None:
     given = {"leader": "1", "leader_epoch": "1", "isr": "[1]", "controller_epoch": "1", name: value}
@@ -153,7 +158,13 @@ def test_a_state_that_no_request_can_carry(name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "more", ['"endpoints":[7]', '"endpoints":[],"rack":7', f'"endpoints":["{"x" * 40_000}"]']
+    "more",
+    [
+        '"endpoints":[7]',
+        '"endpoints":[],"rack":7',
+        f'"endpoints":["{"x" * 40_000}"]',
+        '"endpoints":[],"listener_security_protocol_map":{"A":[]}',
+    ],
 )
 def test_a_registration_that_no_request_can_carry(more: str) -> None:
     data = '{"version":5,"timestamp":"1","host":"h","port":1,' + more + "}"

@@ -64,6 +64,15 @@ _BROKER_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 }
 
+# Kafka has these only as settings made at runtime: they are shown only then, and have no default.
+_MADE_AT_RUNTIME: Final = frozenset(
+    {
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
+
 # Kafka's internal keys, shown only if they were given.
 _INTERNAL: Final = frozenset(
     {
@@ -185,7 +194,7 @@ def _group_default(config: BrokerConfig, name: str) -> str | None:
 
 def describe_broker(config: BrokerConfig, names: Iterable[str] | None = None) -> list[ConfigEntry]:
     """Describe this broker's configs, including unknown ones that were given, as Kafka does."""
-    known = {name for name in all_keys() if name not in _INTERNAL}
+    known = {name for name in all_keys() if name not in _INTERNAL | _MADE_AT_RUNTIME}
     known |= config.static.keys() | config.dynamic_broker.keys() | config.dynamic_default.keys()
     return [_broker_entry(config, name) for name in _wanted(sorted(known), names)]
 
@@ -240,7 +249,7 @@ def _broker_sources(config: BrokerConfig, name: str) -> list[SynonymEntry]:
             SynonymEntry(n, None if keys[n].sensitive else layer[n], source) for n in names if n in layer
         ]
     for n in names:
-        if n not in all_keys():
+        if n not in all_keys() or n in _MADE_AT_RUNTIME:
             continue
         default = format_value(keys[n].kind, keys[n].default)
         if default is not None:

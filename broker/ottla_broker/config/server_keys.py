@@ -67,13 +67,13 @@ class ServerKeys:
     )
 
 
-_HOST: Final = re.compile(r"[-%._:0-9A-Za-z]+")
+_OVERRIDE: Final = re.compile(r"\s*[-%._:0-9A-Za-z]+\s*:\s*([0-9]{1,10})\s*")
 
 
 def _overrides(text: str) -> str | None:
     for part in text.split(",") if text else ():
-        host, colon, count = part.rpartition(":")
-        if not colon or not _HOST.fullmatch(host.strip()) or not count.strip().isdigit():
+        found = _OVERRIDE.fullmatch(part)
+        if found is None or int(found[1]) > INT_MAX:
             return "Entries must have the form host:count, separated by commas"
     return None
 

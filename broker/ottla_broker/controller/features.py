@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ottla_broker.controller.api import Outcome
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import NodeExistsError, NoNodeError, Store, StoreError, StoreFailedError
-from ottla_broker.store.keys import BadNodeError, BrokerIdNode, FeatureNode
+from ottla_broker.store.keys import BadNodeError, BrokerIdNode, FeatureNode, decimal
 from ottla_broker.store.rereading import Rereading
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.features import TRANSACTION_VERSION, Features
@@ -125,11 +125,15 @@ class FeatureAdmin:
         """Return what each registered broker supports."""
         found = []
         for name in await self._store.children(BrokerIdNode.PARENT):
+            if (broker_id := decimal(name)) is None:
+                continue
             try:
-                data, _ = await self._store.get(BrokerIdNode.path(int(name)))
+                data, _ = await self._store.get(BrokerIdNode.path(broker_id))
+                found.append(BrokerIdNode.decode(broker_id, data).features)
             except NoNodeError:
                 continue
-            found.append(BrokerIdNode.decode(int(name), data).features)
+            except BadNodeError as error:
+                _log.warning("a registration is ignored", broker=broker_id, reason=str(error))
         return found
 
 

@@ -81,10 +81,9 @@ class ConnectionRates:
             if len(self._by_ip) >= _MOST_ADDRESSES:
                 self._by_ip.popitem(last=False)
             address = self._by_ip[ip] = _Address(Rate(*self._windows))
-        elif now_ms < address.refused_until_ms:
+        self._by_ip.move_to_end(ip)
+        if now_ms < address.refused_until_ms:
             return address.refused_until_ms
-        else:
-            self._by_ip.move_to_end(ip)
         rate = address.rate
         rate.record(1, now_ms)
         wait_ms = rate.throttle_ms(limit, now_ms)

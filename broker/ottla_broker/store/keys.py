@@ -70,6 +70,13 @@ def _int32(value: object) -> int:
     return value
 
 
+def _leader_epoch(value: object) -> int:
+    """An epoch that the next election can raise. Raises ValueError for any other value."""
+    if _int32(value) == 2**31 - 1:
+        raise ValueError
+    return _int32(value)
+
+
 def _int32s(values: Any) -> Sequence[int]:
     """Several such numbers. Raises ValueError for any other value."""
     if not isinstance(values, list | tuple):
@@ -313,7 +320,7 @@ class BrokerIdNode:
                 found["host"],
                 int(found["port"]),
                 list(map(_text, found["endpoints"])),
-                dict(found.get("listener_security_protocol_map", {})),
+                {_text(k): _text(v) for k, v in found.get("listener_security_protocol_map", {}).items()},
                 None if found.get("rack") is None else _text(found["rack"]),
                 int(found["timestamp"]),
                 {
@@ -415,7 +422,7 @@ class TopicNode:
                 )
                 for i, replicas in found.get("partitions", {}).items()
             }
-            if any(partition < 0 for partition in assignments):
+            if any(i < 0 or not each.replicas for i, each in assignments.items()):
                 raise ValueError
             return (None if text is None else decode_uuid(text)), dict(sorted(assignments.items()))
         except (AttributeError, TypeError, ValueError) as error:
@@ -474,7 +481,7 @@ class TopicPartitionStateNode:
             "is not a partition's state",
             lambda found: PartitionState(
                 _int32(found["leader"]),
-                _int32(found["leader_epoch"]),
+                _leader_epoch(found["leader_epoch"]),
                 _int32s(found["isr"]),
                 _int32(found["controller_epoch"]),
             ),

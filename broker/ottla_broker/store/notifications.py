@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ottla_broker.clock import Clock
-from ottla_broker.store.api import EventKind, NoNodeError, Store, StoreEvent
+from ottla_broker.events import get_logger
+from ottla_broker.store.api import EventKind, NoNodeError, Store, StoreError, StoreEvent
 from ottla_broker.store.rereading import Rereading
+
+_log = get_logger()
 
 _KEPT: Final = 500
 """How many notifications to keep. A broker that missed an older one has begun a new session and read everything."""
@@ -47,13 +50,22 @@ class Notifications:
             except NoNodeError:
                 pass  # removed meanwhile, as one of the oldest
             else:
-                await self._process(paths[number], data)
+                await self._try_to_process(paths[number], data)
             self._seen = number
         for number in sorted(paths)[:-_KEPT]:
             try:
                 await self._store.delete(paths[number])
             except NoNodeError:
                 continue
+
+    async def _try_to_process(self, path: str, data: bytes) -> None:
+        """A defect that one notification shows must not stop the others."""
+        try:
+            await self._process(path, data)
+        except StoreError:
+            raise
+        except Exception as error:
+            _log.error("a notification is passed over", path=path, exc_info=error)
 
     async def _paths(self) -> dict[int, str]:
         found = {}

@@ -69,9 +69,9 @@ class TokenNode:
                 owner,
                 requester,
                 tuple(_principal(each) for each in found["renewers"]),
-                int(found["issueTimestamp"]),
-                int(found["expiryTimestamp"]),
-                int(found["maxTimestamp"]),
+                _time(found["issueTimestamp"]),
+                _time(found["expiryTimestamp"]),
+                _time(found["maxTimestamp"]),
             )
             if TokenNode.path(token.token_id) != path:
                 raise ValueError
@@ -94,6 +94,14 @@ PATHS: Final = (TokenNode.PARENT, TokenChangeNode.PARENT)
 
 def _sanitized(principal: str) -> str:
     return quote(principal, safe="")
+
+
+def _time(value: Any) -> int:
+    """Milliseconds that an answer can carry. Raises ValueError for others."""
+    time_ms = int(value)
+    if not -(2**63) <= time_ms < 2**63:
+        raise ValueError
+    return time_ms
 
 
 def _principal(text: str) -> str:
