@@ -28,9 +28,9 @@ from ottla_protocol.records.formats import decode_any, is_intact, read_any_heade
 from ottla_protocol.records.record import record_data
 
 from ..errors import CorruptBatchError, DeserializationError
+from ..requests.large_batch import MAX_HEADERS, MOST_AT_ONCE, PIECE_BYTES, LargeBatch
 from ..types import TimestampType
 from .acquired import Acquired
-from .large_batch import MOST_AT_ONCE, PIECE_BYTES, LargeBatch
 from .rows import NO_ROWS, Rows
 from .settings import Decoding, Deserializer
 
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from ..arrow import Part
     from .positions import PartitionState
 
-MAX_HEADERS = 100_000
-"""A record with more headers counts as corrupt. A few kilobytes of a compressed batch can claim millions, which would
-take gigabytes as objects; a record of Kafka's default size can't have more than half a million empty ones."""
 RUN_BYTES = PIECE_BYTES
 """The most decompressed bytes of the batches that are decoded together. A batch that has more is decoded in pieces."""
 OLD_BATCH_BYTES = 64 * 1024 * 1024
@@ -149,6 +146,8 @@ class Chunk:
         self.index = bisect_left(self.rows.offsets, offset, lo=self.index)
         self.offset = max(self.offset, offset)
         self.run_end = max(self.run_end, offset)
+        if self.large is not None and offset > self.large.header.last_offset:
+            self.large = None  # whether the rest of it can be read doesn't matter
 
 
 def _whole_batches(view: memoryview, offset: int) -> tuple[int, int, int | None]:
@@ -463,7 +462,7 @@ def _has(view: memoryview, at: int, header: BatchHeader, wanted: bytes) -> bool:
 def _columns(chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:
     """Batches as columns; ``batches`` keeps those that have ``RUN_BYTES``. Raises CorruptRecordError."""
     if chunk.large is not None:
-        return chunk.large.next()
+        return chunk.large.next(chunk.offset)
     view = chunk.view
     _, first = batches[0]
     if first.magic != MAGIC:
@@ -477,8 +476,8 @@ def _columns(chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> RecordColu
             if pieces:
                 break
             del batches[1:]
-            chunk.large = LargeBatch(at, header, data, MAX_HEADERS)
-            return chunk.large.next()
+            chunk.large = LargeBatch(at, header, data, RUN_BYTES)
+            return chunk.large.next(chunk.offset)
         pieces.append((data, header))
     del batches[len(pieces) :]
     return decode_pieces(pieces, first, max_headers=MAX_HEADERS)

@@ -83,12 +83,14 @@ class Acquisition:
         except CorruptBatchError as error:
             following = error.next_offset
             self._gaps(note, (), error.offset)
-            if following is None or not self._settled < following <= chunk.end_offset:
+            if following is None or not self._settled <= following <= chunk.end_offset:
                 self._give_up(note)
             else:
-                # Rejected, as Java does: it would be as corrupt the next time.
-                for first, last in self._acquired.between(self._settled, following):
-                    note(self, first, last, AcknowledgeType.REJECT)
+                # Rejected, as Java does: it would be as corrupt the next time. Nothing is left to reject of a batch
+                # that claims a record more than it has.
+                if self._settled < following:
+                    for first, last in self._acquired.between(self._settled, following):
+                        note(self, first, last, AcknowledgeType.REJECT)
                 self._settled = following
                 chunk.skip_to(following)
             raise

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.client.consumer.chunks import aborted, batch, buffer, chunk, marker, partition
 
-from ottla_client.consumer.records import MAX_HEADERS, RUN_BYTES
+from ottla_client.consumer.records import RUN_BYTES
 from ottla_client.consumer.rows import to_records
 from ottla_client.errors import CorruptBatchError
+from ottla_client.requests.large_batch import MAX_HEADERS
 from ottla_protocol.records.batch import HEADER_SIZE, read_header
 from ottla_protocol.records.compression import ZSTD
 from ottla_protocol.records.message_set import encode_messages

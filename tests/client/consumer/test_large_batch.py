@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.client.consumer.chunks import batch, buffer, chunk, partition, values
 
-from ottla_client.consumer import large_batch
 from ottla_client.consumer import records as reading
 from ottla_client.consumer.rows import to_records
 from ottla_client.errors import CorruptBatchError, DeserializationError
+from ottla_client.requests import large_batch
 from ottla_protocol.records.batch import HEADER_SIZE, read_header
 from ottla_protocol.records.compression import ZSTD
 from ottla_protocol.records.record import (
@@ -30,7 +30,6 @@ PIECE = 10
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_batch, "PIECE_RECORDS", PIECE)
-    monkeypatch.setattr(large_batch, "PIECE_BYTES", 200)
     monkeypatch.setattr(reading, "MOST_AT_ONCE", PIECE)
     monkeypatch.setattr(reading, "RUN_BYTES", 200)
 
@@ -100,6 +99,46 @@ def test_no_more_than_a_piece_is_decoded_at_once() -> None:
     assert run is not None
     assert len(list(run)) == PIECE
     assert values(held.take(999)) == list(range(PIECE, 95))
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records each piece had that was decoded."""
+    counts: list[int] = []
+    decode = large_batch.decode_pieces
+
+    def counting(pieces: Any, first: Any, **options: Any) -> Any:
+        counts.append(pieces[0][1].record_count)
+        return decode(pieces, first, **options)
+
+    monkeypatch.setattr(large_batch, "decode_pieces", counting)
+    return counts
+
+
+@pytest.mark.parametrize("step", [1, 3], ids=["whole", "compacted"])
+def test_pieces_before_the_position_are_not_decoded(decoded: list[int], step: int) -> None:
+    """All of them were, in one turn of the event loop."""
+    whole = batch(0, 500)
+    kept = [each for each in decode_records(whole) if not each.offset % step]
+    state = partition(position=301)
+    held = buffer()
+    held.add(chunk(state, bytes(rebuild_batch(read_header(whole), kept)), offset=301))
+    due = [each.offset for each in kept]
+    assert values(held.take(1)) == [next(each for each in due if each >= 301)]
+    assert decoded == [PIECE]
+    assert held.skip_to(state, 482)
+    assert values(held.take(99)) == [each for each in due if each >= 482]
+    assert len(decoded) <= 4
+
+
+def test_nothing_is_decoded_of_a_batch_that_is_passed(decoded: list[int]) -> None:
+    state = partition()
+    held = buffer()
+    held.add(chunk(state, batch(0, 95), batch(95, 3)))
+    assert values(held.take(PIECE)) == list(range(PIECE))
+    assert held.skip_to(state, 95)
+    assert values(held.take(99)) == [95, 96, 97]
+    assert decoded == [PIECE]
 
 
 def test_records_longer_than_a_piece() -> None:

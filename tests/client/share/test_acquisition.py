@@ -6,12 +6,16 @@ import pytest
 from tests.client.consumer.chunks import batch, marker
 
 from ottla_client import AcknowledgeType, TopicPartition
+from ottla_client.consumer import records
 from ottla_client.consumer.acquired import Acquired
 from ottla_client.consumer.records import RecordReader
 from ottla_client.errors import CorruptBatchError, DeserializationError
+from ottla_client.requests import large_batch
 from ottla_client.share_consumer.acknowledgements import GAP
 from ottla_client.share_consumer.acquisition import Acquisition, Outgoing
 from ottla_client.share_consumer.settings import ShareConsumerSettings
+from ottla_protocol.records.batch import read_header
+from ottla_protocol.records.record import finish_batch
 
 RELEASE, REJECT = AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 Run = tuple[int, int, int]
@@ -111,6 +115,29 @@ def test_a_corrupt_batch_is_rejected_and_passed() -> None:
         reading.take()
     assert reading.noted == [(3, 4, REJECT)]
     assert reading.rest() == [7, 8]
+
+
+@pytest.mark.parametrize(
+    ("count", "good", "why"),
+    [(24, 20, "bytes are left behind"), (26, 25, "1 records of the batch are missing")],
+)
+def test_a_large_batch_that_turns_out_to_be_corrupt_is_passed(
+    monkeypatch: pytest.MonkeyPatch, count: int, good: int, why: str
+) -> None:
+    """The rest of it was read once more, and the good records behind it were released."""
+    monkeypatch.setattr(records, "MOST_AT_ONCE", 10)
+    monkeypatch.setattr(large_batch, "PIECE_RECORDS", 10)
+    sound = batch(0, 25)
+    wrong = read_header(sound)._replace(record_count=count)
+    bad = bytes(finish_batch(wrong, bytearray(sound)))
+    reading = Reading(bad, batch(25, 3), acquired=[(0, 27, 1)])
+    assert [offset for _ in range(0, good, 10) for offset, _ in reading.take()] == list(range(good))
+    with pytest.raises(CorruptBatchError, match=why):
+        reading.take()
+    rejected = [(20, 24, REJECT)] if good == 20 else []
+    assert reading.noted == rejected
+    assert reading.rest() == [25, 26, 27]
+    assert reading.noted == rejected
 
 
 def test_bytes_that_are_no_batch_release_the_rest() -> None:
