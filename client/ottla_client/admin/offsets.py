@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from ottla_protocol.records.batch import CorruptRecordError, crc_is_valid, iter_headers
-from ottla_protocol.records.record import decode_records
+from ottla_protocol.records.batch import BatchHeader, CorruptRecordError, crc_is_valid, iter_headers
+from ottla_protocol.records.record import record_data
 
 from ..deadline import Deadline
 from ..errors import ClientError, ConfigurationError, CorruptBatchError
 from ..requests.driver import Node, Outcomes, ToLeaders, by_topic, drive, together
 from ..requests.fetch import LAST_BY_NAME, FetchPosition, fetch_request
+from ..requests.large_batch import LargeBatch
 from ..requests.list_offsets import list_offsets
 from ..requests.outcomes import error_of, outcome_of
 from ..types import ISOLATION_LEVELS, ListedOffset, OffsetSpec, TopicPartition
@@ -24,6 +26,8 @@ from .values import ProducerState, TimedOffset
 
 # Fetches in flight per broker. Each returns one batch, of any size.
 _FETCHES_AT_ONCE: Final = 8
+_BATCH_BYTES: Final = 32 << 20
+"""The most decompressed bytes of a batch in which a record is looked up. It keeps others waiting for some 40 ms."""
 
 
 class OffsetCalls(AdminBase):
@@ -113,9 +117,9 @@ class OffsetCalls(AdminBase):
                             header.base_offset,
                             header.last_offset + 1,
                         )
-                    for record in decode_records(data.records, position):
-                        if record.offset >= offset:
-                            return TimedOffset(record.offset, record.timestamp)
+                    found = _first_in(data.records, position, header, offset)
+                    if found is not None:
+                        return found
             except CorruptRecordError as error:
                 raise CorruptBatchError(f"partition {partition}: {error}", partition, offset) from error
             if behind == offset:
@@ -154,6 +158,18 @@ class OffsetCalls(AdminBase):
 
         route = ToLeaders(self._cluster)
         return await self._ask_each("describe producers", list(partitions), route, ask, timeout)
+
+
+def _first_in(records: bytes, position: int, header: BatchHeader, offset: int) -> TimedOffset | None:
+    """The first record of a batch at or after an offset. Raises CorruptRecordError."""
+    # A batch of a few kilobytes can have millions of records, or of headers.
+    large = LargeBatch(position, header, record_data(records, position, header, _BATCH_BYTES))
+    while not large.done:
+        columns = large.next(offset)
+        index = bisect_left(columns.offsets, offset)
+        if index < columns.count:
+            return TimedOffset(columns.offsets[index], columns.timestamps[index])
+    return None
 
 
 def _producer(state: Any) -> ProducerState:

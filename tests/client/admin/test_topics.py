@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.client.admin.records import put
@@ -10,8 +11,15 @@ from tests.client.admin.waiting import eventually
 from tests.support.processes import BrokerProcess
 
 from ottla_client import Admin, TopicPartition
-from ottla_client.admin import NewPartitions, NewTopic, OffsetSpec, PartialError, TimedOffset
-from ottla_client.errors import BrokerError, ConfigurationError, UnknownTopicError, UnsupportedApiError
+from ottla_client.admin import NewPartitions, NewTopic, OffsetSpec, PartialError, TimedOffset, offsets
+from ottla_client.errors import (
+    BrokerError,
+    ConfigurationError,
+    CorruptBatchError,
+    UnknownTopicError,
+    UnsupportedApiError,
+)
+from ottla_client.requests import large_batch
 from ottla_protocol.errors import ErrorCode
 
 Name = Callable[..., str]
@@ -146,6 +154,28 @@ async def test_timestamps_by_offset(
     with pytest.raises(BrokerError) as caught:
         await at(5)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_a_piece_of_a_large_batch_is_decoded_for_a_timestamp(
+    admin: Admin, broker: BrokerProcess, new_topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All records became objects, which took gigabytes for a batch of a few kilobytes."""
+    decoded: list[int] = []
+    decode = large_batch.decode_pieces
+
+    def counting(pieces: Any, first: Any, **options: Any) -> Any:
+        decoded.append(pieces[0][1].record_count)
+        return decode(pieces, first, **options)
+
+    monkeypatch.setattr(large_batch, "decode_pieces", counting)
+    name = new_topic(retention_ms=-1)
+    partition = TopicPartition(name, 0)
+    put(broker, name, 0, *range(1_000, 36_000), codec=4)
+    assert await admin.timestamps_of({partition: 23_456}) == {partition: (23_456, 24_456)}
+    assert decoded == [large_batch.PIECE_RECORDS]
+    monkeypatch.setattr(offsets, "_BATCH_BYTES", 100_000)
+    with pytest.raises(CorruptBatchError, match="decompresses to more than 100000 bytes"):
+        await admin.timestamps_of({partition: 23_456})
 
 
 async def test_many_timestamps_at_once(admin: Admin, broker: BrokerProcess, new_topic: Topic) -> None:
