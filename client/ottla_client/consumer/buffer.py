@@ -142,7 +142,7 @@ class Buffer:
     def take_parts(self, count: int, having: bytes | None = None) -> list[Part]:
         """Up to ``count`` records as decoded batches, without batches in which the bytes ``having`` don't occur.
 
-        They end with ``PARTS_BYTES`` of decoded data.
+        They end with ``PARTS_BYTES`` of decoded data, or of data that was searched, and then there may be none.
 
         Raises CorruptBatchError if the first batch is corrupt.
         """
@@ -153,7 +153,7 @@ class Buffer:
             state = chunk.state
             chunk.rewind()
             while count > 0:
-                before, left_out = chunk.at, self._reader.left_out
+                before, left_out, searched = chunk.at, self._reader.left_out, self._reader.searched
                 try:
                     part = self._reader.part(chunk, count, having)
                 except CorruptBatchError as error:
@@ -164,17 +164,21 @@ class Buffer:
                     raise
                 self._went_on(chunk, before, handed_out=part is not None)
                 count -= self._reader.left_out - left_out
+                size += self._reader.searched - searched
                 if chunk.epoch is not None:
                     state.epoch = chunk.epoch
-                if part is None:
+                if part is not None:
+                    self.meters.add("records-consumed-total", part.records)
+                    count -= part.records
+                    parts.append(part)
+                    size += _size(part)
+                done = part is None and chunk.at >= chunk.size
+                if done:
                     self._finish(chunk)
-                    break
-                self.meters.add("records-consumed-total", part.records)
-                count -= part.records
-                parts.append(part)
-                size += _size(part)
                 if size >= PARTS_BYTES:
                     return parts
+                if done:
+                    break
         return parts
 
     def _usable(self, only: Collection[TopicPartition] | None) -> Iterator[Chunk]:

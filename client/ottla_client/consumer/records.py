@@ -44,6 +44,10 @@ RUN_BYTES = PIECE_BYTES
 """The most decompressed bytes of the batches that are decoded together. A batch that has more is decoded in pieces."""
 OLD_BATCH_BYTES = 64 * 1024 * 1024
 """The most decompressed bytes of a message of an old format, whose inner messages all become objects at once."""
+SEARCH_BYTES = 16 * 1024 * 1024
+"""The decompressed bytes of the batches that ``part`` searches at once; the last one may have more."""
+_MOST_BATCHES = 2048
+"""So many batches are looked at together: the headers of those that aren't decoded then are read again."""
 _MARKER_BYTES = 1024
 """The most decompressed bytes of a control batch; a marker has a few."""
 
@@ -188,8 +192,12 @@ class RecordReader:
         self._value = settings.value_deserializer
         self._check_crcs = settings.check_crcs
         self._read_committed = settings.read_committed
+        self._most_bytes: int | None = None
+        """The most decompressed bytes of a batch; None is the format's limit of 256 MiB."""
         self.left_out = 0
         """Records that ``part`` has passed over."""
+        self.searched = 0
+        """Decompressed bytes in which ``part`` has looked for others."""
 
     def read(self, chunk: Chunk, want: int) -> bool:
         """Decode the next run of about ``want`` records; False if no records are left.
@@ -209,7 +217,8 @@ class RecordReader:
     def part(self, chunk: Chunk, count: int, having: bytes | None = None) -> Part | None:
         """The next records, ``count`` at most, as decoded batches; None if none are left.
 
-        Batches in which the bytes ``having`` don't occur are left out without decoding their records.
+        Batches in which the bytes ``having`` don't occur are left out without decoding their records. None of those
+        that were searched at once may have them: then it is None although the chunk has more.
 
         Raises CorruptBatchError.
         """
@@ -221,7 +230,7 @@ class RecordReader:
             searched = having is None or chunk.large is not None
             kept = batches if having is None or searched else self._having(chunk, batches, having)
             if not kept:
-                continue
+                break
             columns = self.columns(chunk, kept)
             if not searched:
                 self._count_left_out(batches, kept)
@@ -243,8 +252,22 @@ class RecordReader:
     def _having(
         self, chunk: Chunk, batches: list[tuple[int, BatchHeader]], having: bytes
     ) -> list[tuple[int, BatchHeader]]:
-        """Those of the batches that have these bytes. Without any, the chunk is moved past all."""
-        kept = [(at, header) for at, header in batches if _has(chunk.view, at, header, having)]
+        """Those of the batches that have these bytes. Without any, the chunk is moved past all.
+
+        ``batches`` keeps those that were searched.
+        """
+        kept: list[tuple[int, BatchHeader]] = []
+        size = kept_size = 0
+        for index, (at, header) in enumerate(batches):
+            found, searched = _has(chunk.view, at, header, having, self._most_bytes)
+            size += searched
+            if found:
+                kept.append((at, header))
+                kept_size += searched
+            if size >= SEARCH_BYTES or kept_size > RUN_BYTES:
+                del batches[index + 1 :]
+                break
+        self.searched += size
         if not kept:
             at, header = batches[-1]
             self._count_left_out(batches, kept)
@@ -282,7 +305,8 @@ class RecordReader:
             at = chunk.at + first.size
             alike = first.attributes & _APART
             read = read_header if first.magic == MAGIC else read_any_header
-            while 0 < count < want and at < chunk.size and not alike & (TRANSACTIONAL | CONTROL):
+            most = 1 if alike & (TRANSACTIONAL | CONTROL) else _MOST_BATCHES
+            while 0 < count < want and at < chunk.size and len(batches) < most:
                 try:
                     header = read(chunk.view, at)
                 except CorruptRecordError:
@@ -449,14 +473,18 @@ class RecordReader:
         return keys, values
 
 
-def _has(view: memoryview, at: int, header: BatchHeader, wanted: bytes) -> bool:
-    """Whether these bytes occur anywhere in a batch's records; True as well if that can't be seen from outside."""
+def _has(view: memoryview, at: int, header: BatchHeader, wanted: bytes, most: int | None) -> tuple[bool, int]:
+    """Whether these bytes occur anywhere in a batch's records, and how many bytes were searched.
+
+    True as well if that can't be seen from outside, or would take more than ``most`` bytes.
+    """
     if header.magic != MAGIC:
-        return True
+        return True, header.size
     try:
-        return wanted in bytes(record_data(view, at, header, None))
+        data = bytes(record_data(view, at, header, most))
     except CorruptRecordError:
-        return True
+        return True, SEARCH_BYTES
+    return wanted in data, len(data)
 
 
 def _columns(chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:

@@ -36,6 +36,7 @@ class _BoundedReader(RecordReader):
     def __init__(self, settings: Decoding, most: int) -> None:
         super().__init__(settings)
         self._most = most
+        self._most_bytes = most
 
     def columns(self, chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:
         """The batches as columns; ``batches`` keeps those that are in them. Raises CorruptBatchError."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.client.consumer.chunks import aborted, batch, buffer, chunk, marker, partition
+from typing import Any
 
+import pytest
+from tests.client.consumer.chunks import aborted, batch, buffer, chunk, marker, partition, settings
+
+from ottla_client.consumer import buffer as holding
+from ottla_client.consumer import records as reading
+from ottla_client.consumer.buffer import Buffer
 from ottla_client.consumer.records import RUN_BYTES
 from ottla_client.consumer.rows import to_records
 from ottla_client.errors import CorruptBatchError
 from ottla_client.requests.large_batch import MAX_HEADERS
+from ottla_client.web.reading import _BoundedReader
 from ottla_protocol.records.batch import HEADER_SIZE, read_header
 from ottla_protocol.records.compression import ZSTD
 from ottla_protocol.records.message_set import encode_messages
@@ -66,6 +72,42 @@ def test_parts_are_bounded_alike_and_what_is_left_out_is_counted_once() -> None:
     found = held.take_parts(999, b"yes")
     assert [part.records for part in found] == [3, 3, 3, 1]
     assert held.left_out == 10
+
+
+def test_a_search_comes_back_after_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small batches that are large decompressed were all searched in one turn of the event loop."""
+    monkeypatch.setattr(holding, "PARTS_BYTES", 400_000)
+    monkeypatch.setattr(reading, "SEARCH_BYTES", 150_000)
+    rows = [(1_000, None, bytes(100_000), ())]
+    parts = [bytes(encode_batch(rows, base_offset=base, codec=ZSTD)) for base in range(20)]
+    state = partition()
+    held = buffer()
+    held.add(chunk(state, *parts))
+    held.add(chunk(state, batch(20, 1), offset=20))
+    seen = []
+    while not (found := held.take_parts(999, b"20")):
+        assert state.position == held.left_out
+        seen.append(held.left_out)
+    assert seen == [4, 8, 12, 16, 20][: len(seen)]
+    assert len(seen) >= 4
+    assert [part.columns.offsets for part in found] == [[20]]
+
+
+def test_a_search_decompresses_no_more_than_the_console_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int | None] = []
+    decompress = reading.record_data
+
+    def noting(view: Any, at: int, header: Any, most: int | None) -> Any:
+        asked.append(most)
+        return decompress(view, at, header, most)
+
+    monkeypatch.setattr(reading, "record_data", noting)
+    large = encode_batch([(1_000, None, bytes(200_000), ())], codec=ZSTD)
+    held = Buffer(_BoundedReader(settings(), 100_000), 1 << 20, lambda state: None)
+    held.add(chunk(partition(), bytes(large)))
+    with pytest.raises(CorruptBatchError, match="which the console doesn't show"):
+        held.take_parts(999, b"20")
+    assert asked == [100_000]
 
 
 def test_a_message_of_an_old_format_has_64_mebibytes_at_most() -> None:
