@@ -316,6 +316,14 @@ def test_several_batches_at_once() -> None:
         decode_batches(broken, places)
 
 
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("count", [3, 40, 300])
+def test_the_largest_offset(count: int, alike: bool) -> None:
+    rows = [(0, None, b"v" * (1 if alike else number % 5), ()) for number in range(count)]
+    columns = decode_columns(encode_batch(rows, base_offset=7))
+    assert columns.max_offset == columns.offsets[-1] == 6 + count
+
+
 def test_no_records_in_any_batch() -> None:
     header = read_header(encode_batch([(TIME, None, b"", ())]))
     empty = bytearray(HEADER_SIZE)

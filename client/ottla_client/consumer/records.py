@@ -28,7 +28,7 @@ from ottla_protocol.records.formats import decode_any, is_intact, read_any_heade
 from ottla_protocol.records.record import record_data
 
 from ..errors import CorruptBatchError, DeserializationError
-from ..requests.large_batch import MAX_HEADERS, MOST_AT_ONCE, PIECE_BYTES, LargeBatch
+from ..requests.large_batch import MAX_HEADERS, MOST_AT_ONCE, PIECE_BYTES, LargeBatch, check_last_offset
 from ..types import TimestampType
 from .acquired import Acquired
 from .rows import NO_ROWS, Rows
@@ -494,7 +494,9 @@ def _columns(chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> RecordColu
     view = chunk.view
     _, first = batches[0]
     if first.magic != MAGIC:
-        return _old_columns(view, batches)
+        columns = _old_columns(view, batches)
+        check_last_offset(columns, batches[-1][1])
+        return columns
     pieces: list[tuple[bytes | memoryview, BatchHeader]] = []
     size = 0
     for at, header in batches:
@@ -508,7 +510,9 @@ def _columns(chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> RecordColu
             return chunk.large.next(chunk.offset)
         pieces.append((data, header))
     del batches[len(pieces) :]
-    return decode_pieces(pieces, first, max_headers=MAX_HEADERS)
+    columns = decode_pieces(pieces, first, max_headers=MAX_HEADERS)
+    check_last_offset(columns, batches[-1][1])
+    return columns
 
 
 def _old_columns(view: memoryview, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:

@@ -70,6 +70,7 @@ class LargeBatch:
         columns = decode_pieces([(self._data[position:end], piece)], self.header, max_headers=MAX_HEADERS)
         if columns.offsets[0] < self.offset:
             raise CorruptRecordError(f"record {columns.offsets[0]} comes behind record {self.offset - 1}")
+        check_last_offset(columns, self.header)
         self._before = (self.offset, position, left)
         self._position, self._left = end, left - count
         self.offset = self.header.last_offset + 1 if self.done else columns.offsets[-1] + 1
@@ -106,3 +107,11 @@ class LargeBatch:
         if found.record == self._left and behind != len(data):
             raise CorruptRecordError(f"{len(data) - behind} bytes are left behind the batch's records")
         return behind, found.record
+
+
+def check_last_offset(columns: RecordColumns, last: BatchHeader) -> None:
+    """Raises CorruptRecordError for a record behind the last of its batches, where no position leads to it."""
+    if columns.max_offset > last.last_offset:
+        raise CorruptRecordError(
+            f"record {columns.max_offset} comes behind the last offset {last.last_offset}"
+        )

@@ -141,6 +141,16 @@ def test_nothing_is_decoded_of_a_batch_that_is_passed(decoded: list[int]) -> Non
     assert decoded == [PIECE]
 
 
+def test_a_record_behind_the_last_offset() -> None:
+    whole = batch(0, 95)
+    bad = bytes(finish_batch(read_header(whole)._replace(last_offset_delta=40), bytearray(whole)))
+    held = buffer()
+    held.add(chunk(partition(), bad))
+    assert values(held.take(99)) == list(range(40))
+    with pytest.raises(CorruptBatchError, match="record 49 comes behind the last offset 40"):
+        held.take(99)
+
+
 def test_records_longer_than_a_piece() -> None:
     rows = [(1_000, None, bytes(size), ()) for size in (1_000, 1, 5_000)]
     held = buffer()

@@ -14,8 +14,9 @@ from ottla_client.consumer.buffer import RUN
 from ottla_client.consumer.records import RecordReader
 from ottla_client.consumer.rows import to_records
 from ottla_client.errors import ConfigurationError, CorruptBatchError, DeserializationError
+from ottla_protocol.records.batch import read_header
 from ottla_protocol.records.message_set import encode_messages
-from ottla_protocol.records.record import Record, encode_batch, rebuild_batch
+from ottla_protocol.records.record import Record, encode_batch, finish_batch, rebuild_batch
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -49,7 +50,6 @@ def test_what_is_before_the_position_in_its_batch_is_left_out() -> None:
 
 def test_gaps_of_compaction_and_empty_batches() -> None:
     def kept(base: int, count: int, *offsets: int) -> bytes:
-        from ottla_protocol.records.batch import read_header
         from ottla_protocol.records.record import decode_records
 
         whole = batch(base, count)
@@ -153,6 +153,27 @@ def test_a_damaged_batch_comes_after_all_that_is_before_it() -> None:
     assert (caught.value.offset, caught.value.next_offset) == (3, 6)
     assert state.position == 3
     assert state.fetch_offset == 3  # it is fetched once more
+
+
+@pytest.mark.parametrize("count", [5, 300])
+def test_a_record_behind_the_last_offset_of_its_batch(count: int) -> None:
+    """Where it is next, no batch was found for it: StopIteration."""
+
+    def picky(value: bytes) -> int:
+        if value == b"3":
+            raise ValueError
+        return int(value)
+
+    whole = batch(0, count)
+    bad = bytes(finish_batch(read_header(whole)._replace(last_offset_delta=1), bytearray(whole)))
+    for read in (lambda held: held.take_parts(2), lambda held: held.take(9)):
+        held = buffer(value_deserializer=picky)
+        held.add(chunk(partition(), bad, batch(2, 1)))
+        with pytest.raises(
+            CorruptBatchError, match=f"record {count - 1} comes behind the last offset 1"
+        ) as caught:
+            read(held)
+        assert caught.value.next_offset == 2
 
 
 def test_checksums_can_be_left_alone() -> None:

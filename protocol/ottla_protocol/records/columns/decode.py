@@ -92,6 +92,15 @@ class RecordColumns:
         return self._offsets
 
     @property
+    def max_offset(self) -> int:
+        """The largest offset; -1 without records."""
+        if self._runs is not None:
+            return max((run.offset + run.records - 1 for run in self._runs.runs), default=-1)
+        if self._spans is not None:
+            return int(self._spans.offsets.max()) if self.count else -1
+        return max(self.offsets, default=-1)
+
+    @property
     def timestamps(self) -> list[int]:
         """Timestamps in milliseconds."""
         if self._timestamps is None:
