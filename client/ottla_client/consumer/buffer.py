@@ -26,6 +26,8 @@ RUN = 2048
 """About how many records to decode at once: small batches cost more one by one."""
 PARTS_BYTES = 64 * 1024 * 1024
 """Decompressed bytes of the batches that are handed out at once; the last one may have more."""
+_HEADER_BYTES = 64
+"""What a header counts for beside its bytes: it is a tuple of objects, and may have no bytes."""
 ENOUGH = 500
 """Records to gather for one iterator, from as many partitions as needed."""
 
@@ -377,8 +379,14 @@ class Iteration:
 
 
 def _size(part: Part) -> int:
-    """The decompressed bytes of a part's batches."""
+    """The decompressed bytes of a part's batches, and what their headers take as objects."""
     columns = part.columns
-    if columns.spans is not None:
-        return len(columns.spans.data)
-    return sum(len(each) for column in (columns.keys, columns.values) for each in column if each)
+    spans = columns.spans
+    if spans is not None:
+        return len(spans.data) + _HEADER_BYTES * sum(map(len, spans.headers.values()))
+    fields = sum(len(each) for column in (columns.keys, columns.values) for each in column if each)
+    return fields + sum(
+        _HEADER_BYTES + len(name) + len(value or b"")
+        for headers in columns.headers
+        for name, value in headers
+    )

@@ -194,6 +194,7 @@ class RecordReader:
         self._read_committed = settings.read_committed
         self._most_bytes: int | None = None
         """The most decompressed bytes of a batch; None is the format's limit of 256 MiB."""
+        self._run_bytes = RUN_BYTES
         self.left_out = 0
         """Records that ``part`` has passed over."""
         self.searched = 0
@@ -264,7 +265,7 @@ class RecordReader:
             if found:
                 kept.append((at, header))
                 kept_size += searched
-            if size >= SEARCH_BYTES or kept_size > RUN_BYTES:
+            if size >= SEARCH_BYTES or kept_size > self._run_bytes:
                 del batches[index + 1 :]
                 break
         self.searched += size
@@ -326,16 +327,16 @@ class RecordReader:
     def columns(self, chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:
         """The batches as columns; ``batches`` keeps those that are in them.
 
-        That is only the first if another one can't be decoded, or those that have ``RUN_BYTES``. Of a large batch the
+        That is only the first if another one can't be decoded, or those that have ``_run_bytes``. Of a large batch the
         columns have a piece. Raises CorruptBatchError if the first one can't be decoded.
         """
         try:
             if len(batches) > 1:
-                return _columns(chunk, batches)
+                return _columns(chunk, batches, self._run_bytes)
         except CorruptRecordError:
             del batches[1:]
         try:
-            return _columns(chunk, batches)
+            return _columns(chunk, batches, self._run_bytes)
         except CorruptRecordError as error:
             raise _corrupt(chunk, batches[0][1], str(error)) from error
 
@@ -487,8 +488,8 @@ def _has(view: memoryview, at: int, header: BatchHeader, wanted: bytes, most: in
     return wanted in data, len(data)
 
 
-def _columns(chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:
-    """Batches as columns; ``batches`` keeps those that have ``RUN_BYTES``. Raises CorruptRecordError."""
+def _columns(chunk: Chunk, batches: list[tuple[int, BatchHeader]], most: int) -> RecordColumns:
+    """Batches as columns; ``batches`` keeps those that have ``most`` bytes. Raises CorruptRecordError."""
     if chunk.large is not None:
         return chunk.large.next(chunk.offset)
     view = chunk.view
@@ -502,11 +503,11 @@ def _columns(chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> RecordColu
     for at, header in batches:
         data = record_data(view, at, header, None)
         size += len(data)
-        if size > RUN_BYTES or header.record_count > MOST_AT_ONCE:
+        if size > most or header.record_count > MOST_AT_ONCE:
             if pieces:
                 break
             del batches[1:]
-            chunk.large = LargeBatch(at, header, data, RUN_BYTES)
+            chunk.large = LargeBatch(at, header, data, most)
             return chunk.large.next(chunk.offset)
         pieces.append((data, header))
     del batches[len(pieces) :]

@@ -20,10 +20,11 @@ from ..errors import CorruptBatchError
 LIST_BYTES: Final = 16 << 20
 RECORD_BYTES: Final = 32 << 20
 """The most decompressed bytes of a batch, for lists and for one record. It keeps others waiting for some 40 ms."""
-_TOGETHER_BYTES: Final = 4 << 20
 MOST_HEADERS_OF_BATCH: Final = 200_000
 _COUNTED_RECORDS: Final = 2_000
 """Of batches with more, headers aren't counted: that would take longer than it saves."""
+_AT_ONCE_BYTES: Final = 2 * MOST_HEADERS_OF_BATCH
+"""The decompressed bytes that are decoded at once. A header has two, so those that aren't counted are bounded, too."""
 
 
 def bound(consumer: Consumer, most: int) -> None:
@@ -37,6 +38,7 @@ class _BoundedReader(RecordReader):
         super().__init__(settings)
         self._most = most
         self._most_bytes = most
+        self._run_bytes = _AT_ONCE_BYTES
 
     def columns(self, chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:
         """The batches as columns; ``batches`` keeps those that are in them. Raises CorruptBatchError."""
@@ -60,7 +62,7 @@ class _BoundedReader(RecordReader):
                     ) from None
                 del batches[index:]
                 break
-            if size >= _TOGETHER_BYTES:
+            if size >= _AT_ONCE_BYTES:
                 del batches[index + 1 :]
                 break
         return super().columns(chunk, batches)

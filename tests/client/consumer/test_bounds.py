@@ -14,7 +14,7 @@ from ottla_client.consumer.records import RUN_BYTES
 from ottla_client.consumer.rows import to_records
 from ottla_client.errors import CorruptBatchError
 from ottla_client.requests.large_batch import MAX_HEADERS
-from ottla_client.web.reading import _BoundedReader
+from ottla_client.web.reading import MOST_HEADERS_OF_BATCH, _BoundedReader
 from ottla_protocol.records.batch import HEADER_SIZE, read_header
 from ottla_protocol.records.compression import ZSTD
 from ottla_protocol.records.message_set import encode_messages
@@ -72,6 +72,37 @@ def test_parts_are_bounded_alike_and_what_is_left_out_is_counted_once() -> None:
     found = held.take_parts(999, b"yes")
     assert [part.records for part in found] == [3, 3, 3, 1]
     assert held.left_out == 10
+
+
+@pytest.mark.parametrize("records", [3, 300], ids=["objects", "numpy"])
+def test_headers_count_for_what_parts_have(monkeypatch: pytest.MonkeyPatch, records: int) -> None:
+    """Empty ones have two bytes, and take many more as objects."""
+    monkeypatch.setattr(holding, "PARTS_BYTES", 64_000)
+    rows = [(1_000, None, b"v" * (each % 3), (("", b""),)) for each in range(records - 1)]
+    rows.append((1_000, None, b"v", (("", b""),) * 700))
+    states = [partition(number) for number in range(5)]
+    held = buffer()
+    for state in states:
+        held.add(chunk(state, bytes(encode_batch(rows))))
+    assert len(held.take_parts(99_999)) <= 2
+
+
+def test_the_console_decodes_few_headers_at_once() -> None:
+    """Those of a batch of many records aren't counted beforehand."""
+    rows = [(1_000, None, b"v", (("", b""),) * 300)] * 2_500
+    held = Buffer(_BoundedReader(settings(), 16 << 20), 1 << 20, lambda state: None)
+    held.add(chunk(partition(), bytes(encode_batch(rows, codec=ZSTD))))
+    parts = held.take_parts(99_999)
+    assert sum(part.records for part in parts) == 2_500
+    assert max(map(_headers_of, parts)) <= MOST_HEADERS_OF_BATCH
+    small = [(1_000, None, b"v", (("", b""),) * 800)] * 100
+    held = Buffer(_BoundedReader(settings(), 16 << 20), 1 << 20, lambda state: None)
+    held.add(chunk(partition(), *(bytes(encode_batch(small, base_offset=100 * each)) for each in range(20))))
+    assert max(map(_headers_of, held.take_parts(99_999))) <= 2 * MOST_HEADERS_OF_BATCH
+
+
+def _headers_of(part: Any) -> int:
+    return sum(map(len, part.columns.headers))
 
 
 def test_a_search_comes_back_after_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
