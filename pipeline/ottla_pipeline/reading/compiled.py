@@ -47,10 +47,10 @@ class CompiledEngine:
             (counts < 0) | (table[:, BASE] > _MOST_BASE) | (np.abs(table[:, STAMP]) >= _SAFE_STAMP)
         ).any()
         if not unusual:
-            data, pieces = _pieces(data, table)
+            octets, pieces = _pieces(data, table)
             sizes = pieces[:, 1] - pieces[:, 0]
             if (counts * MIN_RECORD_SIZE <= sizes).all():
-                batch = self._decode(data, pieces, first, int(counts.sum()), int(sizes.sum()))
+                batch = self._decode(octets, pieces, first, int(counts.sum()), int(sizes.sum()))
                 if batch is not None:
                     return [batch] if batch.num_rows else []
         return self._plain.decode(data, table, first)

@@ -170,6 +170,16 @@ def test_times_that_microseconds_cannot_say(way: str, time: int) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("codec", [0, 1, 4])
+def test_what_is_unusual_in_a_compressed_batch(way: str, codec: int) -> None:
+    """The plain decoder got the decompressed bytes as if they were the batch."""
+    data = encode_batch([(2**61, None, b"v", ()), (-(2**61) - 5, None, b"w", ())], codec=codec)
+    theirs = by_protocol(data)
+    assert theirs is not None
+    assert outcome(data, way) == theirs
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_batch_that_claims_what_cannot_be(way: str) -> None:
     good = batch(0, 2)
     header = read_header(good)
