@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .requests.fetch import LAST_BY_NAME as LAST_BY_NAME
     from .requests.fetch import FetchPosition as FetchPosition
     from .requests.fetch import fetch_request as fetch_request
+    from .requests.large_batch import MAX_HEADERS as MAX_HEADERS
     from .requests.leader_epochs import EpochEnd as EpochEnd
     from .requests.leader_epochs import ask_epochs as ask_epochs
     from .requests.list_offsets import find_offsets as find_offsets
@@ -39,6 +40,7 @@ _HOMES = {
     "ottla_client.errors": "is_retriable",
     "ottla_client.option_names": "kafka_name kafka_names read_options",
     "ottla_client.requests.fetch": "LAST_BY_NAME FetchPosition fetch_request",
+    "ottla_client.requests.large_batch": "MAX_HEADERS",
     "ottla_client.requests.leader_epochs": "EpochEnd ask_epochs",
     "ottla_client.requests.list_offsets": "find_offsets",
     "ottla_client.settings": "DEFAULT_BOOTSTRAP ConnectionOptions ConnectionSettings",

@@ -14,6 +14,8 @@ from typing import Any
 from .compiling import DATA, EDGES, INT32S, INT64S, OCTETS, TABLE, UINT64S, compiled, copy, inlined, types
 
 _MAX_MILLIS = (2**63 - 1) // 1000
+_MAX_HEADERS = 100_000
+"""The client's ``MAX_HEADERS``, here because a cached loop is renewed when this file changes."""
 _GOOD, _BROKEN, _DISORDER = 0, 1, 2
 
 
@@ -108,7 +110,7 @@ def _pass_headers(data: Any, at: int, end: int) -> Any:
     count, at = _size(data, at, end)
     names = types.int64(0)
     values = types.int64(0)
-    if at < 0 or count <= 0 or count > (end - at) // 2:
+    if at < 0 or count <= 0 or count > (end - at) // 2 or count > _MAX_HEADERS:
         return count, types.int64(-1), names, values
     for _ in range(count):
         size, at = _size(data, at, end)

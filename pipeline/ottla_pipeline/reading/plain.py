@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ottla_client.lowlevel import Part, to_arrow
+from ottla_client.lowlevel import MAX_HEADERS, Part, to_arrow
 from ottla_protocol.records.batch import read_header
 from ottla_protocol.records.columns import decode_batches
 
@@ -43,7 +43,7 @@ class PlainEngine:
         """
         view = data.data
         batches = [(at, read_header(view, at)) for at in table[:, AT].tolist()]
-        columns = decode_batches(view, batches)
+        columns = decode_batches(view, batches, max_headers=MAX_HEADERS)
         if not columns.count:
             return []
         range = self._range

@@ -11,6 +11,7 @@ from tests.pipeline.reading.logs import ALL, TIME, batch, decode, expected, rows
 from tests.support.depth import examples
 
 from ottla_pipeline.reading import CorruptBatch, CorruptData, DataLoss, OffsetRange
+from ottla_pipeline.reading.aborted import Aborted
 from ottla_pipeline.reading.batches import as_octets, find_batches
 from ottla_protocol.records.batch import (
     HEADER_SIZE,
@@ -20,7 +21,15 @@ from ottla_protocol.records.batch import (
     write_crc,
     write_header,
 )
-from ottla_protocol.records.record import Record, decode_records, encode_batch, encode_varint, rebuild_batch
+from ottla_protocol.records.control import encode_transaction_marker
+from ottla_protocol.records.record import (
+    Record,
+    decode_records,
+    encode_batch,
+    encode_varint,
+    finish_batch,
+    rebuild_batch,
+)
 
 WAYS = ("plain", "compiled")
 EVERYTHING = OffsetRange("t", "", 0, 0, 2**62)
@@ -223,6 +232,36 @@ def test_one_broken_batch_among_many_of_a_group(way: str) -> None:
     table = decode(data, EVERYTHING, way, set_aside=aside)
     assert table.column("offset").to_pylist() == [*range(20), *range(25, 50)]
     assert [(one.first, one.last) for one in aside] == [(20, 24)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_record_has_a_hundred_thousand_headers_at_most(way: str) -> None:
+    """A few kilobytes could be millions of them, which the plain decoder makes objects of."""
+
+    def with_headers(offset: int, count: int) -> bytearray:
+        return encode_batch([(TIME, None, b"v", (("", b""),) * count)], base_offset=offset, codec=4)
+
+    data = with_headers(0, 100_000) + with_headers(1, 100_001) + batch(2, 2)
+    aside: list[CorruptBatch] = []
+    table = decode(data, EVERYTHING, way, set_aside=aside)
+    assert table.column("offset").to_pylist() == [0, 2, 3]
+    assert [(each.first, each.reason) for each in aside] == [
+        (1, "a record has 100001 headers, at most 100000 are read")
+    ]
+    with pytest.raises(CorruptData, match="has 100001 headers"):
+        decode(data, EVERYTHING, way, columns=("value",))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_compressed_marker_is_small(way: str) -> None:
+    whole = encode_transaction_marker(
+        commit=False, coordinator_epoch=0, producer_id=7, producer_epoch=0, timestamp_ms=0, base_offset=5
+    )
+    header = read_header(whole)
+    body = bytearray(HEADER_SIZE) + whole[HEADER_SIZE:] * 1_000
+    many = finish_batch(header._replace(attributes=header.attributes | 4, record_count=1_000), body)
+    with pytest.raises(CorruptData, match="more than 1024 bytes"):
+        decode(batch(0, 5) + many, EVERYTHING, way, aborted=[Aborted(7, 0)])
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -192,13 +192,17 @@ def decode_columns(
 
 
 def decode_batches(
-    buf: Buffer, batches: Sequence[tuple[int, BatchHeader]], *, max_bytes: int | None = None
+    buf: Buffer,
+    batches: Sequence[tuple[int, BatchHeader]],
+    *,
+    max_bytes: int | None = None,
+    max_headers: int = ANY_HEADERS,
 ) -> RecordColumns:
     """Decode several batches as if they were one, which is much faster for small batches.
 
     ``batches`` are positions in ``buf`` and their headers, as ``iter_headers`` yields them; at least one. The
     columns' ``header`` is the first one's, so combine only batches that agree in what you read from it. ``max_bytes``
-    limits each batch.
+    limits each batch, ``max_headers`` the headers of each record.
 
     Raises CorruptRecordError if any of them is corrupt; decode them one at a time to find which.
     """
@@ -207,7 +211,7 @@ def decode_batches(
         for position, header in batches
         if header.record_count
     ]
-    return decode_pieces(pieces, batches[0][1])
+    return decode_pieces(pieces, batches[0][1], max_headers=max_headers)
 
 
 def decode_pieces(
