@@ -148,7 +148,14 @@ def test_partitions_that_no_request_can_carry(partition: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("leader", "2147483648"), ("leader", '"1"'), ("isr", "[1,null]"), ("isr", "1"), ("leader_epoch", "1.0"), ("leader_epoch", "2147483647")],
+    [
+        ("leader", "2147483648"),
+        ("leader", '"1"'),
+        ("isr", "[1,null]"),
+        ("isr", "1"),
+        ("leader_epoch", "1.0"),
+        ("leader_epoch", "2147483647"),
+    ],
 )
 def test_a_state_that_no_request_can_carry(name: str, value: str) -> None:
     given = {"leader": "1", "leader_epoch": "1", "isr": "[1]", "controller_epoch": "1", name: value}
