@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import os
 import warnings
 import weakref
 from collections.abc import Sequence
@@ -138,6 +139,8 @@ class Producer:
         self._closing = False
         self._closed: asyncio.Event | None = None
         self._fatal: Exception | None = None
+        self._process = 0
+        """The process that started it, and sends its records: no child of a fork does."""
         self._reports_unclosed = True
         """False for the producer of a sync one, which is closed at the program's end."""
 
@@ -176,6 +179,7 @@ class Producer:
                 await self._cluster.close()
                 raise
         self._sender = sender
+        self._process = os.getpid()
         _open.add(self)
 
     async def close(self, timeout: float | None = 30) -> None:
@@ -250,6 +254,8 @@ class Producer:
     def _report_unclosed(self) -> None:
         """Say that nothing will send the records in the buffer; only once."""
         if not getattr(self, "_reports_unclosed", False) or self._sender is None or self._closing:
+            return
+        if self._process != os.getpid():
             return
         self._reports_unclosed = False
         left = self._accumulator.unfinished()
@@ -547,6 +553,8 @@ class Producer:
 
 
 _open: weakref.WeakSet[Producer] = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_open.clear)
 
 
 @atexit.register

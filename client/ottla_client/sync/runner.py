@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -21,6 +22,8 @@ CANCEL_SECONDS = 5.0
 """The longest time for an interrupted call (Ctrl-C) to end."""
 _LOOK_SECONDS = 1.0
 """Seconds after which a thread that waits looks whether the loop still runs."""
+
+_FORKED = "the client belongs to the process that this one was forked from; make a client in each process"
 
 
 def _held_lock() -> threading.Lock:
@@ -80,9 +83,15 @@ class Runner:
         self.loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
         self._stopping = False
+        self._process = os.getpid()
         # A daemon thread, so that a program without close() still ends; see ``sync_client``.
         self._thread = threading.Thread(target=_run, args=(self.loop,), name=name, daemon=True)
         self._thread.start()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the thread is in this process: after a fork, only the parent has it."""
+        return self._process == os.getpid()
 
     def call(self, coroutine: Coroutine[Any, Any, T], rescue: Callable[[T], None] | None = None) -> T:
         """Run a coroutine in the loop and wait for its result.
@@ -132,6 +141,8 @@ class Runner:
         return True
 
     def _check_thread(self) -> None:
+        if not self._thread.is_alive():
+            raise ClosedError("the client is closed" if self.is_here else _FORKED)
         if threading.get_ident() == self._thread.ident:
             raise ClientError(
                 "the client was called from its own background thread, which can't wait for itself; don't call the"
@@ -139,7 +150,9 @@ class Runner:
             )
 
     def post(self, function: Callable[[], object]) -> None:
-        """Have the loop call a function. Raises ClosedError after ``stop``."""
+        """Have the loop call a function. Raises ClosedError after ``stop``, and in a forked process."""
+        if not self.is_here:
+            raise ClosedError(_FORKED)
         with self._lock:
             if self._stopping:
                 raise ClosedError("the client is closed")

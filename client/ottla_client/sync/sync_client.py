@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import os
 import threading
 import warnings
 import weakref
@@ -89,14 +90,17 @@ class SyncClient(Generic[C]):
         self._runner.post(function)
 
     def _end(self, closing: Callable[[], Coroutine[Any, Any, None]], timeout: float | None = None) -> None:
-        """Run ``closing`` within ``timeout`` seconds and stop the thread; a second call does nothing."""
+        """Run ``closing`` within ``timeout`` seconds and stop the thread; a second call does nothing.
+
+        After a fork, the child leaves all that to its parent.
+        """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             runner = self._runner
         _open.discard(self)
-        if runner is not None:
+        if runner is not None and runner.is_here:
             try:
                 runner.call(_within(closing(), timeout))
             finally:
@@ -121,12 +125,15 @@ class SyncClient(Generic[C]):
 
     def __del__(self) -> None:
         runner = getattr(self, "_runner", None)
-        if runner is not None and not self._closed:
+        if runner is not None and not self._closed and runner.is_here:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
             runner.end(_within(self._client.close(), EXIT_SECONDS))
 
 
 _open: weakref.WeakSet[SyncClient[Any]] = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):
+    # The clients stay the parent's: their threads aren't in the child.
+    os.register_at_fork(after_in_child=_open.clear)
 
 
 @atexit.register

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -44,6 +45,43 @@ def test_the_end_of_the_program_names_the_records(
     )
     assert done.returncode == 0
     assert done.stderr.count("was not closed: 1,000 records were never sent") == 1, done.stderr
+
+
+_FORKED = """
+import asyncio, os, sys
+from ottla_client import Producer
+
+async def begin():
+    producer = Producer(sys.argv[1], linger_ms=60_000, delivery_timeout_ms=120_000)
+    await producer.start()
+    for _ in range(10):
+        await producer.send(sys.argv[2], b"x")
+    return producer
+
+loop = asyncio.new_event_loop()
+producer = loop.run_until_complete(begin())
+child = os.fork()
+if not child:
+    sys.exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+loop.run_until_complete(producer.close())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_forked_process_says_nothing_of_its_parents_producer(
+    broker: Any, new_topic: Callable[..., str]
+) -> None:
+    """The parent sends the records; the child said that they were lost."""
+    done = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", _FORKED, broker.bootstrap, new_topic()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "7\n")
+    assert "never sent" not in done.stderr
+    assert "<Producer" not in done.stderr
 
 
 async def test_a_producer_without_records_warns(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import signal
 import subprocess
 import sys
@@ -495,6 +496,51 @@ def test_open_clients_are_closed_at_the_end(broker: Any, new_topic: Callable[...
     assert (process.returncode, out, errors) == (0, "end\n", "")
     with sync.Consumer(topic, bootstrap_servers=broker.bootstrap) as consumer:
         assert consumer.end_offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 1000}
+
+
+_FORKED = """
+import os, signal, sys, warnings
+from ottla_client.errors import ClosedError
+from ottla_client.sync import Producer
+
+def end(producer):
+    producer.send_and_wait(topic, b"from the parent")
+    child = os.fork()
+    if child:
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), producer.send_and_wait(topic, b"").offset)
+        return
+    signal.alarm(30)
+    for call in (lambda: producer.partitions_for(topic), lambda: producer.send_and_wait(topic, b"from the child")):
+        try:
+            call()
+        except ClosedError as error:
+            print(error, flush=True)
+    sys.exit(7)
+
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 has one for each fork beside threads
+servers, topic, how = sys.argv[1:]
+producer = Producer(servers)
+if how == "block":
+    with producer:
+        end(producer)
+else:
+    producer.start()
+    end(producer)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.parametrize("how", ["block", "left open"])
+def test_a_forked_process_leaves_the_clients_to_its_parent(
+    broker: Any, new_topic: Callable[..., str], how: str
+) -> None:
+    """It waited for ever, at its end as well, for a thread that only the parent has."""
+    process = _python(_FORKED, broker.bootstrap, new_topic(1, prefix="fork"), how)
+    out, errors = process.communicate(timeout=60)
+    refused = (
+        "the client belongs to the process that this one was forked from; make a client in each process\n"
+    )
+    assert (process.returncode, out, errors) == (0, refused * 2 + "7 1\n", "")
 
 
 def test_ctrl_c_ends_a_program(broker: Any, new_topic: Callable[..., str]) -> None:
