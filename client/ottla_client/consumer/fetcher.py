@@ -145,6 +145,8 @@ class NodeFetcher:
         """By partition: its state, version and offset in the request in flight."""
         self._number = 0
         """Of the last fetch; answers to others are discarded."""
+        self._moved = False
+        """Whether the answer that is handled sends partitions to other brokers, which are to be woken."""
         self._waits = False
         """Whether the fetch in flight may wait at the broker for records."""
         self._ended: asyncio.Future[float]
@@ -290,6 +292,8 @@ class NodeFetcher:
                     self._not_before = now + seconds
             brought, excused = self._handle(response, version)
             self._failures = 0
+            # A broker that throttles doesn't wait for records (KIP-219), so it says nothing of later answers.
+            excused = excused or response.throttle_time_ms > 0
             self._judge(brought, excused, early=(now - since) * 2000 < max_wait_ms)
             if self._session_errors > 1 or (crowded and not brought):
                 self._ended.set_result(PAUSE)
@@ -393,6 +397,9 @@ class NodeFetcher:
             else:
                 brought += self._accept(state, data, offset)
                 excused = excused or state.retry_at > 0
+        if self._moved:
+            self._moved = False
+            fetcher.wake()
         if brought:
             fetcher.arrived()
         return brought, excused
@@ -406,11 +413,10 @@ class NodeFetcher:
         if data.preferred_read_replica >= 0:
             state.replica = data.preferred_read_replica
             state.replica_until = monotonic() + fetcher.settings.metadata_max_age_ms / 1000
+            self._moved = True
             if not data.records:
                 state.set_back(fetcher.cluster.backoff.after)
-                fetcher.wake()
                 return 0
-            fetcher.wake()
         if not data.records:
             state.calm()
             return 0
@@ -442,7 +448,7 @@ class NodeFetcher:
                 # A follower may be behind: ask the leader.
                 state.replica = None
                 state.set_back(fetcher.cluster.backoff.after)
-                fetcher.wake()
+                self._moved = True
             else:
                 fetcher.out_of_range(state)
             return

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from tests.client.base.conftest import until as soon
-from tests.client.base.fake import FakeBroker
+from tests.client.base.fake import FakeBroker, Partition
 from tests.client.consumer.chunks import batch
-from tests.client.consumer.conftest import offsets, take
+from tests.client.consumer.conftest import QUICK, offsets, take
 from tests.client.consumer.test_faults import Script, consumer_of
 
+from ottla_client import Consumer, TopicPartition
 from ottla_client.cluster import Backoff
+from ottla_client.consumer.fetcher import Fetcher, NodeFetcher
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -98,6 +100,65 @@ async def test_answers_that_lead_nowhere(
         fake.cut()
         assert await take(consumer, 10)
         assert not pauses
+
+
+async def test_empty_answers_of_a_broker_that_throttles_are_not_idle(
+    fake: FakeBroker, script: Script, pauses: list[int]
+) -> None:
+    """They come early because the client is over its quota, not because the broker doesn't wait."""
+    script.write(5)
+    usual = script._fetch
+    left = TIMES
+
+    def fetched(header: Any, request: Any) -> FetchResponse | None:
+        nonlocal left
+        left -= 1
+        return usual(header, request) if left < 0 else FetchResponse(throttle_time_ms=1)
+
+    fake.answers[ApiKey.FETCH] = fetched
+    async with consumer_of(fake) as consumer:
+        assert offsets(await take(consumer, 50)) == list(range(50))
+    assert not pauses
+
+
+async def test_an_answer_that_moves_many_partitions_wakes_the_fetchers_once(
+    fake: FakeBroker, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All partitions are looked at then."""
+    wakes = 0
+    by_answer: list[int] = []
+    wake, handle = Fetcher.wake, NodeFetcher._handle
+
+    def counted(self: Fetcher) -> None:
+        nonlocal wakes
+        wakes += 1
+        wake(self)
+
+    def handled(self: NodeFetcher, response: FetchResponse, version: int) -> tuple[int, bool]:
+        before = wakes
+        result = handle(self, response, version)
+        by_answer.append(wakes - before)
+        return result
+
+    def fetched(header: Any, request: Any) -> FetchResponse | None:
+        asked = [each.partition for topic in request.topics for each in topic.partitions]
+        data = [PartitionData(partition_index=each, preferred_read_replica=1) for each in asked]
+        topic = FetchableTopicResponse(topic="t", topic_id=fake.topics["t"].id, partitions=data)
+        return FetchResponse(responses=[topic])
+
+    monkeypatch.setattr(Fetcher, "wake", counted)
+    monkeypatch.setattr(NodeFetcher, "_handle", handled)
+    fake.topics["t"].partitions = {number: Partition() for number in range(50)}
+    fake.answers[ApiKey.FETCH] = fetched
+    async with Consumer(bootstrap_servers=fake.bootstrap, **QUICK) as consumer:
+        places = [TopicPartition("t", number) for number in fake.topics["t"].partitions]
+        consumer.assign(places)
+        for place in places:
+            consumer.seek(place, 0)
+        async with asyncio.timeout(60):
+            while not by_answer:
+                await consumer.poll(1)
+    assert max(by_answer) == 1
 
 
 async def test_a_replica_that_is_always_behind(fake: FakeBroker, script: Script, pauses: list[int]) -> None:
