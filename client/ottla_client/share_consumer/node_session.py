@@ -139,11 +139,13 @@ class NodeSession:
         while not self._closing.is_set():
             self._awake.clear()
             pause = 0.0
+            # Read once: a throttle that ends between two readings would be waited for without end.
+            now = monotonic()
             try:
-                if self._pending or self._fetches():
+                if self._pending or self._fetches(now):
                     pause = await self._exchange()
                 else:
-                    throttle = self._throttled_until - monotonic()
+                    throttle = self._throttled_until - now
                     await wait_at_most(self._awake, throttle if throttle > 0 else None)
             except ClientError as error:
                 pause = self._failed(error)
@@ -151,12 +153,8 @@ class NodeSession:
                 await wait_at_most(self._closing, pause)
         await self._end()
 
-    def _fetches(self) -> bool:
-        return (
-            self._owner.hungry
-            and monotonic() >= self._throttled_until
-            and bool(self._owner.wanted(self.node))
-        )
+    def _fetches(self, now: float) -> bool:
+        return self._owner.hungry and now >= self._throttled_until and bool(self._owner.wanted(self.node))
 
     async def _connect(self) -> Connection:
         deadline = Deadline(self._settings.request_timeout)
@@ -180,7 +178,7 @@ class NodeSession:
             for each in sent
         )
         with _settled(sent):
-            if self._fetches() and wanted and not apart:
+            if self._fetches(monotonic()) and wanted and not apart:
                 return await self._fetch(connection, wanted, sent)
             if sent:
                 return await self._acknowledge(connection, sent)

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Mapping
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.support.depth import examples
 
 from ottla_client import AcknowledgeType, ShareConsumer, TopicPartition
 from ottla_client.errors import ClientError
+from ottla_client.share_consumer import engine, node_session
 from ottla_client.share_consumer.engine import ShareEngine
 from ottla_client.share_consumer.settings import ShareConsumerSettings
 from ottla_protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
@@ -123,3 +125,27 @@ async def test_fetches_wait_while_the_broker_throttles_and_acknowledgements_do_n
     assert await application.consumer.poll(None)
     await application.consumer.close()
     assert fetches[1] - fetches[0] >= 0.4
+
+
+async def test_a_throttle_that_ends_while_the_session_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had not ended when the session asked whether to fetch, and had when it computed how long to wait.
+
+    So it waited until the next poll looked.
+    """
+    monkeypatch.setattr(engine, "TICK", 600.0)
+    broker = FakeShareBroker(SharePartition(5), None)
+    application = Application(random.Random(1), broker, "explicit")
+    usual = broker._fetch
+
+    def throttling(request: ShareFetchRequest) -> ShareFetchResponse:
+        monkeypatch.setattr(broker, "_fetch", usual)
+        end = monotonic() + 60
+        # When the answer comes, at the first look, and from then on.
+        times = iter([end - 60, end - 1e-6])
+        monkeypatch.setattr(node_session, "monotonic", lambda: next(times, end + 1))
+        return ShareFetchResponse(throttle_time_ms=60_000)
+
+    monkeypatch.setattr(broker, "_fetch", throttling)
+    async with asyncio.timeout(60):
+        assert len(await application.consumer.poll(None)) == 5
+    await application.consumer.close()
