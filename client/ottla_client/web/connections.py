@@ -12,7 +12,7 @@ import errno
 import logging
 import ssl
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, cast
 
 from aiohttp import web
@@ -120,6 +120,24 @@ class Connections:
             _LOG.warning(text)
 
 
+class _Counted:
+    """A transport that knows how many bytes were written to it."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.written = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += memoryview(data).nbytes
+        self._transport.write(data)
+
+    def writelines(self, pieces: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.write(b"".join(pieces))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class _Connection(asyncio.Protocol):
     """One connection: it passes on to what serves it, once it is admitted and any handshake is done."""
 
@@ -133,8 +151,9 @@ class _Connection(asyncio.Protocol):
         """What comes with the end of the handshake."""
         self._transport: asyncio.Transport | None = None
         self._handshake: asyncio.Task[None] | None = None
-        self._unsent = 0
-        self._unsent_since = 0.0
+        self._counted: _Counted | None = None
+        self._taken = 0
+        self._taken_at = 0.0
 
     @property
     def waits(self) -> bool:
@@ -143,11 +162,13 @@ class _Connection(asyncio.Protocol):
 
     def is_stuck(self, now: float) -> bool:
         """Whether its client has taken nothing for too long. To be asked again and again."""
-        unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
-        if not unsent or unsent < self._unsent:
-            self._unsent_since = now
-        self._unsent = unsent
-        return bool(unsent) and now - self._unsent_since >= SEND_SECONDS
+        counted = self._counted
+        unsent = 0 if counted is None else counted.get_write_buffer_size()
+        # Bytes, not what is left: more may come than it takes.
+        taken = 0 if counted is None else counted.written - unsent
+        if not unsent or taken > self._taken:
+            self._taken, self._taken_at = taken, now
+        return bool(unsent) and now - self._taken_at >= SEND_SECONDS
 
     def drop(self) -> None:
         """Close it at once. Its place is free."""
@@ -190,7 +211,8 @@ class _Connection(asyncio.Protocol):
         if self._is_lost:
             return
         self._is_served = True
-        self._handler.connection_made(transport)
+        self._counted = _Counted(transport)
+        self._handler.connection_made(self._counted)
         if self._early:
             self._handler.data_received(self._early)
 

@@ -151,6 +151,50 @@ async def test_who_takes_no_response_is_dropped(monkeypatch: pytest.MonkeyPatch)
         assert not site.connections._open
 
 
+async def test_one_that_takes_less_than_comes_is_kept() -> None:
+    """A page with live events on a slow link was dropped: more and more waited for it."""
+
+    class Transport(asyncio.Transport):
+        unsent = 0
+
+        def write(self, data: bytes | bytearray | memoryview) -> None:
+            self.unsent += len(data)
+
+        def get_write_buffer_size(self) -> int:
+            return self.unsent
+
+        def abort(self) -> None:
+            pass
+
+    class Handler:
+        def connection_made(self, transport: Any) -> None:
+            self.transport = transport
+
+    handlers: list[Handler] = []
+
+    def server() -> Handler:
+        handlers.append(Handler())
+        return handlers[-1]
+
+    limits = connections.Connections(server, None)
+    _, stuck = made = [limits.made() for _ in range(2)]
+    links = [Transport(), Transport()]
+    try:
+        for each, link in zip(made, links, strict=True):
+            each.connection_made(link)
+        dropped: dict[Any, float] = {}
+        for now in range(0, 100, 5):
+            for each, handler in zip(made, handlers, strict=True):
+                handler.transport.write(b"x" * 10)
+                handler.transport.writelines([b"y", b"z"])
+                if each.is_stuck(float(now)):  # type: ignore[attr-defined]
+                    dropped.setdefault(each, now)
+            links[0].unsent -= 1
+        assert dropped == {stuck: connections.SEND_SECONDS}
+    finally:
+        limits.close()
+
+
 async def test_by_tls(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections count before their handshake, which has a deadline."""
     certificates = Certificates(tmp_path)
