@@ -611,6 +611,62 @@ def test_a_connection_that_is_reset_after_its_last_bytes_is_closed(monkeypatch: 
         runner.run(leave())
 
 
+def test_many_connections_are_looked_at_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that were reset, each is found, also if others close or come meanwhile."""
+    monkeypatch.setattr(processor_module, "POLLED_CONNECTIONS", 3)
+    clock = FakeClock()
+    clock.time = 25.0
+    later: list[Any] = []
+    read: list[Quiet] = []
+    asked: list[int] = []
+
+    class Quiet:
+        closed = False
+        last_active = 10.0
+
+        def __init__(self) -> None:
+            self.ours, self.its = socket.socketpair()
+            self.fd = self.ours.fileno()
+
+        def is_quiet(self, _since: float) -> bool:
+            asked.append(1)
+            return True
+
+        def read_anew(self) -> None:
+            read.append(self)
+
+        def is_stalled(self, _now: float) -> bool:
+            return False
+
+        is_late = is_stalled
+
+    unused: Any = None
+    loop: Any = SimpleNamespace(call_soon=lambda call, *args: later.append((call, args)))
+    settings = SocketSettings(1000, -1, 10, -1, -1)
+    processor = Processor(0, "L", loop, clock, unused, unused, unused, unused, settings)
+    quiet = [Quiet() for _ in range(10)]
+    connections: set[Any] = set(quiet)
+    processor.connections = connections
+    order: list[Any] = list(connections)
+    gone = order[5]
+    for each in quiet:
+        each.its.close()
+    turns = []
+    processor._look(-1.0, 10.0)
+    turns.append(len(asked))
+    gone.closed = True
+    gone.ours.close()
+    connections.clear()
+    while later:
+        call, args = later.pop()
+        call(*args)
+        turns.append(len(asked))
+    for each in quiet:
+        each.ours.close()
+    assert read == [each for each in order if each is not gone]
+    assert turns == [3, 5, 8, 9]
+
+
 def test_a_flood_of_stalled_connections_is_closed_in_several_turns() -> None:
     clock = FakeClock()
     later: list[Any] = []

@@ -7,6 +7,7 @@ import select
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ottla_broker.clock import Clock, TimerHandle
@@ -28,6 +29,8 @@ LOOK_SECONDS = 10.0
 """The longest time between two looks for connections to close, in seconds."""
 CLOSING_SECONDS = 0.005
 """The longest time, in seconds, for which connections are closed one after another."""
+POLLED_CONNECTIONS = 500
+"""Connections that are looked at in one turn of the event loop for whether they were reset."""
 SCRATCH_BYTES = 256 * 1024
 """The buffer that all connections of a processor receive into."""
 
@@ -143,23 +146,28 @@ class Processor:
 
     def _look(self, idle: float, period: float) -> None:
         self._timer = self.clock.call_later(period, self._look, idle, period)
-        self._find_reset(self.clock.monotonic() - period, period)
-        self._look_at(iter(list(self.connections)), idle)
+        connections = list(self.connections)
+        self._find_reset(iter(connections), self.clock.monotonic() - period, period)
+        self._look_at(iter(connections), idle)
 
-    def _find_reset(self, since: float, period: float) -> None:
+    def _find_reset(self, connections: Iterator[Connection], since: float, period: float) -> None:
         """Find connections that were reset right after their last bytes: uvloop reports both once, as bytes to read.
 
         Looked at are those that have been quiet ``since`` then, but not for much longer: they were looked at before.
+        They may be very many, so each turn of the event loop looks at POLLED_CONNECTIONS.
         """
         poll = select.poll()
+        now = list(islice(connections, POLLED_CONNECTIONS))
         quiet = {
-            c.fd: c for c in self.connections if c.last_active > since - 2 * period and c.is_quiet(since)
+            c.fd: c for c in now if not c.closed and c.last_active > since - 2 * period and c.is_quiet(since)
         }
         for fd in quiet:
             # Errors are reported without being asked for.
             poll.register(fd, 0)
         for fd, _ in poll.poll(0):
             quiet[fd].read_anew()
+        if len(now) == POLLED_CONNECTIONS:
+            self.loop.call_soon(self._find_reset, connections, since, period)
 
     def _look_at(self, connections: Iterator[Connection], idle: float) -> None:
         """Close those that are to be closed: very many, if clients flood, so in several turns of the event loop."""
