@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .cluster import Cluster as Cluster
     from .deadline import Deadline as Deadline
     from .errors import is_retriable as is_retriable
+    from .option_names import in_kafka_names as in_kafka_names
     from .option_names import kafka_name as kafka_name
     from .option_names import kafka_names as kafka_names
     from .option_names import read_options as read_options
@@ -38,7 +39,7 @@ _HOMES = {
     "ottla_client.cluster": "Cluster",
     "ottla_client.deadline": "Deadline",
     "ottla_client.errors": "is_retriable",
-    "ottla_client.option_names": "kafka_name kafka_names read_options",
+    "ottla_client.option_names": "in_kafka_names kafka_name kafka_names read_options",
     "ottla_client.requests.fetch": "LAST_BY_NAME FetchPosition fetch_request",
     "ottla_client.requests.large_batch": "MAX_HEADERS",
     "ottla_client.requests.leader_epochs": "EpochEnd ask_epochs",

@@ -66,7 +66,7 @@ def audit(
     ottla pipeline audit flights --table lake/flights --whole
     ottla pipeline audit --table lake/default.flights --format iceberg --json | jq .clean
     """
-    with failing(NotDone):
+    with failing(console, NotDone):
         from .. import audit as auditing
 
         check_client(client)

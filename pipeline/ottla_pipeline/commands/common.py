@@ -225,7 +225,7 @@ def open_table(place: Mapping[str, Any], table: str | None = None) -> Table:
 
 
 @contextmanager
-def failing(failed: type[click.ClickException] = click.ClickException) -> Iterator[None]:
+def failing(console: Console, failed: type[click.ClickException] = click.ClickException) -> Iterator[None]:
     """End the command with one line and an exit code if it fails.
 
     An error in the command line becomes a UsageError; other errors become ``failed``.
@@ -241,7 +241,7 @@ def failing(failed: type[click.ClickException] = click.ClickException) -> Iterat
     level = client.level
     client.setLevel(logging.ERROR)
     try:
-        with one_line_errors():
+        with one_line_errors(console.settings.as_given):
             yield
     except click.UsageError:
         raise

@@ -38,7 +38,7 @@ def compact(console: Console, place: dict[str, Any], **settings: Any) -> None:
     ottla pipeline compact --table lake/flights --target-file-size 512m --older-than 7d
     ottla pipeline compact --table lake/default.orders --format iceberg --json
     """
-    with failing():
+    with failing(console):
         from .. import landing
 
         done = landing.compact(**place, **settings)

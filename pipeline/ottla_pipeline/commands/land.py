@@ -158,7 +158,7 @@ def land(
     """
     if bool(topics) is (pattern is not None):
         raise click.UsageError("Name one or more topics, or give a --subscribe-pattern.")
-    with failing():
+    with failing(console):
         from .. import landing
 
         check_client(client)

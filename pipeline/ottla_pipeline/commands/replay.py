@@ -49,7 +49,7 @@ def replay(
     ottla pipeline replay --table lake/orders --values json --dead-letters table:lake/orders-dead \\
           --schema orders-2.schema.json
     """
-    with failing():
+    with failing(console):
         from .. import landing
 
         check_client(client)

@@ -27,7 +27,8 @@ def one_line_errors() -> Iterator[None]:
     """Show our errors to the user as one line, also from a Python process that Spark runs. For ``with``, or a method.
 
     Spark shows an exception with its traceback unless the process sets ``SPARK_HIDE_TRACEBACK``, and then ends the
-    process. Any exception but our own is a defect, so it keeps its traceback. ClientError becomes SourceError.
+    process. Any exception but our own is a defect, so it keeps its traceback. ClientError becomes SourceError,
+    with options by the names that Spark's users give them.
     """
     # This module's own import has to stay light.
     from ottla_client.errors import ClientError
@@ -39,7 +40,9 @@ def one_line_errors() -> Iterator[None]:
         if _in_sparks_process():
             os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         if isinstance(error, ClientError):
-            raise SourceError(str(error)) from error
+            from ottla_client.lowlevel import in_kafka_names
+
+            raise SourceError(in_kafka_names(str(error))) from error
         raise
 
 

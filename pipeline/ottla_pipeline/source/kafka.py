@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Any, Final
 
-from ottla_client.lowlevel import kafka_name
+from ottla_client.lowlevel import in_kafka_names, kafka_name
 from ottla_pipeline.reading.errors import ReadError
 from ottla_pipeline.reading.options import CONNECTION_NAMES, cluster_options
 
@@ -141,4 +141,4 @@ def client_options(client: Mapping[str, str]) -> dict[str, Any]:
     try:
         return cluster_options({**client, "security.protocol": protocol})
     except ReadError as error:
-        raise OptionError(str(error)) from None
+        raise OptionError(in_kafka_names(str(error))) from None

@@ -15,8 +15,11 @@ import pytest
 from click.testing import CliRunner
 from tests.support.processes import BrokerProcess
 
+from ottla_client.commands import ClientOptions, Console
+from ottla_client.errors import AuthenticationError
 from ottla_pipeline.audit.dead import in_topic
 from ottla_pipeline.commands import pipeline, spark
+from ottla_pipeline.commands.common import failing
 from ottla_pipeline.commands.types import Duration, Size, Trigger, columns
 from ottla_pipeline.landing.errors import LandingError
 from ottla_pipeline.landing.settings import Landing
@@ -104,6 +107,20 @@ def test_wrong_usage(args: list[str], said: str) -> None:
     done = run(*args)
     assert done.exit_code == 2
     assert said in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ("sasl.username=alice", "sasl.username and sasl.password"),
+        ("sasl_plain_username=alice", "sasl_plain_username and sasl_plain_password"),
+    ],
+)
+def test_a_failed_login_names_options_as_they_were_given(given: str, names: str) -> None:
+    console = Console(ClientOptions("127.0.0.1:1", 1.0, [given]))
+    with pytest.raises(click.ClickException) as caught, failing(console):
+        raise AuthenticationError("the login failed; check sasl_plain_username and sasl_plain_password")
+    assert caught.value.message == f"the login failed; check {names}"
 
 
 def test_a_topic_of_any_name() -> None:

@@ -106,8 +106,8 @@ def test_an_unknown_name_is_answered_with_the_nearest(given: dict[str, str], hin
         ({"kafka.enable.auto.commit": "true"}, "commitOffsets=true"),
         ({"kafka.key.deserializer": "x"}, "keys are bytes"),
         ({"kafka.sasl.login.class": "x"}, "of SASL the client has"),
-        ({"kafka.sasl.mechanism": "PLAIN"}, "which needs security_protocol='SASL_SSL'"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "which needs sasl_mechanism"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "which needs security.protocol='SASL_SSL'"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "which needs sasl.mechanism"),
         (
             {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.jaas.config": "a secret"},
             "kafka.sasl.jaas.config: a login has the form",

@@ -381,7 +381,7 @@ def test_a_login_by_scram_in_both_spellings(spark: SparkSession, tmp_path: Path)
             assert [bytes(row.value) for row in rows] == [b"one"]
             wrong = {name: text.replace("alice-secret", "a-guess") for name, text in login.items()}
             with pytest.raises(
-                Exception, match=r"the login of alice by SCRAM-SHA-512 failed: .*; check sasl_plain_username"
+                Exception, match=r"the login of alice by SCRAM-SHA-512 failed: .*; check sasl.username"
             ) as caught:
                 spark.read.format("ottla").options(**asked, **wrong).load().collect()
             assert "a-guess" not in said(caught.value)

@@ -90,7 +90,7 @@ def test_long_request_timeouts_make_room_for_a_delivery() -> None:
             "kafka.acks is 1, and transactional=true needs all",
         ),
         ({**SERVERS, "kafka.sasl.login.class": "x"}, "of SASL"),
-        ({**SERVERS, "kafka.security.protocol": "SASL_SSL"}, "needs sasl_mechanism"),
+        ({**SERVERS, "kafka.security.protocol": "SASL_SSL"}, "needs sasl.mechanism"),
         ({**SERVERS, "topic": " "}, "the option topic is empty"),
         ({**SERVERS, "includeHeaders": "maybe"}, "includeHeaders is 'maybe'; it can be true or false"),
         ({**SERVERS, "onTooLarge": "deadletter"}, "set deadLetterTopic"),
