@@ -169,5 +169,7 @@ class _Writer:
             self.at += 1
             number |= (octet & 0x7F) << shift
             if octet < 0x80:
+                if number >> 64:
+                    raise ValueError("a number has more than 64 bits")
                 return (number >> 1) ^ -(number & 1)
         raise ValueError(f"a number has more than {_LONGEST_NUMBER} bytes")

@@ -55,6 +55,7 @@ def shown(schema: Any, data: bytes) -> Shown:
         (PRICE, number(40_000) + b"\0" * 39_980 + b"\x80" * 20, "a decimal of 10 digits has 40,000 bytes"),
         (PRICE | {"precision": 10**6}, number(40_000) + b"\x7f" * 40_000, "has 40,000 bytes"),
         ("long", b"\xff" * 40_000 + b"\1", "a number has more than 10 bytes"),
+        ("long", b"\xff" * 9 + b"\2", "a number has more than 64 bits"),
         ("string", b"\xff" * 40_000 + b"\1", "a number has more than 10 bytes"),
     ],
 )

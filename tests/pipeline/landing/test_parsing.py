@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import datetime as dt
 import io
 import json
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 from tests.support.depth import examples
 
 from ottla_pipeline.landing.errors import BadSetting, SchemaRefused
-from ottla_pipeline.landing.parsing import csv, formats
+from ottla_pipeline.landing.parsing import avro_numbers, csv, formats
 from ottla_pipeline.landing.parsing import json as json_values
 from ottla_pipeline.landing.parsing.avro import AvroParser
 from ottla_pipeline.landing.parsing.base import Parsed, Parser
@@ -444,6 +446,77 @@ def test_avro_decimals_that_are_too_long_are_not_computed() -> None:
         {"a": Decimal("1.28"), "b": None},
         {"a": Decimal("9" * 36 + ".99"), "b": Decimal("-0.01")},
     ]
+
+
+def test_avro_numbers_of_more_than_64_bits_are_no_rows() -> None:
+    """fastavro reads 64, or the smallest number; Java refuses them."""
+    inner = {"type": "record", "name": "Inner", "fields": [{"name": "n", "type": "long"}]}
+    kinds: dict[str, Any] = {
+        "flag": "boolean",
+        "texts": {"type": "map", "values": ["null", "string"]},
+        "numbers": {"type": "array", "items": "long"},
+        "kind": {"type": "enum", "name": "Kind", "symbols": ["a", "b"]},
+        "id": {"type": "fixed", "name": "Id", "size": 12},
+        "again": "Kind",
+        "both": ["null", inner],
+        "other": "Inner",
+        "ratio": "double",
+        "part": "float",
+        "last": {"type": "bytes"},
+    }
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    schema = {"type": "record", "name": "Numbers", "namespace": "of.all", "fields": fields}
+    record: dict[str, Any] = {
+        "flag": True,
+        "texts": {"\u65e5\u672c\u8a9e" * 3: "\u4e2d\u6587" * 9, "x": None},
+        "numbers": [-(2**63), 2**63 - 1, 0, -1],
+        "kind": "b",
+        "id": b"\xff" * 12,
+        "again": "a",
+        "both": {"n": 77},
+        "other": {"n": -(2**62)},
+        "ratio": -1.0,
+        "part": 0.5,
+        "last": b"\xfe" * 20,
+    }
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), record)
+    value = out.getvalue()
+    for framed in (False, True):
+        head = b"\0\0\0\0\7" if framed else b""
+        parser = AvroParser(json.dumps(schema), confluent=framed)
+        parsed = parse(parser, [head + value, None, head + value])
+        assert parsed.columns.to_pylist()[0] == {**record, "texts": list(record["texts"].items())}
+        # 77 in a field, and the length of the last one.
+        for small, count in ((b"\x9a\x01", 77), (b"\x28", 20)):
+            assert small == _number(count, 0)
+            assert value.count(small) == 1
+            for bytes, is_long in ((8, False), (10, False), (11, True), (12, True), (19, True)):
+                changed = head + value.replace(small, _number(count, bytes))
+                parsed = parse(parser, [head + value, changed])
+                assert bool(parsed.failures) is is_long, (count, bytes)
+            high = head + value.replace(small, _number(count, 10)[:-1] + b"\2")
+            assert bad(parser, high).endswith("ValueError a number has more than 64 bits")
+
+
+def _number(number: int, bytes: int) -> builtins.bytes:
+    """As Avro writes it, but with so many bytes at least."""
+    number <<= 1
+    found: list[int] = []
+    while number >= 0x80 or len(found) < bytes - 1:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return builtins.bytes([*found, number])
+
+
+@given(st.lists(st.binary(max_size=30) | st.none(), max_size=20), st.integers(0, 3))
+def test_values_with_numbers_that_may_be_too_long(values: list[bytes | None], start: int) -> None:
+    pattern = re.compile(rb"[\x80-\xff]{9}[^\x00\x01]", re.DOTALL)
+    doubled = [None if one is None else one.replace(b"\x01", b"\x80" * 9) for one in values]
+    array = pa.array([b"\x80" * 5] * start + doubled, pa.binary()).slice(start)
+    found = {row for row, one in enumerate(doubled) if one is not None and pattern.search(one)}
+    # Others may be suspected because of the value behind them.
+    assert found <= avro_numbers.suspects(array)
 
 
 def test_avro_schemas_that_are_no_table() -> None:

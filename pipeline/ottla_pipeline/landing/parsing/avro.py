@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from ottla_pipeline.landing.errors import SchemaRefused
+from ottla_pipeline.landing.parsing import avro_numbers
 from ottla_pipeline.landing.parsing.base import Failure, Malformed, Parsed, nullable
 from ottla_pipeline.landing.schema import TIMESTAMP, checked
 
@@ -55,7 +56,9 @@ class AvroParser:
         fastavro.parse_schema(document)  # refuses decimals that can't be
         for kind in _DECIMALS:
             fastavro.read.LOGICAL_READERS[f"{kind}-{_DECIMAL}"] = _decimal
-        self._parsed = fastavro.parse_schema(_readable(document))
+        named: dict[str, Any] = {}
+        self._parsed = fastavro.parse_schema(_readable(document), named)
+        self._check = avro_numbers.checker(self._parsed, named)
         self._skip = _CONFLUENT if confluent else 0
         self._names = self.schema.names
 
@@ -65,9 +68,10 @@ class AvroParser:
         good: list[int] = []
         failures: list[Failure] = []
         nothing = dict.fromkeys(self._names)
+        suspects = avro_numbers.suspects(values)
         for at, value in enumerate(values.to_pylist()):
             try:
-                rows.append(nothing if value is None else self._one(value))
+                rows.append(nothing if value is None else self._one(value, at in suspects))
             except Malformed as error:
                 failures.append(Failure(at, str(error)))
             else:
@@ -105,7 +109,7 @@ class AvroParser:
                 good.append(at)
         return self._table(fitting), good
 
-    def _one(self, value: bytes) -> Any:
+    def _one(self, value: bytes, suspect: bool) -> Any:
         if self._skip and value[:1] != b"\0":
             raise Malformed("the value does not begin with the zero byte of Confluent's framing")
         source = io.BytesIO(value)
@@ -113,6 +117,8 @@ class AvroParser:
         # fastavro raises many errors for malformed bytes: EOFError, IndexError, UnicodeDecodeError, …
         try:
             record = self._read(source, self._parsed, None)
+            if suspect:
+                self._check(value, self._skip)
         except Exception as error:
             raise Malformed(
                 f"not a record of this Avro schema: {type(error).__name__} {error}".strip()
