@@ -48,8 +48,8 @@ PUBLIC = {
     """,
     "ottla_client.lowlevel": """
         Cluster ConnectionOptions ConnectionSettings DEFAULT_BOOTSTRAP Deadline EpochEnd FetchPosition LAST_BY_NAME
-        MAX_HEADERS Part Runner ask_epochs did_you_mean fetch_request find_offsets in_kafka_names is_retriable kafka_name
-        kafka_names near_names read_options to_arrow
+        MAX_HEADERS Part Runner ask_epochs did_you_mean fetch_request find_offsets in_kafka_names is_retriable
+        kafka_name kafka_names near_names read_options to_arrow
     """,
     "ottla_client.commands": """
         ClientOptions Column Console Progress amount_of_bytes complete_groups complete_topics
