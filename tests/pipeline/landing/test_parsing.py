@@ -536,6 +536,48 @@ def test_avro_schemas_that_are_no_table() -> None:
         AvroParser('"int"')
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        7,
+        {"type": "int"},
+        {"name": "x"},
+        {"name": ["x"], "type": "int"},
+        {"name": "x", "type": {"type": "bytes", "logicalType": "decimal"}},
+        *(
+            {"name": "x", "type": {"type": "bytes", "logicalType": "decimal", **wrong}}
+            for wrong in ({"precision": 77}, {"precision": "a"}, {"precision": 5, "scale": 9})
+        ),
+        {"name": "x", "type": {"type": "bytes", "logicalType": ["decimal"]}},
+        {"name": "x", "type": {"type": "enum", "name": "e"}},
+        *({"name": "x", "type": {"type": "fixed", "name": "f", **size}} for size in ({}, {"size": 0})),
+        {"name": "x", "type": {"type": "fixed", "name": "f", "size": "9"}},
+        {"name": "x", "type": {"type": "array", "items": {"type": "record", "name": "s", "fields": []}}},
+        {"name": "x", "type": {"type": {"type": "int"}}},
+    ],
+)
+def test_malformed_avro_schemas_are_refused(field: object) -> None:
+    with pytest.raises(SchemaRefused, match=r"^[^\n]+$"):
+        formats.check("avro", json.dumps({"type": "record", "name": "r", "fields": [field]}))
+
+
+@pytest.mark.parametrize(
+    "document",
+    ['{"type":"record","name":"r","fields":7}', '{"type":"record","name":"r"}', "[" * 100_000, "{"],
+)
+def test_malformed_documents_are_refused(document: str) -> None:
+    with pytest.raises(SchemaRefused):
+        formats.check("avro", document)
+
+
+def test_a_schema_file_that_cannot_be_read(tmp_path: Any) -> None:
+    path = tmp_path / "flights.avsc"
+    path.write_bytes(b"{\xd0}")
+    for schema in (str(path), "x" * 5_000, "a\0b"):
+        with pytest.raises(SchemaRefused):
+            formats.check("avro", schema)
+
+
 def test_settings_from_what_was_given(tmp_path: Any) -> None:
     def sample() -> pa.Array:
         return pa.array([b'{"a":1}'], pa.binary())

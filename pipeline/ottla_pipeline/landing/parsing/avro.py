@@ -130,6 +130,18 @@ class AvroParser:
         return record
 
 
+def check_avro(document: Any) -> None:
+    """Raise SchemaRefused if records of this Avro schema can't be read, or have no columns."""
+    from fastavro.schema import SchemaParseException
+
+    try:
+        AvroParser(json.dumps(document))
+    except KeyError as error:
+        raise SchemaRefused(f"the Avro schema lacks {error}") from error
+    except (RecursionError, SchemaParseException, TypeError, ValueError, pa.ArrowException) as error:
+        raise SchemaRefused(f"the Avro schema can't be read: {error}") from error
+
+
 def from_avro(document: Any) -> pa.Schema:
     """The columns of a record schema.
 
@@ -190,12 +202,17 @@ def _type(node: Any, named: dict[str, Any], where: str) -> pa.DataType:
     if not isinstance(node, Mapping):
         raise SchemaRefused(f"{where}: {node!r} is no type of Avro")
     kind = node.get("type")
+    if kind == "fixed" and (type(node["size"]) is not int or node["size"] < 1):
+        raise SchemaRefused(f"{where}: {node['size']!r} is no size of a fixed")
     found: pa.DataType
     if kind == "record":
         fields = [
             (one["name"], _type(one["type"], named, f"field {one['name']!r}"))
             for one in node.get("fields", ())
         ]
+        if not fields:
+            # Arrays of them could claim any number of items without a byte.
+            raise SchemaRefused(f"{where}: a record without fields is no column")
         found = pa.struct(fields)
     elif kind == "array":
         found = pa.list_(pa.field("element", _type(node.get("items"), named, where)))

@@ -15,7 +15,7 @@ from ottla_pipeline.landing.errors import BadSetting, SchemaRefused
 from ottla_pipeline.landing.jsonschema import from_json_schema
 from ottla_pipeline.landing.parsing import csv
 from ottla_pipeline.landing.parsing import json as json_values
-from ottla_pipeline.landing.parsing.avro import AvroParser, from_avro
+from ottla_pipeline.landing.parsing.avro import AvroParser, check_avro
 from ottla_pipeline.landing.parsing.base import Parser
 from ottla_pipeline.landing.parsing.csv import CsvParser
 from ottla_pipeline.landing.parsing.json import JsonParser
@@ -70,7 +70,7 @@ def settings(
     if values == "avro":
         if document is None:
             raise SchemaRefused("Avro values need an Avro schema, as JSON or as the name of a file")
-        from_avro(document)
+        check_avro(document)
         return ParserSettings("avro", json.dumps(document), confluent=confluent)
     if text is not None:
         columns = from_ddl(text) if document is None else _of_json(document)
@@ -111,9 +111,12 @@ def _text(schema: str) -> str:
     if schema.lstrip()[:1] in ("{", "[") or " " in schema.strip():
         return schema
     path = Path(schema)
-    if not path.is_file():
-        raise SchemaRefused(f"the schema {schema!r} is neither columns with types nor a file")
-    return path.read_text(encoding="utf-8")
+    try:
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise SchemaRefused(f"the schema's file {schema!r} can't be read: {error}") from error
+    raise SchemaRefused(f"the schema {schema!r} is neither columns with types nor a file")
 
 
 def _document(text: str) -> Any:
@@ -121,7 +124,7 @@ def _document(text: str) -> Any:
         return None
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise SchemaRefused(f"the schema is no JSON: {error}") from error
 
 
