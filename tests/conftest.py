@@ -31,6 +31,9 @@ settings.register_profile("suite", deadline=None, max_examples=examples(50))
 settings.load_profile("suite")
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background jobs ignore Ctrl-C, and so would the programs that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 _HANDLERS = {number: signal.getsignal(number) for number in _STOP_SIGNALS}
 
 

@@ -21,7 +21,7 @@ _log = logging.getLogger("ottla_client")
 CANCEL_SECONDS = 5.0
 """The longest time for an interrupted call (Ctrl-C) to end."""
 _LOOK_SECONDS = 1.0
-"""Seconds after which a thread that waits looks whether the loop still runs."""
+"""Seconds after which a thread that waits looks whether there is a signal, and whether the loop still runs."""
 
 _FORKED = "the client belongs to the process that this one was forked from; make a client in each process"
 
@@ -107,7 +107,9 @@ class Runner:
             coroutine.close()
             raise
         try:
-            call.ended.acquire()
+            # With a timeout: a signal that comes just before a wait without one is seen only after it.
+            while not call.ended.acquire(timeout=_LOOK_SECONDS):
+                pass
         except BaseException:
             self.post(call.interrupt)
             # The interruption may have come right after the lock was acquired.
