@@ -194,7 +194,7 @@ def _group_default(config: BrokerConfig, name: str) -> str | None:
 
 def describe_broker(config: BrokerConfig, names: Iterable[str] | None = None) -> list[ConfigEntry]:
     """Describe this broker's configs, including unknown ones that were given, as Kafka does."""
-    known = {name for name in all_keys() if name not in _INTERNAL | _MADE_AT_RUNTIME}
+    known = all_keys().keys() - _INTERNAL - _MADE_AT_RUNTIME
     known |= config.static.keys() | config.dynamic_broker.keys() | config.dynamic_default.keys()
     return [_broker_entry(config, name) for name in _wanted(sorted(known), names)]
 

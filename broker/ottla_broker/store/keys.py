@@ -72,9 +72,10 @@ def _int32(value: object) -> int:
 
 def _leader_epoch(value: object) -> int:
     """An epoch that the next election can raise. Raises ValueError for any other value."""
-    if _int32(value) == 2**31 - 1:
+    epoch = _int32(value)
+    if epoch == 2**31 - 1:
         raise ValueError
-    return _int32(value)
+    return epoch
 
 
 def _int32s(values: Any) -> Sequence[int]:

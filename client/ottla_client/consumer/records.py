@@ -23,7 +23,7 @@ from ottla_protocol.records.batch import (
     read_header,
 )
 from ottla_protocol.records.columns import RecordColumns, decode_columns, decode_pieces
-from ottla_protocol.records.control import ABORT, control_type
+from ottla_protocol.records.control import ABORT, MARKER_BYTES, control_type
 from ottla_protocol.records.formats import decode_any, is_intact, read_any_header
 from ottla_protocol.records.record import record_data
 
@@ -48,8 +48,6 @@ SEARCH_BYTES = 16 * 1024 * 1024
 """The decompressed bytes of the batches that ``part`` searches at once; the last one may have more."""
 _MOST_BATCHES = 2048
 """So many batches are looked at together: the headers of those that aren't decoded then are read again."""
-_MARKER_BYTES = 1024
-"""The most decompressed bytes of a control batch; a marker has a few."""
 
 _offset_and_length = Struct(">qi").unpack_from
 _LAST_OFFSET_DELTA_AT = 23
@@ -387,7 +385,7 @@ class RecordReader:
 
     def _is_abort_marker(self, chunk: Chunk, header: BatchHeader) -> bool:
         try:
-            keys = decode_columns(chunk.view, chunk.at, header, max_bytes=_MARKER_BYTES).keys
+            keys = decode_columns(chunk.view, chunk.at, header, max_bytes=MARKER_BYTES).keys
             return bool(keys) and control_type(keys[0]) == ABORT
         except CorruptRecordError as error:
             raise _corrupt(chunk, header, str(error)) from error

@@ -553,8 +553,6 @@ class Producer:
 
 
 _open: weakref.WeakSet[Producer] = weakref.WeakSet()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_open.clear)
 
 
 @atexit.register

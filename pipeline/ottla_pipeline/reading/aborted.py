@@ -8,12 +8,12 @@ log. The index beside a segment file also has the marker's offset. Source: Kafka
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ottla_protocol.records.batch import CONTROL, TRANSACTIONAL, CorruptRecordError, crc_is_valid, read_header
-from ottla_protocol.records.control import ABORT, control_type
+from ottla_protocol.records.control import ABORT, MARKER_BYTES, control_type
 from ottla_protocol.records.record import decode_records
 
 from .batches import AT, ATTRIBUTES, BASE, LAST, PRODUCER
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .batches import Batches
-
-
-_MARKER_BYTES: Final = 1024
-"""The most decompressed bytes of a control batch; a marker has a few."""
 
 
 class Aborted(NamedTuple):
@@ -91,5 +87,5 @@ def _aborts(found: Batches, at: int) -> bool:
     header = read_header(view, at)
     if not crc_is_valid(view, at, header):
         raise CorruptRecordError("the checksum of a transaction's marker is wrong")
-    records = decode_records(view, at, header, max_bytes=_MARKER_BYTES)
+    records = decode_records(view, at, header, max_bytes=MARKER_BYTES)
     return bool(records) and control_type(records[0].key) == ABORT

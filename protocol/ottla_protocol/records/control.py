@@ -42,6 +42,9 @@ _CONSTANTS = (_RECORD_SIZE, 0, 0, 0, _KEY_SIZE, 0, _VALUE_SIZE, 0, 0)
 ABORT = 0
 COMMIT = 1
 
+MARKER_BYTES = 1024
+"""The most decompressed bytes of a control batch that a reader accepts; a marker has a few."""
+
 
 class ControlRecord(NamedTuple):
     """A decoded control record. Skip types other than ABORT and COMMIT.
