@@ -61,6 +61,9 @@ _REFUSED = {
 
 _DEFAULTS = ConnectionSettings()
 
+INCOMPLETE_SECONDS = 10.0
+"""The age of metadata that names replicas on brokers that are not there: they may be all that is left soon."""
+
 STAGGER = 1.0
 """Seconds before the next broker is tried in parallel with one that hasn't answered."""
 
@@ -350,6 +353,14 @@ class Cluster:
             self._suspect.add(topic)
         self._wake.set()
 
+    def use_bootstrap(self, addresses: Sequence[tuple[str, int]]) -> None:
+        """Take these bootstrap servers from now on, because a registry of brokers has named them."""
+        for address in set(self.bootstrap).difference(addresses):
+            self._pool.drop(("bootstrap", address))
+        if addresses and addresses != self.bootstrap:
+            self.bootstrap = list(addresses)
+            self.stale()
+
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback`` after each update. Returns a function that removes it."""
         self._changed.append(callback)
@@ -366,7 +377,7 @@ class Cluster:
         fruitless = 0
         while True:
             try:
-                async with asyncio.timeout(self._max_age):
+                async with asyncio.timeout(self._age_limit()):
                     await self._wake.wait()
                 await asyncio.sleep(last + self.backoff.after(max(1, fruitless)) - monotonic())
             except TimeoutError:
@@ -388,6 +399,12 @@ class Cluster:
             fruitless = fruitless + 1 if before == self._state(names) else 0
             if any(unsettled(self.topic(name)) and self._may_settle(name) for name in self._interest):
                 self._wake.set()
+
+    def _age_limit(self) -> float:
+        topics = (self.topic(name) for name in self._interest)
+        partitions = (each for topic in topics if topic is not None for each in topic.partitions.values())
+        complete = all(self.nodes.keys() >= set(each.replicas) for each in partitions)
+        return self._max_age if complete else min(self._max_age, INCOMPLETE_SECONDS)
 
     def _refresh_failed(self, error: Exception) -> None:
         """Warn once until a refresh succeeds."""
@@ -521,14 +538,13 @@ class Cluster:
             return min(there, key=lambda connection: connection.in_flight)
         nodes = [node for node in self.nodes.values() if not self._pool.backing_off(node.id)]
         random.shuffle(nodes)
-        try:
-            if nodes:
-                return await self._first([partial(self.connection, node.id, deadline) for node in nodes])
-        except AllFailed:
-            # The bootstrap servers may know other brokers (KIP-899).
-            self._check_open()
-        ways = [
-            partial(self._pool.get, ("bootstrap", address), address, deadline) for address in self.bootstrap
+        named = {(node.host, node.port) for node in nodes}
+        ways = [partial(self.connection, node.id, deadline) for node in nodes]
+        # The bootstrap servers may know other brokers (KIP-899).
+        ways += [
+            partial(self._pool.get, ("bootstrap", address), address, deadline)
+            for address in self.bootstrap
+            if address not in named
         ]
         try:
             return await self._first(ways)

@@ -369,6 +369,8 @@ class Consumer(IteratedConsumer):
         """
         commits = self._commits()
         if offsets is None:
+            # Otherwise the next automatic commit would take these offsets back.
+            self._engine.buffer.mark_processed()
             exact = commits.handed_out()
         else:
             exact = {

@@ -75,6 +75,7 @@ class CoordinatedConsumer(StreamsConsumer):
         super().__init__(topics, settings)
         self._servers = parse_servers(coordinator_servers)
         self._membership: CoordinatorMembership | None = None
+        self._fetchers: Fetchers | None = None
         self._running: asyncio.Task[None] | None = None
 
     async def _connect(self) -> None:
@@ -83,8 +84,8 @@ class CoordinatedConsumer(StreamsConsumer):
     async def _join(self, subscription: Subscription, count: int, stream_of: StreamOf) -> None:
         settings = self._settings
 
-        async def make_fetchers(brokers: tuple[Broker, ...]) -> Fetchers:
-            return await self._make_fetchers(brokers, count, stream_of)
+        async def fetchers_from(brokers: tuple[Broker, ...]) -> Fetchers:
+            return await self._fetchers_from(brokers, count, stream_of)
 
         registration = RegisterConsumerRequest(
             settings.group_id,
@@ -95,7 +96,7 @@ class CoordinatedConsumer(StreamsConsumer):
             settings.session_timeout_ms,
         )
         member = self._membership = CoordinatorMembership(
-            self._servers, registration, settings.request_timeout, make_fetchers
+            self._servers, registration, settings.request_timeout, fetchers_from
         )
         self._running = background(member.run(), f"the membership of consumer {self._consumer_id}")
         await self._wait_until_started(member, self._running)
@@ -119,18 +120,23 @@ class CoordinatedConsumer(StreamsConsumer):
                     f" {self._settings.default_api_timeout_ms} ms; asked: {servers}"
                 ) from None
 
-    async def _make_fetchers(self, brokers: tuple[Broker, ...], count: int, stream_of: StreamOf) -> Fetchers:
-        """The streams' readers, now that the coordinator has named the brokers. Raises BootstrapError."""
+    async def _fetchers_from(self, brokers: tuple[Broker, ...], count: int, stream_of: StreamOf) -> Fetchers:
+        """The streams' readers, which fetch from the brokers that the coordinator names. Raises BootstrapError."""
         settings = self._settings
         servers: str | Sequence[str] = settings.bootstrap_servers or [
             f"[{broker.host}]:{broker.port}" if ":" in broker.host else f"{broker.host}:{broker.port}"
             for broker in brokers
         ]
+        if self._fetchers is not None:
+            if servers:
+                self._move_streams(servers)
+            return self._fetchers
         if not servers:
             raise BootstrapError("the coordinator names no broker to fetch from")
         await self._make_streams(servers, count)
         engines = [stream._consumer._engine for stream in self._streams]
-        return Fetchers(engines, stream_of, settings.session_timeout_ms / 3000)
+        self._fetchers = Fetchers(engines, stream_of, settings.session_timeout_ms / 3000)
+        return self._fetchers
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that this consumer owns, in all its streams."""
@@ -142,7 +148,9 @@ class CoordinatedConsumer(StreamsConsumer):
         self._check()
         if self._membership is None or self._membership.fetchers is None:
             raise ConfigurationError("nothing is read yet: create streams first")
-        await self._membership.commit(self._membership.fetchers.handed_out(), self._settings.request_timeout)
+        await self._membership.commit(
+            self._membership.fetchers.committed_by_hand(), self._settings.default_api_timeout_ms / 1000
+        )
 
     async def _leave(self, processed: bool, timeout: float | None, stack: AsyncExitStack) -> None:
         # In this order: commit, leave the group, stop reading. The stack does the last first.

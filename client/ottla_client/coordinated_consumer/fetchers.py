@@ -39,7 +39,11 @@ class Fetchers(StreamEngines):
 
     def processed(self) -> tuple[PartitionOffset, ...]:
         """The offsets up to which the application has processed records."""
-        return tuple(PartitionOffset(*partition, offset) for partition, offset in self._processed())
+        return _as_reported(self._processed())
+
+    def committed_by_hand(self) -> tuple[PartitionOffset, ...]:
+        """The offsets of a commit by the application."""
+        return _as_reported(self.handed_out().items())
 
     def final(self) -> tuple[PartitionOffset, ...]:
         """The offsets to commit before the consumer closes."""
@@ -48,14 +52,6 @@ class Fetchers(StreamEngines):
                 engine.buffer.mark_processed()
         return self.processed()
 
-    def handed_out(self) -> tuple[PartitionOffset, ...]:
-        """The positions of all streams."""
-        found = []
-        for engine in self._engines:
-            engine.buffer.sync()
-            found += [
-                PartitionOffset(*state.partition, state.position)
-                for state in engine.positions
-                if state.position is not None
-            ]
-        return tuple(found)
+
+def _as_reported(offsets: Iterable[tuple[TopicPartition, int]]) -> tuple[PartitionOffset, ...]:
+    return tuple(PartitionOffset(*partition, offset) for partition, offset in offsets)

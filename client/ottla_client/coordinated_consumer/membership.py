@@ -68,7 +68,8 @@ class CoordinatorMembership:
     """Belongs to the event loop's thread.
 
     Attributes:
-        fetchers: the streams' reading, made when the first StartFetcherRequest names the brokers.
+        fetchers: the streams' reading, made when the first StartFetcherRequest names the brokers. Each one names them,
+            "which is used to update the consumer's server cluster metadata".
         started: set while the fetchers run.
         failed: why the coordinator refuses the consumer, until it accepts it.
     """
@@ -78,7 +79,7 @@ class CoordinatorMembership:
         servers: Sequence[tuple[str, int]],
         registration: RegisterConsumerRequest,
         request_seconds: float,
-        make_fetchers: Callable[[tuple[Broker, ...]], Awaitable[Fetchers]],
+        fetchers_from: Callable[[tuple[Broker, ...]], Awaitable[Fetchers]],
     ) -> None:
         self.fetchers: Fetchers | None = None
         self.started = asyncio.Event()
@@ -88,7 +89,7 @@ class CoordinatorMembership:
         self._known: tuple[tuple[str, int], ...] = ()
         self._registration = registration
         self._seconds = request_seconds
-        self._make_fetchers = make_fetchers
+        self._fetchers_from = fetchers_from
         self._connection: CoordinatorConnection | None = None
         self._commits: deque[asyncio.Future[None]] = deque()
         self._next = 0
@@ -209,8 +210,7 @@ class CoordinatorMembership:
         )
 
     async def _start(self, connection: CoordinatorConnection, request: StartFetcherRequest) -> None:
-        if self.fetchers is None:
-            self.fetchers = await self._make_fetchers(request.brokers)
+        self.fetchers = await self._fetchers_from(request.brokers)
         self.fetchers.start(request.ownership)
         connection.send(StartFetcherResponse(0, request.consumer_id).encode())
         self.started.set()

@@ -12,14 +12,16 @@ from ottla_protocol.errors import ErrorCode
 
 from ..admin import Admin, is_unknown_group
 from ..cluster import Cluster
+from ..cluster.addresses import parse_servers
 from ..cluster.tasks import background
-from ..deadline import Deadline, wait_at_most
-from ..errors import BootstrapError, ClientError, ConfigurationError, GroupError
+from ..deadline import Deadline
+from ..errors import ClientError, ConfigurationError, GroupError
 from ..group.offsets import OffsetsClient
 from ..settings import ConnectionSettings, accepts
 from ..types import TopicPartition
 from . import paths
 from .assignors import STRATEGIES
+from .brokers import RegisteredBrokers
 from .offsets import GroupOffsets
 from .reading import StreamReading
 from .rebalancer import Rebalancer
@@ -33,8 +35,6 @@ _log = logging.getLogger("ottla_client")
 
 _CHECK_SECONDS: Final = 5.0
 """The time for finding members of the group that coordinate through the brokers."""
-_LOOK_AGAIN: Final = 1.0
-"""Seconds until ZooKeeper is asked for brokers again while there are none."""
 
 
 class ZookeeperConsumer(StreamsConsumer):
@@ -93,40 +93,33 @@ class ZookeeperConsumer(StreamsConsumer):
             settings.zookeeper_session_timeout_ms,
             settings.zookeeper_connection_timeout_ms,
         )
+        self._registered = RegisteredBrokers(
+            self._zookeeper, settings.security_protocol, self._zookeeper.connect
+        )
         self._brokers: list[str] = []
         self._cluster: Cluster | None = None
         self._offsets: GroupOffsets | None = None
         self._reading: StreamReading | None = None
         self._rebalancer: Rebalancer | None = None
+        self._following: asyncio.Task[None] | None = None
         self._committing: asyncio.Task[None] | None = None
 
     async def _connect(self) -> None:
         await self._zookeeper.open()
         deadline = Deadline(self._settings.default_api_timeout_ms / 1000)
-        self._brokers = await self._find_brokers(deadline)
+        self._brokers = await self._registered.find(deadline)
         await self._check_group(deadline)
         self._offsets = await self._open_offsets(deadline)
+        self._following = background(
+            self._registered.follow(self._use_brokers), f"the broker list of consumer {self._consumer_id}"
+        )
 
-    async def _find_brokers(self, deadline: Deadline) -> list[str]:
-        """The addresses of the registered brokers; waits for the first one. Raises BootstrapError."""
-        changed = asyncio.Event()
-        while True:
-            changed.clear()
-            found: list[str] = []
-            for broker_id in await self._zookeeper.children(paths.BROKERS, changed.set):
-                path = paths.broker(broker_id)
-                node = await self._zookeeper.read(path)
-                if node is not None:
-                    address = paths.read_address(path, node, self._settings.security_protocol)
-                    found += [] if address is None else [address]
-            if found:
-                return found
-            if deadline.passed():
-                raise BootstrapError(
-                    f"no broker with a {self._settings.security_protocol} listener is registered in ZooKeeper at"
-                    f" {self._zookeeper.connect}{paths.BROKERS}"
-                )
-            await wait_at_most(changed, deadline.left(_LOOK_AGAIN))
+    def _use_brokers(self, servers: list[str]) -> None:
+        """The brokers have moved, or there are others."""
+        self._brokers = servers
+        self._move_streams(servers)
+        if self._cluster is not None:
+            self._cluster.use_bootstrap(parse_servers(servers))
 
     async def _check_group(self, deadline: Deadline) -> None:
         """Raise GroupError while the group has consumers of another generation."""
@@ -168,7 +161,7 @@ class ZookeeperConsumer(StreamsConsumer):
             client,
             settings.group_id,
             settings.offsets_storage,
-            settings.request_timeout,
+            settings.default_api_timeout_ms / 1000,
             dual=settings.dual_commit_enabled,
         )
 
@@ -176,6 +169,7 @@ class ZookeeperConsumer(StreamsConsumer):
         settings = self._settings
         assert self._offsets is not None, "the consumer is connected"
         await self._make_streams(self._brokers, count)
+        self._move_streams(self._brokers)  # they may have moved meanwhile
         retry_seconds = settings.rebalance_backoff_ms * settings.rebalance_max_retries / 1000
         self._reading = StreamReading(
             [stream._consumer._engine for stream in self._streams],
@@ -221,9 +215,10 @@ class ZookeeperConsumer(StreamsConsumer):
         await self._offsets.commit(self._reading.handed_out)
 
     async def _leave(self, processed: bool, timeout: float | None, stack: AsyncExitStack) -> None:
-        if self._committing is not None:
-            self._committing.cancel()
-            await asyncio.gather(self._committing, return_exceptions=True)
+        tasks = [each for each in (self._committing, self._following) if each is not None]
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         # In this order: leave the group, stop reading, disconnect. The stack does the last first.
         stack.push_async_callback(self._zookeeper.close)
         if self._cluster is not None:

@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 
 from ..deadline import Deadline
+from ..errors import RequestTimeoutError
 from ..group.offsets import OffsetsClient
 from ..types import OffsetAndMetadata, TopicPartition
 from . import paths
@@ -36,7 +37,7 @@ class GroupOffsets:
         *,
         dual: bool,
     ) -> None:
-        """``dual`` uses both places, the one of ``storage`` first; ``timeout`` in seconds for each request to Kafka."""
+        """``dual`` uses both places, the one of ``storage`` first; ``timeout`` in seconds for each call."""
         self._registry = registry
         self._client = client
         self._group_id = group_id
@@ -72,24 +73,35 @@ class GroupOffsets:
         One commit at a time, and each asks for its ``offsets`` when its turn comes: an older one that ended later
         would take a partition back, which another member may own by then.
         """
-        async with self._lock:
-            new = {
-                partition: offset
-                for partition, offset in offsets().items()
-                if self._committed.get(partition) != offset
-            }
-            if not new:
-                return
-            first, second = ("zookeeper", "kafka") if self._storage == "zookeeper" else ("kafka", "zookeeper")
-            await self._commit_to(first, new)
-            if self._dual:
-                await self._commit_to(second, new)
-            self._committed.update(new)
+        deadline = Deadline(self._timeout)
+        try:
+            async with deadline.timeout(), self._lock:
+                await self._commit(offsets(), deadline)
+        except TimeoutError:
+            raise RequestTimeoutError(
+                f"group {self._group_id!r}: offsets are not committed within {self._timeout:g} s"
+            ) from None
 
-    async def _commit_to(self, storage: str, offsets: Mapping[TopicPartition, int]) -> None:
+    async def _commit(self, offsets: Mapping[TopicPartition, int], deadline: Deadline) -> None:
+        new = {
+            partition: offset
+            for partition, offset in offsets.items()
+            if self._committed.get(partition) != offset
+        }
+        if not new:
+            return
+        first, second = ("zookeeper", "kafka") if self._storage == "zookeeper" else ("kafka", "zookeeper")
+        await self._commit_to(first, new, deadline)
+        if self._dual:
+            await self._commit_to(second, new, deadline)
+        self._committed.update(new)
+
+    async def _commit_to(
+        self, storage: str, offsets: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> None:
         if storage == "kafka":
             exact = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
-            await self._kafka().commit(exact, Deadline(self._timeout))
+            await self._kafka().commit(exact, deadline)
             return
         for partition, offset in offsets.items():
             await self._registry.write(paths.offset(self._group_id, partition), str(offset).encode())

@@ -69,13 +69,3 @@ class StreamReading(StreamEngines):
             )
         except ClientError as error:
             _log.warning("the automatic commit of offsets failed: %s", error)
-
-    def handed_out(self) -> dict[TopicPartition, int]:
-        """The positions of all streams."""
-        found = {}
-        for engine in self._engines:
-            engine.buffer.sync()
-            found.update(
-                {state.partition: state.position for state in engine.positions if state.position is not None}
-            )
-        return found

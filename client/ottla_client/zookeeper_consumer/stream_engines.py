@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
@@ -31,15 +32,22 @@ class StreamEngines:
         """Whether records that were handed out count as processed, because the application closes the consumer."""
 
     async def _hold(self, stack: AsyncExitStack, engines: Iterable[Engine]) -> None:
-        """Hand out nothing until ``stack`` ends, once the application has processed what it has."""
-        for engine in engines:
-            if not await stack.enter_async_context(engine.gate.held(self._patience)):
-                _log.warning(
-                    "the application has not processed its records within %g s; others may get them again",
-                    self._patience,
-                )
-            if self.all_processed:
-                engine.buffer.mark_processed()
+        """Hand out nothing until ``stack`` ends, once the application has processed what it has.
+
+        All streams are waited for at once: others wait for the slowest one alone.
+        """
+        async with asyncio.TaskGroup() as group:
+            for engine in engines:
+                group.create_task(self._hold_one(stack, engine))
+
+    async def _hold_one(self, stack: AsyncExitStack, engine: Engine) -> None:
+        if not await stack.enter_async_context(engine.gate.held(self._patience)):
+            _log.warning(
+                "the application has not processed its records within %g s; others may get them again",
+                self._patience,
+            )
+        if self.all_processed:
+            engine.buffer.mark_processed()
 
     def lose(self) -> None:
         """Stop reading at once."""
@@ -58,3 +66,13 @@ class StreamEngines:
                 offset = engine.buffer.processed_offset(state)
                 if offset is not None:
                     yield state.partition, offset
+
+    def handed_out(self) -> dict[TopicPartition, int]:
+        """The positions of all streams, for a commit of all records that were handed out: they count as processed."""
+        found = {}
+        for engine in self._engines:
+            engine.buffer.mark_processed()
+            found.update(
+                {state.partition: state.position for state in engine.positions if state.position is not None}
+            )
+        return found

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
+from ..cluster.addresses import parse_servers
 from ..consumer.consumer import CLOSE_SECONDS, Consumer
 from ..consumer.lifecycle import Closable
 from ..deadline import Deadline
@@ -108,6 +109,12 @@ class StreamsConsumer(Closable):
                 consumer._closed_properly = True
                 raise
             self._streams.append(Stream(consumer, f"{self._consumer_id}-{index}"))
+
+    def _move_streams(self, servers: str | Sequence[str]) -> None:
+        """Have the streams' readers look for the brokers at these addresses from now on."""
+        addresses = parse_servers(servers)
+        for stream in self._streams:
+            stream._consumer._engine.cluster.use_bootstrap(addresses)
 
     @abstractmethod
     async def _connect(self) -> None:

@@ -96,6 +96,19 @@ async def test_automatic_commits(
             await asyncio.sleep(0.02)
 
 
+async def test_an_automatic_commit_takes_no_explicit_one_back(
+    broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New
+) -> None:
+    """The application has committed the records that it is processing, and its exception closes the consumer."""
+    topic, group = new_topic(), new_name("group")
+    put(broker, topic, numbered(100))
+    consumer = await new_consumer(topic, group_id=group)
+    assert len(await take(consumer, 10)) == 10
+    await consumer.commit()
+    await consumer.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
+    assert await committed(new_consumer, group, tp(topic)) == [10]
+
+
 @pytest.mark.parametrize("sought", [False, True])
 async def test_the_first_position_is_committed_without_a_record(
     broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New, sought: bool
