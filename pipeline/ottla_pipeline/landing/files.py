@@ -6,11 +6,9 @@ most :data:`OPEN` files are open.
 
 from __future__ import annotations
 
-import json
-import math
 import posixpath
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from errno import ENAMETOOLONG
 from typing import Any
@@ -22,6 +20,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
 from ottla_pipeline.landing.errors import LandingError
+from ottla_pipeline.landing.statistics import statistics
 from ottla_pipeline.landing.tables.base import DataFile, Names, Table
 from ottla_pipeline.landing.tables.storage import folder_of, partition_text
 
@@ -31,10 +30,6 @@ WAITING = 64 << 20
 """Most bytes of rows that wait to become row groups, in all partitions."""
 OPEN = 48
 """Most open files: a table partitioned by many values gets more and smaller files instead of using more memory."""
-STATISTICS = 32
-"""Most columns whose minimum and maximum go into the table's statistics."""
-_LONGEST = 64
-"""Most characters of a text in the statistics."""
 
 COMPRESSIONS = ("none", "snappy", "gzip", "lz4", "zstd")
 
@@ -82,6 +77,7 @@ class _Open:
         self.writer: pq.ParquetWriter | None = None
         self.rows = 0
         self.used = 0
+        self.nan: set[str] = set()
 
 
 class FileWriter:
@@ -156,6 +152,7 @@ class FileWriter:
         if one.writer is None:
             self._begin(one)
         assert one.writer is not None
+        one.nan.update(_with_nan(table) - one.nan)
         one.writer.write_table(table, row_group_size=len(table))
         one.rows += len(table)
         if one.sink.tell() >= self._settings.target_size:
@@ -208,7 +205,9 @@ class FileWriter:
         one.sink.close()
         metadata = writer.writer.metadata
         partition = dict(zip(self._settings.partition_by, one.values, strict=True))
-        self._done.append(DataFile(one.path, size, one.rows, partition, statistics(metadata, self._stored)))
+        self._done.append(
+            DataFile(one.path, size, one.rows, partition, statistics(metadata, self._stored, one.nan))
+        )
 
 
 def _split(table: pa.Table, names: Sequence[str]) -> list[tuple[Values, pa.Table]]:
@@ -238,52 +237,9 @@ def _split(table: pa.Table, names: Sequence[str]) -> list[tuple[Values, pa.Table
     return pieces
 
 
-def statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> str:
-    """A file's statistics as Delta Lake writes them: JSON of numRecords, minValues, maxValues, nullCount."""
-    least: dict[str, Any] = {}
-    greatest: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    at = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
-    for one in list(schema)[:STATISTICS]:
-        if one.name not in at:
-            continue
-        groups = [
-            metadata.row_group(group).column(at[one.name]).statistics
-            for group in range(metadata.num_row_groups)
-        ]
-        if any(group is None or not group.has_null_count for group in groups):
-            continue
-        nulls[one.name] = sum(group.null_count for group in groups)
-        bounds = [(group.min, group.max) for group in groups if group.has_min_max]
-        full = [group for group in groups if group.num_values]
-        if len(bounds) < len(full) or not bounds:
-            continue
-        low, high = _shown(min(b[0] for b in bounds), one.type), _shown(max(b[1] for b in bounds), one.type)
-        if low is not None and high is not None:
-            least[one.name], greatest[one.name] = low, high
-    return json.dumps(
-        {"numRecords": metadata.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls},
-        separators=(",", ":"),
-    )
-
-
-_SHOWN: Mapping[Callable[[pa.DataType], bool], Callable[[Any], Any]] = {
-    pa.types.is_integer: int,
-    pa.types.is_floating: lambda value: float(value) if math.isfinite(value) else None,
-    pa.types.is_date: lambda value: value.isoformat(),
-    pa.types.is_string: lambda value: value if len(value) <= _LONGEST else None,
-}
-
-
-def _shown(value: Any, kind: pa.DataType) -> Any:
-    """A bound as JSON; None to leave it out, which is always valid."""
-    if pa.types.is_timestamp(kind):
-        text = value.isoformat(timespec="microseconds").removesuffix("+00:00")
-        return text + ("Z" if kind.tz else "")
-    for test, show in _SHOWN.items():
-        if test(kind):
-            return show(value)
-    return None
+def _with_nan(table: pa.Table) -> set[str]:
+    floating = (one.name for one in table.schema if pa.types.is_floating(one.type))
+    return {name for name in floating if pc.any(pc.is_nan(table.column(name))).as_py()}
 
 
 def with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
