@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.coordinator.transactions import TransactionWorld
 
+from ottla_broker.coordinator.transaction.coordinator import ProducerResult
 from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.metadata.internal_topics import TRANSACTION_TOPIC
 from ottla_protocol.api_keys import ApiKey
@@ -64,3 +65,28 @@ def test_a_new_coordinator_hears_new_connections_only() -> None:
     assert again.coordinator.is_late("x", producer, before, END)
     assert not again.coordinator.is_late("x", producer, again.clock.monotonic(), END)
     assert not again.coordinator.is_late("y", None, before, END)
+
+
+def test_a_newer_connection_takes_all_trust_from_older_ones() -> None:
+    """A connection that was refused, or that has proven itself, may be given up later."""
+    world = TransactionWorld()
+    late = world.coordinator.is_late
+    start = world.clock.monotonic()
+    producer = world.producer()
+    assert not late("x", producer, start + 3, END)
+    assert late("x", producer, start + 1, END)
+    assert not late("x", producer, start + 1, END)
+    assert late("x", producer, start + 2, END)
+    assert not late("x", producer, start + 4, END)
+    assert late("x", producer, start + 1, END)
+    assert late("x", producer, start + 2, END)
+    assert late("x", producer, start + 3, END)
+
+
+def test_the_request_that_creates_an_id_is_heard() -> None:
+    world = TransactionWorld()
+    start = world.clock.monotonic()
+    answers: list[ProducerResult] = []
+    world.coordinator.init_producer_id("x", 60_000, None, answers.append, start + 2)
+    assert answers[0].error == 0
+    assert world.coordinator.is_late("x", None, start + 1, ApiKey.INIT_PRODUCER_ID)

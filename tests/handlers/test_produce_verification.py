@@ -140,6 +140,33 @@ async def test_a_batch_is_not_appended_before_an_earlier_one_that_was_put_off(be
     assert (await bench.send(b"v", base_sequence=6)).error_code == 0
 
 
+@pytest.mark.parametrize("epoch", [0, 2], ids=["of a fenced instance", "never given out"])
+async def test_a_batch_of_another_epoch_that_is_refused_changes_nothing(
+    bench: VerifyingBench, epoch: int
+) -> None:
+    for number in range(4):
+        assert (await bench.send(b"v", base_sequence=number, producer_epoch=1)).error_code == 0
+    bench.here = (ErrorCode.PRODUCER_FENCED, ())
+    refused = await bench.send(b"v", base_sequence=1, producer_epoch=epoch)
+    assert refused.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert (await bench.send(b"v", base_sequence=4, producer_epoch=1)).error_code == 0
+    await bench.mark(commit=True, epoch=1)
+    refused = await bench.send(b"v", base_sequence=2, producer_epoch=epoch)
+    assert refused.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    bench.here = (0, ())
+    assert (await bench.send(b"v", base_sequence=5, producer_epoch=1)).error_code == 0
+
+
+async def test_a_late_repetition_that_is_refused_changes_nothing(bench: VerifyingBench) -> None:
+    for number in range(7):
+        assert (await bench.send(b"v", base_sequence=number)).error_code == 0
+    await bench.mark(commit=True)
+    bench.here = (0, {T})
+    assert (await bench.send(b"v", base_sequence=0)).error_code == ErrorCode.TRANSACTION_ABORTABLE
+    bench.here = (0, ())
+    assert (await bench.send(b"v", base_sequence=7)).error_code == 0
+
+
 async def test_batches_wait_for_a_coordinator_elsewhere(bench: VerifyingBench) -> None:
     bench.remote = True
     sent = [bench.sending(b"v", base_sequence=number) for number in range(3)]

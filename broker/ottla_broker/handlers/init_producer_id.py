@@ -51,7 +51,7 @@ def handle(
         )
 
     ctx.services.transactions.init_producer_id(
-        transactional_id, request.transaction_timeout_ms, expected, reply
+        transactional_id, request.transaction_timeout_ms, expected, reply, ctx.connection.connected_at
     )
     return pending
 

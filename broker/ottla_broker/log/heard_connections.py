@@ -36,9 +36,9 @@ class HeardConnections:
 
     def trust(self, connected_at: float) -> None:
         """A request by this connection can't be late."""
-        if connected_at >= self.since:
-            self.since = connected_at
-        else:
+        if connected_at > self.since:
+            self.begin(connected_at)
+        elif connected_at < self.since:
             self._proven = connected_at
 
     def is_late(self, connected_at: float, request: int) -> bool:
@@ -46,10 +46,10 @@ class HeardConnections:
 
         ``request`` is what the client would repeat: no two requests that it sends without an answer have the same one.
         """
-        if connected_at >= self.since:
-            self.since = connected_at
+        if connected_at > self.since:
+            self.begin(connected_at)
             return False
-        if connected_at == self._proven:
+        if connected_at in (self.since, self._proven):
             return False
         if connected_at != self._suspect:
             self._suspect = connected_at

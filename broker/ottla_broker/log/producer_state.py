@@ -289,17 +289,15 @@ class ProducerStates:
             for batch in batches:
                 if batch.first_sequence == sequence and batch.last_sequence == last_sequence:
                     return batch
+        if epoch < entry.epoch:
+            raise self._old_epoch(header, entry)
         if (
             guard is not None
             and header.is_transactional
             and (entry.txn_first_offset < 0 or epoch > entry.epoch)
         ):
             self._check_guard(header, guard)
-        if epoch < entry.epoch:
-            raise self._old_epoch(header, entry)
         if from_client:
-            if self.verifications:
-                self._check_lowest(header)
             if epoch != entry.epoch:
                 if sequence != 0 and entry.epoch != NO_EPOCH:
                     raise self._out_of_order(header, f"a new epoch ({epoch} after {entry.epoch}) begins at 0")
@@ -323,7 +321,11 @@ class ProducerStates:
 
     def _check_lowest(self, header: BatchHeader) -> None:
         state = self.verifications.find(header.producer_id)
-        if state is not None and header.base_sequence > state.lowest_sequence:
+        if (
+            state is not None
+            and state.epoch == header.producer_epoch
+            and header.base_sequence > state.lowest_sequence
+        ):
             raise self._out_of_order(header, f"{state.lowest_sequence} comes first and isn't written yet")
 
     def check_marker(self, header: BatchHeader, marker: ControlRecord) -> None:
@@ -344,10 +346,12 @@ class ProducerStates:
                 f"{marker.coordinator_epoch}, {entry.coordinator_epoch} was seen",
             )
 
-    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether the producer has written under ``epoch`` to a transaction that no marker has ended."""
+    def needs_verification(self, producer_id: int, epoch: int) -> bool:
+        """Whether a batch with ``epoch`` would begin a transaction. One with an old epoch is refused for that."""
         entry = self.producers.get(producer_id)
-        return entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch
+        if entry is None:
+            return True
+        return epoch > entry.epoch or (epoch == entry.epoch and entry.txn_first_offset < 0)
 
     def has_written(self, producer_id: int) -> bool:
         """Whether batches of the producer are known."""

@@ -358,7 +358,7 @@ class Partition:
     def begin_verification(
         self, producer_id: int, sequence: int, epoch: int, now_ms: int, *, adds: bool = False
     ) -> VerificationGuard | None:
-        """The guard under which a transactional batch has to be verified; None: its transaction is open here.
+        """The guard under which a transactional batch has to be verified; None: it begins no transaction.
 
         With ``adds`` the producer is of transaction version 2. Each of its epochs begins at sequence 0, so no other
         batch may come first if none is written.
@@ -367,7 +367,7 @@ class Partition:
         """
         self.check_leader()
         producers = self.log.producers
-        if producers.has_open_transaction(producer_id, epoch):
+        if not producers.needs_verification(producer_id, epoch):
             return None
         if adds and not producers.has_written(producer_id):
             sequence = 0

@@ -234,17 +234,23 @@ class TransactionCoordinator:
     # InitProducerId
 
     def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, expected: Producer | None, reply: ProducerReply
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: Producer | None,
+        reply: ProducerReply,
+        connected_at: float = 0.0,
     ) -> None:
         """Give a producer the id and the next epoch of its transactional id; older instances are fenced.
 
         ``expected`` is the producer that wants to continue after an error (KIP-360). An ongoing transaction is aborted,
-        and the client asks again (CONCURRENT_TRANSACTIONS) until its markers are written.
+        and the client asks again (CONCURRENT_TRANSACTIONS) until its markers are written. ``connected_at``: see
+        :meth:`is_late`.
         """
         if transactional_id and not 0 < timeout_ms <= self._settings.max_timeout_ms:
             reply(ProducerResult(codes.INVALID_TRANSACTION_TIMEOUT))
         else:
-            self._init(transactional_id, timeout_ms, expected, reply, None)
+            self._init(transactional_id, timeout_ms, expected, reply, connected_at, None)
 
     def _init(
         self,
@@ -252,6 +258,7 @@ class TransactionCoordinator:
         timeout_ms: int,
         expected: Producer | None,
         reply: ProducerReply,
+        connected_at: float,
         new_id: int | None,
     ) -> None:
         """``new_id``: a producer id that has been drawn because one was needed; everything is looked at again."""
@@ -261,7 +268,7 @@ class TransactionCoordinator:
             return
         draw_first = partial(
             self._draw_id,
-            partial(self._init, transactional_id, timeout_ms, expected, reply),
+            partial(self._init, transactional_id, timeout_ms, expected, reply, connected_at),
             lambda error: reply(ProducerResult(error)),
         )
         now_ms = self._clock.now_ms()
@@ -273,7 +280,7 @@ class TransactionCoordinator:
                 draw_first()
                 return
             made = TransactionMetadata(new_id, timeout_ms=timeout_ms, update_ms=now_ms)
-            transaction = Transaction(transactional_id, made)
+            transaction = Transaction(transactional_id, made, connected_at)
             new_id = None
         metadata = transaction.metadata
         if transaction.pending is not None:
