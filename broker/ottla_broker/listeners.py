@@ -252,6 +252,12 @@ class Listeners:
         """Finish pending responses, for a second."""
         await asyncio.gather(*(acceptor.drain(DRAIN_SECONDS) for acceptor in self.acceptors))
 
+    def cut(self) -> None:
+        """Shut every connection down, on any thread, so that clients look for brokers that answer."""
+        for acceptor in self.acceptors:
+            for processor in acceptor.processors:
+                processor.cut()
+
     async def close(self) -> None:
         for acceptor in self.acceptors:
             await acceptor.close()

@@ -206,6 +206,7 @@ class Broker:
         self._loaded = True
         member.replicas.on_all_failed = partial(_halt, "all data folders have failed")
         member.on_failed = partial(_halt, "it can't rejoin its cluster")
+        member.on_stall.append(self.listeners.cut)
         self._stopping.append(self.replicas.checkpoint_high_watermarks)
         self.controller = member.controller
         await self._start_coordinators(member.store, member.controller_requests.on_topic_deleted)

@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.crash.damage import append_damage
 from tests.faults.cluster import MOST_LAG_SECONDS, SESSION_SECONDS, FaultCluster, Member
 from tests.faults.network import ZOOKEEPER
+from tests.faults.stepped import HELD_SECONDS
 from tests.faults.transformers import TARGET, TARGET_PARTITIONS
 from tests.support.waiting import wait_for
 
@@ -53,6 +54,7 @@ class Nemesis:
             "freeze the controller": lambda: self._freeze("controller"),
             "freeze": lambda: self._freeze(self._role("freeze")),
             "freeze for a moment": self._freeze_for_a_moment,
+            "hold a loop": self._hold,
             "stop ZooKeeper": self._stop_zookeeper,
             "kill one ZooKeeper": self._kill_one_zookeeper,
             "expire a session": self._expire,
@@ -190,6 +192,13 @@ class Nemesis:
         self._pause(0.2, SESSION_SECONDS / 2)
         victim.thaw()
         return f"broker {victim.number}, the {role}"
+
+    def _hold(self) -> str:
+        role = self._role("hold a loop")
+        victim = self._who(role)
+        victim.send_signal(signal.SIGUSR1)
+        time.sleep(HELD_SECONDS)
+        return f"broker {victim.number}'s, the {role}"
 
     def _stop_zookeeper(self) -> str:
         ensemble = self.cluster.ensemble

@@ -1,5 +1,7 @@
 """``python stepped.py CLOCK DEFECT ...``: ``ottla broker ...`` on a machine whose clock can be stepped.
 
+SIGUSR1 holds the broker's event loop for HELD_SECONDS: its other threads go on.
+
 CLOCK is a file with the clock's offset in nanoseconds, read whenever the broker reads the time. Writing another number
 steps the clock, as ``date --set`` does. The monotonic clock (timers, deadlines) is unaffected, as on a real machine.
 DEFECT names a defect in ``planted.py``; ``-`` means none.
@@ -9,12 +11,14 @@ from __future__ import annotations
 
 import importlib
 import mmap
+import signal
 import struct
 import sys
 import time
 from pathlib import Path
 
 OFFSET = struct.Struct("<q")
+HELD_SECONDS = 10.0
 
 
 def step(clock: Path, seconds: float) -> None:
@@ -45,6 +49,8 @@ def main() -> None:
         importlib.import_module("tests.faults.planted").DEFECTS[defect]()
     from ottla_broker.cli import broker
 
+    # Python runs the handler on the main thread, which is the loop's.
+    signal.signal(signal.SIGUSR1, lambda *_: time.sleep(HELD_SECONDS))
     broker(prog_name="ottla broker")
 
 

@@ -19,6 +19,7 @@ from ottla_broker.cluster.identity import generate_broker_id, register
 from ottla_broker.cluster.leader_discovery import discover_leaders
 from ottla_broker.cluster.lease_monitor import watch_lease
 from ottla_broker.cluster.log_dir_failures import report_failed_dir
+from ottla_broker.cluster.loop_guard import LoopGuard
 from ottla_broker.cluster.marker_transport import MarkerTransport
 from ottla_broker.cluster.peer_monitor import PeerMonitor
 from ottla_broker.cluster.reconnecting_store import ReconnectingStore
@@ -89,6 +90,7 @@ class ClusterMember:
         replicas, controller, controller_requests: what handlers use.
         on_broker_configs: called when dynamic configs of the broker have changed.
         on_failed: called when this member can't go on because of a defect.
+        on_stall: called on a thread when the event loop has stood still for so long that others are to lead instead.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class ClusterMember:
         self._random = random
         self.on_broker_configs: list[Callable[[], None]] = []
         self.on_failed: Callable[[], None] = lambda: None
+        self.on_stall: list[Callable[[], None]] = [lambda: self._session.abandon()]
         self.fence = EpochFence(clock, self._latest_controller_epoch)
         self.store = ReconnectingStore()
         self._settings = _zookeeper_settings(config, random)
@@ -302,7 +305,20 @@ class ClusterMember:
         self._start(self._live())
         self._start(self._shrink_isrs())
         self._start(watch_lease(self._lease, self._clock, self._on_lease_expired, self._on_lease_renewed))
+        self._start(self._guard_loop())
         self.configs.start()
+
+    async def _guard_loop(self) -> None:
+        guard = LoopGuard(
+            asyncio.get_running_loop().call_soon_threadsafe,
+            self._config.zookeeper_session_timeout_ms / 2000,
+            [*self.on_stall, lambda: _log.error("the event loop stood still; others lead now")],
+        )
+        guard.start()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            guard.stop()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a task until :meth:`close`."""

@@ -20,6 +20,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from struct import Struct
 from typing import Any, Protocol
 
@@ -97,6 +98,7 @@ class Channel(Protocol):
     def sendmsg(
         self, buffers: list[bytes | bytearray | memoryview], ancillary: Any, flags: int, /
     ) -> int: ...
+    def shutdown(self, how: int, /) -> None: ...
     def close(self) -> None: ...
 
 
@@ -778,6 +780,11 @@ class Connection:
     def unsent_bytes(self) -> int:
         """Bytes of responses that the client doesn't take yet."""
         return sum(map(len, self._out)) if self._out else 0  # type: ignore[arg-type]
+
+    def cut(self) -> None:
+        """Shut the socket down, on any thread."""
+        with suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self, reason: str | None) -> None:
         """Close the socket and abandon pending requests. ``reason`` is logged; None if the client just left."""

@@ -198,6 +198,11 @@ class Processor:
         for connection in self.connections:
             connection.stop_reading()
 
+    def cut(self) -> None:
+        """Shut every socket down, on any thread: clients notice at once, the loop when it turns."""
+        for connection in list(self.connections):
+            connection.cut()
+
     def close(self) -> None:
         """Close every connection."""
         if self._timer is not None:

@@ -133,6 +133,10 @@ class TlsSocket:
         self._chunk_at = (descriptor, position + n)
         return n
 
+    def shutdown(self, how: int, /) -> None:
+        """Shut the connection down without a goodbye, on any thread: TLS's own state is the loop's."""
+        socket.socket.shutdown(self._sock, how)
+
     def close(self) -> None:
         """Say goodbye, if the client takes it, and close the socket."""
         self._chunk = memoryview(b"")

@@ -157,6 +157,10 @@ class ZooKeeperStore:
         """The time until which ZooKeeper can't have ended this session."""
         return self._link.lease
 
+    def abandon(self) -> None:
+        """End the session while the event loop stands still; see :meth:`.Link.abandon`."""
+        self._link.abandon()
+
     @property
     def session_id(self) -> int:
         """ZooKeeper's id of this session, which its ephemeral nodes name."""

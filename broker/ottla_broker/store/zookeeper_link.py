@@ -497,6 +497,15 @@ class Link:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
+    def abandon(self) -> None:
+        """End the session without the loop, which hears of it later. Called on a thread that may wait.
+
+        ZooKeeper removes the ephemeral nodes at once.
+        """
+        self._over = True
+        self.lease.until = -inf
+        self._end_kazoo()
+
     async def close(self, wait: float | None = None) -> None:
         """End the session. ``wait``: how many seconds to wait for kazoo's thread; None waits until it ends."""
         self.lose()
