@@ -82,6 +82,13 @@ class OffsetSpec(IntEnum):
     """The record with the greatest timestamp (KIP-734, from Kafka 3.0 on)."""
 
 
+class TimedOffset(NamedTuple):
+    """The first record at or after an offset, and its timestamp in milliseconds."""
+
+    offset: int
+    timestamp: int
+
+
 class ListedOffset(NamedTuple):
     """The result of looking up an offset; -1 if there is none, as for a time after the last record."""
 

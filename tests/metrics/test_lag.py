@@ -59,7 +59,8 @@ class World:
             partition=index,
             is_open=self.is_open,
             log=self.all_logs[index],
-            high_watermark=len(self.written_in[index]),
+            high_watermark=self.all_logs[index].log_end_offset,
+            last_stable_offset=self.all_logs[index].log_end_offset,
         )
 
     def write(self, count: int, over_ms: int = 0, partition: int = 0) -> None:
@@ -195,7 +196,7 @@ def test_what_this_broker_does_not_know(world: World) -> None:
     assert found("kafka_consumergroup_lag", consumergroup="closed", topic="t", partition=0) == 2
     assert found("ottla_group_lag_seconds", group="closed", topic="t", partition=0) is None
     assert list(world.collector._trends) == ["closed"]
-    assert not world.collector._reader.times
+    assert not world.collector._reader.looks
     assert world.scrape(0).samples.keys() == {"ottla_group_lag_unknown_partitions"}
 
 
@@ -207,7 +208,7 @@ def test_offsets_before_the_log_begins(world: World) -> None:
     world.log.advance_log_start_offset(150)
     world.commit("g", 10)
     found = world.scrape()
-    assert found("kafka_consumergroup_lag", consumergroup="g", topic="t", partition=0) == 190
+    assert found("kafka_consumergroup_lag", consumergroup="g", topic="t", partition=0) == 50
     assert found("ottla_group_lag_seconds", group="g", topic="t", partition=0) == pytest.approx(50, abs=1)
 
 

@@ -14,8 +14,8 @@ from ottla_broker.log.segment_list import SegmentList
 from ottla_broker.log.txn_index import AbortedTransaction
 from ottla_broker.tasks import run_whole
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.records.batch import LOG_APPEND_TIME, MAGIC, MAGIC_AT, BatchHeader, CorruptRecordError
-from ottla_protocol.records.find import find_newest, find_since
+from ottla_protocol.records.batch import MAGIC, MAGIC_AT, BatchHeader, CorruptRecordError
+from ottla_protocol.records.find import find_newest, find_since, time_in_batch
 from ottla_protocol.records.formats import decode_any
 
 _KNOWN_POSITIONS: Final = 128
@@ -272,8 +272,8 @@ class LogReader:
     def timestamp_at(self, offset: int) -> int | None:
         """About when the first record from ``offset`` on was written, by its timestamp; None at the end of the log.
 
-        Only the header of its batch is read: between a batch's first and largest timestamps, records count as evenly
-        spread. Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        Only the header of its batch is read (:func:`.time_in_batch`). Raises KafkaError: CORRUPT_MESSAGE,
+        KAFKA_STORAGE_ERROR.
         """
         try:
             location = self._locate(offset)
@@ -285,13 +285,7 @@ class LogReader:
             )
         except (CorruptRecordError, CorruptFileError, OSError) as error:
             raise self._error(error) from error
-        if header is None or header.max_timestamp < 0:
-            return None
-        first, delta = header.base_timestamp, header.last_offset_delta
-        if header.magic != MAGIC or delta <= 0 or header.attributes & LOG_APPEND_TIME or first < 0:
-            return header.max_timestamp
-        share = min(1.0, max(0, offset - header.base_offset) / delta)
-        return first + int((header.max_timestamp - first) * share)
+        return None if header is None else time_in_batch(header, offset)
 
     def find_max_timestamp(self) -> _Search:
         """The first record with the largest timestamp from the log start on; None without one.

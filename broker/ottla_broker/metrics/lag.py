@@ -14,13 +14,14 @@ from ottla_broker.metrics.exposition import Exposition, Family
 from ottla_broker.metrics.lag_reader import LagReader
 from ottla_broker.metrics.trend import Trend, catch_up_seconds
 from ottla_protocol.group_lag import sample_of
+from ottla_protocol.lag import beyond_end
 from ottla_protocol.prometheus import escape, labels
 
 if TYPE_CHECKING:
     from ottla_broker.metrics.sources import Sources
 
 
-_A_STEP: Final = 25
+_A_STEP: Final = 10
 _OTHER_KINDS: Final = frozenset({"share", "zookeeper"})
 
 
@@ -49,8 +50,12 @@ class LagCollector:
         kafka = "kafka_consumergroup_"
         families = (
             current := out.gauge(f"{kafka}current_offset", "The offset that the group has committed."),
-            lag := out.gauge(f"{kafka}lag", "Records that the group has not read, up to the high watermark."),
+            lag := out.gauge(f"{kafka}lag", "Records that the group has left, up to the high watermark."),
             age := out.gauge("ottla_group_lag_seconds", "The age of the next record that the group reads."),
+            beyond := out.gauge(
+                "ottla_group_beyond_end",
+                "How far the committed offset lies beyond the end of the log; no value where it doesn't.",
+            ),
         )
         total = out.gauge(
             f"{kafka}lag_sum", "Records that the group has not read, in all partitions known here."
@@ -82,11 +87,8 @@ class LagCollector:
                         unknown += 1
                         continue
                     known += 1
-                    records = max(0, end - committed.offset)
+                    records, age_ms = reader.behind(group.group_id, partition, committed.offset, end, now_ms)
                     behind += records
-                    age_ms = reader.age_ms(
-                        group.group_id, partition, index, committed.offset, records, now_ms
-                    )
                     if not out.room(3):
                         continue
                     at = f'{{consumergroup="{name}",topic="{topic}",partition="{index}"}}'
@@ -95,6 +97,9 @@ class LagCollector:
                     if age_ms is not None:
                         where = f'{{group="{name}",topic="{topic}",partition="{index}"}}'
                         age.lines.append(f"{age.name}{where} {age_ms / 1000}\n")
+                    far = beyond_end(committed.offset, end)
+                    if far and out.room(1):
+                        beyond.add(far, f'{{group="{name}",topic="{topic}",partition="{index}"}}')
             if not known:
                 continue
             trend = self._trends.get(group.group_id)

@@ -36,6 +36,7 @@ from ottla_protocol.group_lag import (
     number_of,
     records_of,
 )
+from ottla_protocol.lag import unread
 from ottla_protocol.messages.group_lag_records import GroupLagState
 from ottla_protocol.partitioning import LAG_TOPIC, partition_for
 from ottla_protocol.records.batch import CorruptRecordError
@@ -59,7 +60,7 @@ Row = tuple[bytes, bytes]
 _CLASSIC, _CONSUMER, _SHARE = range(3)
 _SLICE_SECONDS: Final = 0.002
 """Work for so long, then let other work of the event loop come first."""
-_OFFSETS_PER_LOOK: Final = 25
+_OFFSETS_PER_LOOK: Final = 5
 """Offsets that are handled between two looks at the clock."""
 _MOST_REMOTE: Final = 20_000
 """Partitions without a replica here whose ends are asked for."""
@@ -526,16 +527,15 @@ class _Measure:
     def add(self, place: _Offset) -> None:
         partition, end = self._reader.find(place.topic, place.partition)
         if partition is not None and end is not None:
-            records = max(0, end - place.offset - place.done)
-            age_ms = self._reader.age_ms(
-                self.group_id, partition, place.partition, place.offset, records, self._now_ms
+            records, age_ms = self._reader.behind(
+                self.group_id, partition, place.offset, end, self._now_ms, place.done
             )
         else:
             ends = self._ends.get((place.topic, place.partition))
             if not ends:
                 self.unknown += 1
                 return
-            records = max(0, ends[-1][1] - place.offset - place.done)
+            records = unread(place.offset, 0, ends[-1][1], place.done)
             age_ms = max(0, self._now_ms - _reached(ends, place.offset)) if records else 0
         self.known += 1
         self.records += records

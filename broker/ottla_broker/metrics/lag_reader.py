@@ -1,19 +1,21 @@
-"""Reads partitions' ends, and how old the record at an offset is: what lag is computed from.
+"""Reads how far groups are behind in the partitions of which this broker has a replica.
 
-A broker knows the partitions of which it has a replica. Lag in time is the age of the next record that the group reads:
-now, less the timestamp in the header of the batch that holds the committed offset. It is looked up when the offset or
-the lag begins, and kept while the offset stays.
+What counts as lag says :mod:`ottla_protocol.lag`. The log behind a committed offset is looked through when the offset
+moves, and what was found is kept while it stays. Lag in time is the age of the next record that the group reads: now,
+less the time in the header of its batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import NamedTuple
 
 from ottla_broker.events import get_logger
 from ottla_broker.log.manager import LogManager
 from ottla_broker.replica.manager import ReplicaManager
 from ottla_broker.replica.partition import Partition
-from ottla_protocol.errors import KafkaError
+from ottla_protocol.errors import KafkaError, ProtocolError
+from ottla_protocol.lag import LOOK_BYTES, Look, unread
 
 _log = get_logger()
 
@@ -21,17 +23,24 @@ GroupPartition = tuple[str, str, int]
 """Group, topic and partition."""
 
 
+class Behind(NamedTuple):
+    """The records that a group has left in a partition, and the age of the first; None where that isn't known."""
+
+    records: int
+    age_ms: int | None
+
+
 class LagReader:
     """Owned by the loop thread.
 
     Attributes:
-        times: the committed offset of each group's partition, and the timestamp of the record there.
+        looks: what was found behind the committed offset of each group's partition that has a lag.
     """
 
     def __init__(self, replicas: ReplicaManager, logs: LogManager) -> None:
         self._replicas = replicas
         self._logs = logs
-        self.times: dict[GroupPartition, tuple[int, int | None]] = {}
+        self.looks: dict[GroupPartition, Look] = {}
 
     def find(self, topic: str, index: int) -> tuple[Partition | None, int | None]:
         """This broker's replica with its high watermark; None: there is no replica, or its end isn't known.
@@ -45,28 +54,56 @@ class LagReader:
             return partition, partition.high_watermark
         return partition, self._logs.high_watermark(topic, index)
 
-    def age_ms(
-        self, group_id: str, partition: Partition, index: int, offset: int, records: int, now_ms: int
-    ) -> int | None:
-        """The age of the record at the committed offset; None where the log isn't in use or can't be read."""
-        key = (group_id, partition.topic, index)
+    def behind(
+        self, group_id: str, partition: Partition, offset: int, end: int, now_ms: int, done: int = 0
+    ) -> Behind:
+        """How far a group is behind that reads on at ``offset``, where :meth:`find` has found the end.
+
+        ``done``: as in :func:`ottla_protocol.lag.unread`, of a share group.
+        """
+        key = (group_id, partition.topic, partition.partition)
+        if not partition.is_open:
+            records = unread(offset, 0, end, done)
+            return Behind(records, None if records else 0)
+        start = partition.log.log_start_offset
+        records = unread(offset, start, end, done)
+        if records:
+            look = self._look(key, partition, max(offset, start))
+            if not done:
+                records = look.unread(start, end)
         if not records:
-            self.times.pop(key, None)
-            return 0
-        known = self.times.get(key)
-        if known is None or known[0] != offset:
-            if not partition.is_open:
-                return None
-            known = self.times[key] = offset, _timestamp(partition, offset)
-        timestamp = known[1]
-        return None if timestamp is None else max(0, now_ms - timestamp)
+            self.looks.pop(key, None)
+            return Behind(0, 0)
+        time_ms = look.time_ms
+        if look.first is None:
+            # No decided record is near: the next one may be in a transaction that is open.
+            time_ms = _time_at(partition, look.next)
+        return Behind(records, None if time_ms is None else max(0, now_ms - time_ms))
 
     def keep(self, groups: Container[str]) -> None:
         """Forget all other groups."""
-        self.times = {key: value for key, value in self.times.items() if key[0] in groups}
+        self.looks = {key: value for key, value in self.looks.items() if key[0] in groups}
+
+    def _look(self, key: GroupPartition, partition: Partition, offset: int) -> Look:
+        """What is behind an offset, read on as far as it goes."""
+        look = self.looks.get(key)
+        if look is None or look.offset != offset:
+            look = self.looks[key] = Look(offset)
+        reader, stable = partition.log.reader, partition.last_stable_offset
+        try:
+            while not look.is_over and look.next < stable:
+                found = reader.read(look.next, LOOK_BYTES, max_offset=stable, min_one=True)
+                if found is None:
+                    break
+                aborted = reader.aborted(look.next, found, stable)
+                if not look.add(found.read(), [(each.first_offset, each.producer_id) for each in aborted]):
+                    break
+        except (KafkaError, ProtocolError, OSError) as error:
+            _log.debug("lag counts offsets", topic=key[1], partition=key[2], why=str(error))
+        return look
 
 
-def _timestamp(partition: Partition, offset: int) -> int | None:
+def _time_at(partition: Partition, offset: int) -> int | None:
     try:
         return partition.log.reader.timestamp_at(max(offset, partition.log.log_start_offset))
     except KafkaError as error:

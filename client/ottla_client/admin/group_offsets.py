@@ -7,6 +7,7 @@ from time import time
 from typing import Final
 
 from ottla_protocol.errors import ErrorCode
+from ottla_protocol.lag import Look, unread
 from ottla_protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -17,8 +18,9 @@ from ..deadline import Deadline
 from ..errors import BrokerError, ClientError, CorruptBatchError
 from ..requests.driver import Node, ToCoordinators, by_topic
 from ..requests.group_offsets import commit_codes, commit_request
+from ..requests.log_walk import LogWalk, walks
 from ..requests.outcomes import error_of, outcome_of
-from ..types import ConsumerGroupMetadata, OffsetAndMetadata, OffsetSpec, TopicPartition
+from ..types import ConsumerGroupMetadata, OffsetAndMetadata, OffsetSpec, TimedOffset, TopicPartition
 from .offsets import OffsetCalls
 from .values import PartitionLag
 
@@ -112,7 +114,7 @@ class GroupOffsetCalls(OffsetCalls):
     ) -> dict[TopicPartition, PartitionLag]:
         """A group's lag in records and seconds, for its committed partitions and for ``partitions``.
 
-        The seconds are the age of the first unread record: one batch is read from each partition with a lag.
+        The seconds are the age of the first unread record: some 64 KiB are read from each partition with a lag.
         ``offsets`` stand in for the committed ones, for a group that keeps them in ZooKeeper.
         """
         deadline = self._deadline(timeout)
@@ -121,7 +123,22 @@ class GroupOffsetCalls(OffsetCalls):
             if offsets is None
             else {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
         )
-        every = sorted({*committed, *partitions})
+        return await self._lags(committed, {*committed, *partitions}, deadline)
+
+    async def lag_of(
+        self, offsets: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, PartitionLag]:
+        """The lag of a reader that is at these offsets, whether or not a group has committed them."""
+        committed = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+        return await self._lags(committed, committed, self._deadline(timeout))
+
+    async def _lags(
+        self,
+        committed: Mapping[TopicPartition, OffsetAndMetadata],
+        partitions: Iterable[TopicPartition],
+        deadline: Deadline,
+    ) -> dict[TopicPartition, PartitionLag]:
+        every = sorted(partitions)
         topics = await self._cluster.fetch_topics({p.topic for p in every}, deadline) if every else {}
         led = [
             p
@@ -132,34 +149,35 @@ class GroupOffsetCalls(OffsetCalls):
         ]
         ends = await self.list_offsets(dict.fromkeys(led, OffsetSpec.LATEST), timeout=deadline.left())
         starts = await self.list_offsets(dict.fromkeys(led, OffsetSpec.EARLIEST), timeout=deadline.left())
-        unread = {
-            p: max(committed[p].offset, starts[p].offset)
-            for p in led
-            if p in committed and committed[p].offset < ends[p].offset
-        }
-        firsts = await self._timestamps(unread, deadline)
+        behind = [
+            p for p in led if p in committed and unread(committed[p].offset, starts[p].offset, ends[p].offset)
+        ]
+
+        async def look(walk: LogWalk, p: TopicPartition) -> tuple[Look, TimedOffset | None]:
+            return await walk.look(max(committed[p].offset, starts[p].offset), ends[p].offset)
+
+        looks = await walks(self._cluster, behind, look, deadline)
         now = time() * 1000
 
-        def seconds_of(partition: TopicPartition) -> float | None:
-            if partition not in committed or partition not in ends:
-                return None
-            first = firsts.get(partition)
-            if isinstance(first, ClientError):
-                if _cannot_be_read(first):
-                    return None
-                raise first
-            return 0.0 if first is None else max(0.0, (now - first.timestamp) / 1000)
-
-        return {
-            p: PartitionLag(
-                committed.get(p),
-                starts[p].offset if p in starts else None,
-                ends[p].offset if p in ends else None,
-                ends[p].offset - committed[p].offset if p in ends and p in committed else None,
-                seconds_of(p),
+        def lag(p: TopicPartition) -> PartitionLag:
+            at = committed.get(p)
+            if p not in ends or at is None:
+                start, end = (starts[p].offset, ends[p].offset) if p in ends else (None, None)
+                return PartitionLag(at, start, end, None, None)
+            start, end = starts[p].offset, ends[p].offset
+            looked = looks.get(p)
+            if isinstance(looked, (BrokerError, CorruptBatchError)):
+                # The record was deleted meanwhile, is damaged, or this user may not read it: offsets count.
+                return PartitionLag(at, start, end, unread(at.offset, start, end), None)
+            if isinstance(looked, ClientError):
+                raise looked
+            records = 0 if looked is None else looked[0].unread(start, end)
+            first = looked[1] if looked is not None and records else None
+            return PartitionLag(
+                at, start, end, records, 0.0 if first is None else max(0.0, (now - first.timestamp) / 1000)
             )
-            for p in every
-        }
+
+        return {p: lag(p) for p in every}
 
 
 _GROUP_CODES: Final = ToCoordinators.again | {ErrorCode.REBALANCE_IN_PROGRESS}
@@ -180,10 +198,3 @@ def _outcomes(group_id: str, codes: Mapping[TopicPartition, int]) -> dict[TopicP
         )
         for partition, code in codes.items()
     }
-
-
-def _cannot_be_read(error: ClientError) -> bool:
-    """Whether the record was deleted meanwhile, is damaged, or has a format from before Kafka 0.11."""
-    return isinstance(error, CorruptBatchError) or (
-        isinstance(error, BrokerError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
-    )

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
-from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from ottla_protocol.records.batch import BatchHeader, CorruptRecordError, crc_is_valid, iter_headers
-from ottla_protocol.records.record import record_data
 
 from ..deadline import Deadline
-from ..errors import ClientError, ConfigurationError, CorruptBatchError
-from ..requests.driver import Node, Outcomes, ToLeaders, by_topic, drive, together
-from ..requests.fetch import LAST_BY_NAME, FetchPosition, fetch_request
-from ..requests.large_batch import LargeBatch
+from ..errors import ConfigurationError
+from ..requests.driver import Node, Outcomes, ToLeaders, by_topic
 from ..requests.list_offsets import list_offsets
-from ..requests.outcomes import error_of, outcome_of
-from ..types import ISOLATION_LEVELS, ListedOffset, OffsetSpec, TopicPartition
+from ..requests.log_walk import LogWalk, walks
+from ..requests.outcomes import outcome_of
+from ..types import ISOLATION_LEVELS, ListedOffset, OffsetSpec, TimedOffset, TopicPartition
 from .base import AdminBase
 from .results import results_or_raise
-from .values import ProducerState, TimedOffset
-
-# Fetches in flight per broker. Each returns one batch, of any size.
-_FETCHES_AT_ONCE: Final = 8
-_BATCH_BYTES: Final = 32 << 20
-"""The most decompressed bytes of a batch in which a record is looked up. It keeps others waiting for some 40 ms."""
+from .values import ProducerState
 
 
 class OffsetCalls(AdminBase):
@@ -64,67 +53,12 @@ class OffsetCalls(AdminBase):
         Reads one batch per partition. Raises BrokerError with OFFSET_OUT_OF_RANGE for an offset outside the log,
         CorruptBatchError, …; PartialError for several partitions.
         """
-        outcomes = await self._timestamps(offsets, self._deadline(timeout))
+
+        async def first(walk: LogWalk, partition: TopicPartition) -> TimedOffset | None:
+            return await walk.first_from(offsets[partition])
+
+        outcomes = await walks(self._cluster, offsets, first, self._deadline(timeout))
         return results_or_raise("read timestamps", outcomes)
-
-    async def _timestamps(
-        self, offsets: Mapping[TopicPartition, int], deadline: Deadline
-    ) -> dict[TopicPartition, TimedOffset | ClientError | None]:
-        """The outcome for each partition, errors included."""
-
-        async def ask(
-            node: Node, partitions: list[TopicPartition], deadline: Deadline
-        ) -> Mapping[TopicPartition, TimedOffset | ClientError | None]:
-            version = min(LAST_BY_NAME, await self._version(node, ApiKey.FETCH, deadline))
-            room = asyncio.Semaphore(_FETCHES_AT_ONCE)
-
-            async def one(partition: TopicPartition) -> TimedOffset | ClientError | None:
-                async with room:
-                    try:
-                        return await self._first_from(node, partition, offsets[partition], deadline, version)
-                    except ClientError as error:
-                        return error
-
-            found = await together([one(partition) for partition in partitions])
-            return dict(zip(partitions, found, strict=True))
-
-        return await drive(offsets, ToLeaders(self._cluster), ask, deadline, self._backoff)
-
-    async def _first_from(
-        self, node: Node, partition: TopicPartition, offset: int, deadline: Deadline, version: int
-    ) -> TimedOffset | None:
-        """Read batch by batch, because compaction may have removed the record or emptied the batch."""
-        while True:
-            # With a limit of one byte, the broker still sends one whole batch (KIP-74).
-            where = {partition: FetchPosition(None, offset, -1, 1)}
-            request = fetch_request(where, version=version, max_bytes=1)
-            answer = await self._call(node, request, deadline, version)
-            if answer.error_code:
-                raise error_of(answer.error_code, f"partition {partition}")
-            data = answer.responses[0].partitions[0]
-            if data.error_code:
-                raise error_of(data.error_code, f"partition {partition}")
-            behind = offset
-            try:
-                for position, header in iter_headers(data.records or b""):
-                    behind = max(behind, header.last_offset + 1)
-                    if header.last_offset < offset or not header.record_count:
-                        continue
-                    if not crc_is_valid(data.records, position, header):
-                        raise CorruptBatchError(
-                            f"partition {partition}: the checksum of the batch at offset {header.base_offset} is wrong",
-                            partition,
-                            header.base_offset,
-                            header.last_offset + 1,
-                        )
-                    found = _first_in(data.records, position, header, offset)
-                    if found is not None:
-                        return found
-            except CorruptRecordError as error:
-                raise CorruptBatchError(f"partition {partition}: {error}", partition, offset) from error
-            if behind == offset:
-                return None
-            offset = behind
 
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
@@ -158,18 +92,6 @@ class OffsetCalls(AdminBase):
 
         route = ToLeaders(self._cluster)
         return await self._ask_each("describe producers", list(partitions), route, ask, timeout)
-
-
-def _first_in(records: bytes, position: int, header: BatchHeader, offset: int) -> TimedOffset | None:
-    """The first record of a batch at or after an offset. Raises CorruptRecordError."""
-    # A batch of a few kilobytes can have millions of records, or of headers.
-    large = LargeBatch(position, header, record_data(records, position, header, _BATCH_BYTES))
-    while not large.done:
-        columns = large.next(offset)
-        index = bisect_left(columns.offsets, offset)
-        if index < columns.count:
-            return TimedOffset(columns.offsets[index], columns.timestamps[index])
-    return None
 
 
 def _producer(state: Any) -> ProducerState:

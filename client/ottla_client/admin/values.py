@@ -8,8 +8,11 @@ from dataclasses import InitVar, dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from ottla_protocol.lag import beyond_end
+
 from ..errors import ConfigurationError
 from ..types import Node, OffsetAndMetadata, TopicPartition
+from ..types import TimedOffset as TimedOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,20 +207,14 @@ class GroupDescription:
     type: str = "classic"
 
 
-class TimedOffset(NamedTuple):
-    """The first record at or after an offset, and its timestamp in milliseconds."""
-
-    offset: int
-    timestamp: int
-
-
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
     """A group's lag in a partition.
 
-    ``records`` is end - committed, as in Kafka's tools, and includes gaps left by compaction and transactions.
-    ``seconds`` is the age of the first unread record, 0.0 if there is none. Both are None where nothing is committed.
-    ``end`` is None while the partition has no leader.
+    ``records`` are left from the committed offset or the log's start to the end, never fewer than 0. Gaps left by
+    compaction and transactions don't count where they are near (:mod:`ottla_protocol.lag`). ``seconds`` is the age of
+    the first unread record, 0.0 if there is none. Both are None where nothing is committed. ``end`` is None while the
+    partition has no leader.
     """
 
     committed: OffsetAndMetadata | None
@@ -225,6 +222,13 @@ class PartitionLag:
     end: int | None
     records: int | None
     seconds: float | None
+
+    @property
+    def beyond_end(self) -> int:
+        """How far the committed offset lies beyond the end: the topic was made again, or has lost records."""
+        return (
+            0 if self.committed is None or self.end is None else beyond_end(self.committed.offset, self.end)
+        )
 
 
 @dataclass(frozen=True, slots=True)

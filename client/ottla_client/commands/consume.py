@@ -59,7 +59,7 @@ def _regex(context: click.Context, parameter: click.Parameter, value: str | None
     "begin",
     type=LogPositionType(),
     metavar="POSITION",
-    help="Start at beginning (the default), end, an offset, -N (the last N of each partition), a time "
+    help="Start at beginning (the default), end, an offset, -N (the last N records of each partition), a time "
     "(2026-05-17T14:30, milliseconds), or -15m (ago). With --group, for partitions without a committed offset.",
 )
 @click.option(
@@ -90,7 +90,7 @@ def _regex(context: click.Context, parameter: click.Parameter, value: str | None
     "--group",
     metavar="GROUP",
     shell_complete=complete_groups,
-    help="Join a consumer group: start at its committed offsets, and commit records that were written.",
+    help="Join a consumer group: start at its committed offsets, and commit what was read and written.",
 )
 @click.option(
     "--share",
@@ -166,7 +166,7 @@ async def consume(
 ) -> None:
     """Print the records of TOPICs from the beginning, then new ones as they arrive.
 
-    Ctrl-C ends the command. With --group, it commits exactly up to the last record that was written. With --share, it
+    Ctrl-C ends the command. With --group, it commits exactly up to where it has read and written. With --share, it
     accepts exactly the records that were written, and releases the others that it has.
 
     \b

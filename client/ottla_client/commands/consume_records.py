@@ -35,7 +35,9 @@ class ConsumeRun(PrintRun["Consumer"]):
         self._bounds: dict[TopicPartition, int] = {}
         """The offset to stop at in each partition, exclusive. Empty without --until."""
         self._written: dict[TopicPartition, int] = {}
-        """The offset after the last record written, or the start of a group's partition; not committed yet."""
+        """The offset that a group reads on at, if the command ends now; not committed yet."""
+        self._places: dict[TopicPartition, int] = {}
+        """The same, committed or not, to commit it once."""
         self._committed_at = monotonic()
 
     def _make(self, client_options: dict[str, Any]) -> Consumer:
@@ -120,11 +122,23 @@ class ConsumeRun(PrintRun["Consumer"]):
         return rows if bound is None else rows.cut(0, bisect_left(rows.offsets, bound))
 
     def _wrote(self, consumer: Consumer, rows: Rows) -> None:
-        self._written[TopicPartition(rows.topic, rows.partition)] = rows.offsets[-1] + 1
+        self._passed(TopicPartition(rows.topic, rows.partition), rows.offsets[-1] + 1)
 
     async def _turn(self, consumer: Consumer) -> None:
-        if self._wanted.group is not None and monotonic() - self._committed_at >= _COMMIT_EVERY:
+        if self._wanted.group is None:
+            return
+        # All that came is written now. Behind the last record there may be markers and aborted records.
+        from ..consumer.consumer import positions_of
+
+        for partition, position in positions_of(consumer).items():
+            self._passed(partition, min(position, self._bounds.get(partition, position)))
+        if monotonic() - self._committed_at >= _COMMIT_EVERY:
             await self.commit(consumer)
+
+    def _passed(self, partition: TopicPartition, position: int) -> None:
+        """Everything before the position is done with."""
+        if self._places.get(partition) != position:
+            self._places[partition] = self._written[partition] = position
 
     async def commit(self, consumer: Consumer, only: Collection[TopicPartition] | None = None) -> None:
         """Commit what was written, for the revoked partitions or for all."""
@@ -146,7 +160,7 @@ class ConsumeRun(PrintRun["Consumer"]):
 
         Otherwise a later run that starts at the end would miss the records that arrive between the two runs.
         """
-        self._written[partition] = position
+        self._places[partition] = self._written[partition] = position
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Drop partitions that others already own, because their offsets can't be committed."""

@@ -70,9 +70,9 @@ def _lags_of(seen: Gathered, name: str, group: GroupDescription) -> _Lags:
         offset = lag.committed.offset
         if lag.start is not None and offset < lag.start and lag.end > lag.start:
             lost.append(str(partition))
-        behind += max(0, lag.records or 0)
-        if lag.end < offset:
-            beyond.append(str(partition))
+        behind += lag.records or 0
+        if lag.beyond_end:
+            beyond.append(f"{partition} by {lag.beyond_end:,}")
         later = seen.later.get(name, {}).get(partition)
         if later is not None and later.end is not None:
             grown += max(0, later.end - lag.end)

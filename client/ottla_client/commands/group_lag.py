@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,6 +17,7 @@ from ..errors import ClientError
 from .admin_common import admin_of, count_of, live_view, show_seconds, unknown_group
 from .completion import complete_groups
 from .console import Console, one_line, options, to_json
+from .findings import some_of
 from .group_places import in_zookeeper, kept, lag_of, registry_of, zookeeper_option
 from .sparklines import sparkline
 from .tables import Column
@@ -39,6 +40,19 @@ class Look(NamedTuple):
     at: float
     records: int
     seconds: float | None
+
+
+def total_lag(lags: Iterable[PartitionLag]) -> tuple[int | None, float | None]:
+    """A group's lag: the sum of its partitions' records, and the longest time; None where none is known."""
+    every = list(lags)
+    records = [each.records for each in every if each.records is not None]
+    seconds = [each.seconds for each in every if each.seconds is not None]
+    return sum(records) if records else None, max(seconds, default=None)
+
+
+def look_of(at: float, lags: Iterable[PartitionLag]) -> Look:
+    records, seconds = total_lag(lags)
+    return Look(at, records or 0, seconds)
 
 
 @dataclass(slots=True)
@@ -146,6 +160,11 @@ async def lag(
         console.emit(_document(lags, histories))
     else:
         console.table(_columns(console), _rows(lags, histories), empty="no group has committed offsets")
+        for name, its in lags.items():
+            beyond = {str(p): each.beyond_end for p, each in its.items() if each.beyond_end}
+            if beyond:
+                places = some_of([f"{p} by {by:,}" for p, by in beyond.items()])
+                console.note(f"group {name} has committed offsets beyond the end: {places}")
 
 
 async def _look(
@@ -182,9 +201,7 @@ async def _look(
     now = asyncio.get_running_loop().time()
     lags = {name: its for name, its in sorted(found.items()) if its}
     for name, its in lags.items():
-        records = sum(each.records or 0 for each in its.values())
-        behind = [each.seconds for each in its.values() if each.seconds is not None]
-        histories.setdefault(name, History()).add(Look(now, records, max(behind, default=None)))
+        histories.setdefault(name, History()).add(look_of(now, its.values()))
     for name in histories.keys() - lags.keys():
         del histories[name]
     return lags
@@ -213,11 +230,11 @@ def _rows(
     for name, its in lags.items():
         history = histories[name]
         last = history.looks[-1]
-        rows.append((name, len(its), last.records, _rounded(last.seconds), history.trend, history.catch_up))
+        rows.append((name, len(its), last.records, rounded(last.seconds), history.trend, history.catch_up))
     return sorted(rows, key=lambda row: (-(row[3] or 0), -row[2], row[0]))
 
 
-def _rounded(value: float | None) -> float | None:
+def rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
 
 
@@ -229,8 +246,8 @@ def _document(
             "group": name,
             "lag_records": records,
             "lag_seconds": seconds,
-            "trend_records_per_second": _rounded(trend),
-            "catch_up_seconds": _rounded(left),
+            "trend_records_per_second": rounded(trend),
+            "catch_up_seconds": rounded(left),
             "partitions": [
                 {
                     "topic": partition.topic,
@@ -238,7 +255,8 @@ def _document(
                     "committed": None if each.committed is None else each.committed.offset,
                     "end": each.end,
                     "lag_records": each.records,
-                    "lag_seconds": _rounded(each.seconds),
+                    "lag_seconds": rounded(each.seconds),
+                    "beyond_end": each.beyond_end,
                 }
                 for partition, each in lags[name].items()
             ],

@@ -24,7 +24,7 @@ from .admin_common import (
 )
 from .completion import complete_groups
 from .console import YES, Console, options, unknown
-from .group_lag import lag
+from .group_lag import lag, rounded, total_lag
 from .group_places import as_description, groups_in_zookeeper, in_zookeeper, zookeeper_option
 from .migrate_offsets import migrate_offsets
 from .reset_offsets import reset_offsets
@@ -198,10 +198,11 @@ async def _one(admin: Admin, group_id: str) -> GroupDescription:
 async def describe(console: Console, name: str, zookeeper: str | None) -> None:
     """Show a group's members, and the committed offset, end and lag of each partition.
 
-    The lag in records is the partition's end less the committed offset, including gaps left by compaction and
-    transactions. The lag in time is the age of the first unread record, at the committed offset; one batch is read
-    from each partition that has a lag. It depends on the producers' clocks, unless the topic has
-    message.timestamp.type=LogAppendTime. It is 0s where everything is read, and - where nothing is committed.
+    The lag in records is what is left from the committed offset, or from the log's start, to the end. Markers of
+    transactions, aborted records and gaps left by compaction don't count in the next 64 KiB; behind them, offsets
+    count. The lag in time is the age of the first of these records. It depends on the producers' clocks, unless the
+    topic has message.timestamp.type=LogAppendTime. It is 0s where everything is read, and - where nothing is committed.
+    An offset beyond the end is no lag: a column shows how far beyond it is.
 
     Of a share group it shows the start, before which every record is done with, and the number of records left. Of a
     group of the coordinator designed in 2012, which keeps offsets as Kafka 0.8 did, it shows the partitions that its
@@ -221,11 +222,9 @@ async def describe(console: Console, name: str, zookeeper: str | None) -> None:
         owners = {partition: member.client_id for member in group.members for partition in member.assignment}
         lags = await admin.group_lag(name, owners, offsets=offsets)
     rows = [_row(partition, lag, owners.get(partition)) for partition, lag in lags.items()]
-    records = [lag.records for lag in lags.values() if lag.records is not None]
-    seconds = [lag.seconds for lag in lags.values() if lag.seconds is not None]
-    total = sum(records) if records else None
-    longest = round(max(seconds), 3) if seconds else None
-    columns = _columns(console)
+    total, longest = total_lag(lags.values())
+    longest = rounded(longest)
+    columns = _columns(console, any(lag.beyond_end for lag in lags.values()))
     if console.as_json:
         names = [column.name for column in columns]
         partitions = [dict(zip(names, row, strict=True)) for row in rows]
@@ -239,12 +238,13 @@ async def describe(console: Console, name: str, zookeeper: str | None) -> None:
         _show_members(console, group)
     if rows:
         console.print()
-        console.table(columns, without_repeats(console, rows))
+        console.table(columns, without_repeats(console, [row[: len(columns)] for row in rows]))
 
 
-def _columns(console: Console) -> list[Column]:
+def _columns(console: Console, are_beyond: bool) -> list[Column]:
+    """``are_beyond``: whether some offsets are beyond the end, which tables show only then."""
     number = count_of(console)
-    return [
+    columns = [
         Column("Topic"),
         Column("Partition"),
         Column("Committed", right=True, show=number),
@@ -253,6 +253,9 @@ def _columns(console: Console) -> list[Column]:
         Column("Behind", "lag_seconds", right=True, show=show_seconds, style=_lag_style),
         Column("Client"),
     ]
+    if are_beyond or console.as_json:
+        columns.append(Column("Beyond end", "beyond_end", right=True, show=number, style=_lag_style))
+    return columns
 
 
 def _show_summary(
@@ -275,8 +278,17 @@ def _show_summary(
 
 def _row(partition: TopicPartition, lag: PartitionLag, owner: str | None) -> tuple[Any, ...]:
     committed = None if lag.committed is None else lag.committed.offset
-    seconds = None if lag.seconds is None else round(lag.seconds, 3)
-    return (partition.topic, partition.partition, committed, lag.end, lag.records, seconds, owner)
+    seconds = rounded(lag.seconds)
+    return (
+        partition.topic,
+        partition.partition,
+        committed,
+        lag.end,
+        lag.records,
+        seconds,
+        owner,
+        lag.beyond_end,
+    )
 
 
 def _lag_style(value: float) -> str:

@@ -23,14 +23,14 @@ _MILLISECONDS = re.compile(r"\d{13,}")
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """``kind`` is one of the constants above; ``value`` an offset, milliseconds, or a distance to the end."""
+    """``kind`` is one of the constants above; ``value`` an offset, milliseconds, or a number of records."""
 
     kind: str
     value: int = 0
 
 
 class LogPositionType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.4
-    """``beginning``, ``end``, an offset, ``-N`` before the end, a time, or a duration ago (``-15m``)."""
+    """``beginning``, ``end``, an offset, ``-N`` for the last N records, a time, or a duration ago (``-15m``)."""
 
     name = "position"
 
@@ -70,7 +70,9 @@ async def offsets_of(
     if position.kind == TIME:
         found = await consumer.offsets_for_times(dict.fromkeys(wanted, position.value))
         return {each: end[each] if (at := found.get(each)) is None else at.offset for each in wanted}
-    first = await consumer.beginning_offsets(wanted)
     if position.kind == LAST:
-        return {each: max(first[each], end[each] - position.value) for each in wanted}
+        from ..consumer.consumer import last_offsets
+
+        return await last_offsets(consumer, wanted, position.value)
+    first = await consumer.beginning_offsets(wanted)
     return {each: min(max(position.value, first[each]), end[each]) for each in wanted}

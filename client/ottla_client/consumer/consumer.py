@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ..cluster import Cluster
 from ..cluster.topic_names import topic_names
 from ..deadline import NEVER, Deadline
-from ..errors import ConfigurationError
+from ..errors import ClientError, ConfigurationError
 from ..group.assignors import assignors_named, common_protocol
 from ..meters import Metrics
 from ..requests.list_offsets import find_offsets
+from ..requests.log_walk import LogWalk, walks
 from ..settings import DEFAULT_BOOTSTRAP, accepts
 from ..types import (
     ConsumerGroupMetadata,
@@ -358,8 +359,7 @@ class Consumer(IteratedConsumer):
         """
         state = self._state(partition)
         self._engine.buffer.sync()
-        end = state.last_stable_offset if self._settings.read_committed else state.high_watermark
-        return None if end is None or state.position is None else max(0, end - state.position)
+        return state.lag(read_committed=self._settings.read_committed)
 
     async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
         """Commit the offsets of the next records to read; None commits all records that were handed out.
@@ -494,3 +494,31 @@ def _listed(partitions: Collection[TopicPartition]) -> list[TopicPartition]:
 async def poll_rows(consumer: Consumer, *, timeout_ms: int, max_records: int) -> list[Rows]:
     """``Consumer.poll`` without an object for each record, for the commands."""
     return await consumer._poll(timeout_ms, max_records, None)
+
+
+async def last_offsets(
+    consumer: Consumer, partitions: Collection[TopicPartition], count: int
+) -> dict[TopicPartition, int]:
+    """The offset from which ``count`` records are left in each partition, or its start, for the commands.
+
+    They are records that this consumer reads: no markers, no gaps of compaction, and with read_committed no aborted
+    ones. Raises ClientError.
+    """
+    starts, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
+    isolation = consumer._settings.isolation
+
+    async def last(walk: LogWalk, each: TopicPartition) -> int:
+        return await walk.last(count, starts[each], ends[each], isolation)
+
+    found = await walks(consumer._engine.cluster, partitions, last, consumer._deadline())
+    for outcome in found.values():
+        if isinstance(outcome, ClientError):
+            raise outcome
+    return {each: offset for each, offset in found.items() if not isinstance(offset, ClientError)}
+
+
+def positions_of(consumer: Consumer) -> dict[TopicPartition, int]:
+    """The positions that are known, for the commands."""
+    consumer._engine.buffer.sync()
+    states = consumer._engine.positions
+    return {state.partition: state.position for state in states if state.position is not None}

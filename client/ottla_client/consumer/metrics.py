@@ -18,9 +18,9 @@ def consumer_metrics(engine: Engine) -> Metrics:
     lags = []
     states = list(engine.positions)
     for state in states:
-        if state.position is None or state.high_watermark is None or state.high_watermark < 0:
+        lag = state.lag(read_committed=engine.settings.read_committed)
+        if lag is None:
             continue
-        lag = max(0, state.high_watermark - state.position)
         lags.append(lag)
         partitions[f"consumer-fetch-manager-metrics.{state.partition.topic}-{state.partition.partition}"] = {
             "records-lag": lag

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from time import monotonic
 
+from ottla_protocol.lag import unread
+
 from ..errors import ClientError
 from ..types import OffsetSpec, TopicPartition
 
@@ -116,6 +118,13 @@ class PartitionState:
     error: ClientError | None = field(default=None, init=False)
     reported: bool = field(default=False, init=False)
     """Whether ``error`` was raised."""
+
+    def lag(self, *, read_committed: bool) -> int | None:
+        """The offsets between the position and the end, as of the last fetch; None before the first one."""
+        end = self.last_stable_offset if read_committed else self.high_watermark
+        if end is None or end < 0 or self.position is None:
+            return None
+        return unread(self.position, 0, end)
 
     @property
     def may_be_fetched(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from ottla_protocol.records.aborted import AbortedRecords
 from ottla_protocol.records.batch import (
     CONTROL,
     LOG_APPEND_TIME,
@@ -22,8 +23,7 @@ from ottla_protocol.records.batch import (
     CorruptRecordError,
     read_header,
 )
-from ottla_protocol.records.columns import RecordColumns, decode_columns, decode_pieces
-from ottla_protocol.records.control import ABORT, MARKER_BYTES, control_type
+from ottla_protocol.records.columns import RecordColumns, decode_pieces
 from ottla_protocol.records.formats import decode_any, is_intact, read_any_header
 from ottla_protocol.records.record import record_data
 
@@ -65,7 +65,6 @@ class Chunk:
         "aborted",
         "acquired",
         "at",
-        "dropping",
         "end_offset",
         "epoch",
         "index",
@@ -94,11 +93,8 @@ class Chunk:
         self.at = 0
         self.offset = offset
         self.size, self.end_offset, self.epoch = _whole_batches(view, offset)
-        self.aborted = sorted(((each.first_offset, each.producer_id) for each in aborted or ()), reverse=True)
-        """Aborted transactions that begin in later batches, the first one last."""
+        self.aborted = AbortedRecords((each.first_offset, each.producer_id) for each in aborted or ())
         self.acquired = acquired
-        self.dropping: set[int] = set()
-        """Producers whose records are dropped up to their transaction's marker."""
         self.large: LargeBatch | None = None
         """The batch at ``at`` or before it, if it is decoded in pieces."""
         self.rows = NO_ROWS
@@ -372,21 +368,10 @@ class RecordReader:
         chunk.offset = max(chunk.offset, end)
         return None
 
-    def _is_aborted(self, chunk: Chunk, header: BatchHeader) -> bool:
-        """Whether the batch belongs to an aborted transaction; markers end transactions."""
-        aborted, dropping = chunk.aborted, chunk.dropping
-        while aborted and aborted[-1][0] <= header.last_offset:
-            dropping.add(aborted.pop()[1])
-        if header.attributes & CONTROL:
-            if header.producer_id in dropping and self._is_abort_marker(chunk, header):
-                dropping.remove(header.producer_id)
-            return False
-        return bool(header.attributes & TRANSACTIONAL) and header.producer_id in dropping
-
-    def _is_abort_marker(self, chunk: Chunk, header: BatchHeader) -> bool:
+    @staticmethod
+    def _is_aborted(chunk: Chunk, header: BatchHeader) -> bool:
         try:
-            keys = decode_columns(chunk.view, chunk.at, header, max_bytes=MARKER_BYTES).keys
-            return bool(keys) and control_type(keys[0]) == ABORT
+            return chunk.aborted.has(chunk.view, chunk.at, header)
         except CorruptRecordError as error:
             raise _corrupt(chunk, header, str(error)) from error
 

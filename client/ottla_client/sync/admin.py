@@ -48,6 +48,7 @@ class Admin(SyncClient[AsyncAdmin]):
     list_zookeeper_offsets = blocking(AsyncAdmin.list_zookeeper_offsets)
     alter_zookeeper_offsets = blocking(AsyncAdmin.alter_zookeeper_offsets)
     group_lag = blocking(AsyncAdmin.group_lag)
+    lag_of = blocking(AsyncAdmin.lag_of)
     share_group_offsets = blocking(AsyncAdmin.share_group_offsets)
     alter_share_group_offsets = blocking(AsyncAdmin.alter_share_group_offsets)
     delete_share_group_offsets = blocking(AsyncAdmin.delete_share_group_offsets)

@@ -11,7 +11,7 @@ from ..commands.cluster_state import ClusterState, log_dirs, minimums_of, moves_
 from ..commands.doctor_checks import findings_of
 from ..commands.findings import Finding
 from ..commands.gathered import Gathered
-from ..commands.group_lag import History, Look
+from ..commands.group_lag import History, Look, look_of
 from ..commands.group_places import Kept, lag_in_zookeeper, lag_of
 from ..commands.timefmt import now_ms
 from ..errors import ClientError
@@ -82,11 +82,6 @@ class Trace:
         if len(self.looks) > _TRACED:
             recent = _TRACED // 4
             self.looks[:-recent] = self.looks[:-recent:2]
-
-
-def _look_of(at: float, lags: Lags) -> Look:
-    behind = [each.seconds for each in lags.values() if each.seconds is not None]
-    return Look(at, sum(each.records or 0 for each in lags.values()), max(behind, default=None))
 
 
 class ClusterWatch:
@@ -248,7 +243,7 @@ class ClusterWatch:
         for name, lags in found.items():
             self._lags[name] = (until, lags)
             if not isinstance(lags, ClientError) and lags:
-                self.histories.setdefault(name, History()).add(_look_of(now, lags))
+                self.histories.setdefault(name, History()).add(look_of(now, lags.values()))
                 self._trace(name, lags)
         _bound(self.histories, names)
         _bound(self.traces, names)
@@ -259,7 +254,7 @@ class ClusterWatch:
 
     def _trace(self, name: str, lags: Lags) -> None:
         if lags:
-            look = _look_of(asyncio.get_running_loop().time(), lags)
+            look = look_of(asyncio.get_running_loop().time(), lags.values())
             self.traces.setdefault(name, Trace()).add(look)
 
     def forget(self) -> None:

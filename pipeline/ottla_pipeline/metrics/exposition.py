@@ -57,7 +57,7 @@ class Exposition:
             self.gauge("next_offset", "The next offset of each partition.", offset, **where)
         for partition, lag in sorted((behind or {}).items()):
             where = {**at, "topic": partition.topic, "partition": partition.partition}
-            self.gauge("lag_records", "Offsets from there to the high watermark.", lag.records, **where)
+            self.gauge("lag_records", "Records from there to the high watermark.", lag.records, **where)
             if lag.seconds is not None:
                 self.gauge("lag_seconds", "The age of the next record.", round(lag.seconds, 3), **where)
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from threading import Lock
-from time import monotonic, time
+from time import monotonic
 from typing import Final, NamedTuple
 
 from ottla_client import TopicPartition
 from ottla_client.errors import ClientError
 from ottla_pipeline.source.cluster_queries import ClusterQueries
 from ottla_pipeline.source.errors import SourceError
-from ottla_pipeline.source.options import Topics
 
 log = logging.getLogger("ottla_pipeline")
 
@@ -28,10 +27,9 @@ Positions = Mapping[str, Mapping[TopicPartition, int]]
 
 
 class Behind(NamedTuple):
-    """The lag of a position.
+    """The lag of a position: records up to the high watermark (:mod:`ottla_protocol.lag`), and the next one's age.
 
-    ``records`` counts offsets up to the high watermark, markers of transactions included. ``seconds`` is the age of the
-    next record: 0.0 if there is none, None if it can't be read.
+    ``seconds`` are 0.0 if there is no next record, None if it can't be read.
     """
 
     records: int
@@ -71,47 +69,15 @@ class LagProbe:
             return self._found
 
     def _look(self, positions: Positions) -> dict[str, dict[TopicPartition, Behind]]:
-        every = sorted({each for offsets in positions.values() for each in offsets})
-        if not every:
-            return {name: {} for name in positions}
-        cluster = self._cluster
-        topics = cluster.topics(Topics(tuple(dict.fromkeys(each.topic for each in every))))
-        led = [
-            each
-            for each in every
-            if (topic := topics.get(each.topic)) is not None
-            and (found := topic.partitions.get(each.partition)) is not None
-            and found.leader is not None
-        ]
-        ends, starts = cluster.latest(led), cluster.earliest(led)
-        return {name: self._behind(offsets, starts, ends) for name, offsets in positions.items()}
-
-    def _behind(
-        self,
-        offsets: Mapping[TopicPartition, int],
-        starts: Mapping[TopicPartition, int],
-        ends: Mapping[TopicPartition, int],
-    ) -> dict[TopicPartition, Behind]:
-        # What retention has removed can't be read, but it was not read either: it counts as lag.
-        unread = {
-            each: max(offset, starts[each]) for each, offset in offsets.items() if offset < ends.get(each, 0)
-        }
-        firsts = self._cluster.times_at(unread)
-        now = time()
-
-        def age(partition: TopicPartition) -> float | None:
-            if partition not in unread:
-                return 0.0
-            if partition not in firsts:
-                return None
-            first = firsts[partition]
-            return 0.0 if first is None else max(0.0, now - first / 1000)
-
-        return {
-            each: Behind(max(0, ends[each] - offset), age(each))
-            for each, offset in offsets.items()
-            if each in ends
-        }
+        found: dict[str, dict[TopicPartition, Behind]] = {}
+        for name, offsets in positions.items():
+            lags = self._cluster.lag_of(offsets)
+            found[name] = {
+                each: Behind(lag.records, lag.seconds)
+                for each, lag in lags.items()
+                if lag.records is not None
+            }
+        return found
 
     def close(self) -> None:
         self._cluster.close()

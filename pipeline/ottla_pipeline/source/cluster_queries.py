@@ -15,11 +15,10 @@ from time import monotonic
 from typing import Final, Self
 
 from ottla_client import TopicMetadata, TopicPartition
-from ottla_client.admin import OffsetSpec, PartialError
+from ottla_client.admin import OffsetSpec, PartialError, PartitionLag
 from ottla_client.errors import (
     BrokerError,
     ClientError,
-    CorruptBatchError,
     UnknownTopicError,
     UnsupportedApiError,
 )
@@ -184,20 +183,9 @@ class ClusterQueries:
         found = self._listed(dict(times))
         return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
 
-    def times_at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The times of the first records at or after these offsets, in milliseconds; None at the log's end.
-
-        Partitions whose record can't be read are left out: for metrics, which do without.
-        """
-        if not offsets:
-            return {}
-        try:
-            found = self._ask().timestamps_of(offsets, timeout=self._timeout)
-        except PartialError as error:
-            found = error.results
-        except (BrokerError, CorruptBatchError):
-            return {}
-        return {each: None if first is None else first.timestamp for each, first in found.items()}
+    def lag_of(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, PartitionLag]:
+        """The lag of a reader that is at these offsets."""
+        return self._ask().lag_of(offsets, timeout=self._timeout) if offsets else {}
 
     def _listed(self, specs: Mapping[TopicPartition, OffsetSpec | int]) -> dict[TopicPartition, int]:
         if not specs:

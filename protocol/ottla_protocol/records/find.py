@@ -12,6 +12,7 @@ from ottla_protocol.records.batch import (
     CODEC_MASK,
     HEADER_SIZE,
     LOG_APPEND_TIME,
+    MAGIC,
     BatchHeader,
     CorruptRecordError,
 )
@@ -39,6 +40,20 @@ WINDOW_BYTES: Final = 8 * 1024
 
 Place = tuple[int, int]
 """A record's offset and timestamp."""
+
+
+def time_in_batch(header: BatchHeader, offset: int) -> int | None:
+    """About when a record of a batch was written, by its header alone; None without timestamps.
+
+    Between a batch's first and largest timestamps, records count as evenly spread.
+    """
+    if header.max_timestamp < 0:
+        return None
+    first, delta = header.base_timestamp, header.last_offset_delta
+    if header.magic != MAGIC or delta <= 0 or header.attributes & LOG_APPEND_TIME or first < 0:
+        return header.max_timestamp
+    share = min(1.0, max(0, offset - header.base_offset) / delta)
+    return first + int((header.max_timestamp - first) * share)
 
 
 class _Window(NamedTuple):

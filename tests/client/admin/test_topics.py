@@ -11,7 +11,7 @@ from tests.client.admin.waiting import eventually
 from tests.support.processes import BrokerProcess
 
 from ottla_client import Admin, TopicPartition
-from ottla_client.admin import NewPartitions, NewTopic, OffsetSpec, PartialError, TimedOffset, offsets
+from ottla_client.admin import NewPartitions, NewTopic, OffsetSpec, PartialError, TimedOffset
 from ottla_client.errors import (
     BrokerError,
     ConfigurationError,
@@ -19,7 +19,7 @@ from ottla_client.errors import (
     UnknownTopicError,
     UnsupportedApiError,
 )
-from ottla_client.requests import large_batch
+from ottla_client.requests import large_batch, log_walk
 from ottla_protocol.errors import ErrorCode
 
 Name = Callable[..., str]
@@ -173,7 +173,7 @@ async def test_a_piece_of_a_large_batch_is_decoded_for_a_timestamp(
     put(broker, name, 0, *range(1_000, 36_000), codec=4)
     assert await admin.timestamps_of({partition: 23_456}) == {partition: (23_456, 24_456)}
     assert decoded == [large_batch.PIECE_RECORDS]
-    monkeypatch.setattr(offsets, "_BATCH_BYTES", 100_000)
+    monkeypatch.setattr(log_walk, "_BATCH_BYTES", 100_000)
     with pytest.raises(CorruptBatchError, match="decompresses to more than 100000 bytes"):
         await admin.timestamps_of({partition: 23_456})
 

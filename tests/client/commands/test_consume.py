@@ -251,22 +251,38 @@ def test_ctrl_c_accepts_what_a_share_group_has_printed(
     assert shell("consume", topic, "-g", share_group, "--share", "-n", "1").lines == [b"next"]
 
 
-def test_only_committed_transactions(
-    broker: BrokerProcess, shell: Shell, new_topic: NewTopic, transactions: None
+def test_the_last_records_and_the_position_of_a_transactional_topic(
+    broker: BrokerProcess,
+    shell: Shell,
+    new_topic: NewTopic,
+    new_name: Callable[..., str],
+    transactions: None,
 ) -> None:
+    """The last N are records that can be read; a group goes on behind markers and aborted records."""
     from confluent_kafka import Producer as Transactional
 
     topic = new_topic()
     producer = Transactional({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
     producer.init_transactions(30)
-    for value, end in (("kept", producer.commit_transaction), ("dropped", producer.abort_transaction)):
+    for values, end in (("abc", producer.commit_transaction), ("x" * 200, producer.abort_transaction)):
         producer.begin_transaction()
-        producer.produce(topic, value)
+        for value in values:
+            producer.produce(topic, value)
         producer.flush(30)
         end(30)
     wait_until_settled(broker.bootstrap, topic)
-    assert shell("consume", topic, "-e").lines == [b"kept", b"dropped"]
-    assert shell("consume", topic, "-e", "--isolation", "read_committed").lines == [b"kept"]
+    kept, dropped = [b"a", b"b", b"c"], [b"x"] * 200
+    committed = ("--isolation", "read_committed")
+    assert shell("consume", topic, "-e").lines == kept + dropped
+    assert shell("consume", topic, "-e", *committed).lines == kept
+    for last in range(1, 5):
+        assert shell("consume", topic, "-e", "--from", f"-{last}", *committed).lines == kept[-last:]
+    assert shell("consume", topic, "-e", "--from", "-1").lines == [b"x"]
+    assert shell("consume", topic, "-e", "--from", "-201").lines == [b"c", *dropped]
+    group = new_name("group")
+    assert shell("consume", topic, "-e", "-g", group, *committed).lines == kept
+    with Admin(broker.bootstrap) as admin:
+        assert [each.offset for each in admin.list_group_offsets(group).values()] == [205]
 
 
 @pytest.mark.parametrize(

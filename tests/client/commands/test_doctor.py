@@ -50,6 +50,7 @@ from ottla_client.sync import Admin, Producer, ShareConsumer
 from ottla_client.types import Node, OffsetAndMetadata, PartitionMetadata, TopicMetadata, TopicPartition
 from ottla_client.zookeeper_consumer.groups import GroupInZooKeeper
 from ottla_protocol.errors import ErrorCode
+from ottla_protocol.lag import unread
 
 NOW = 1_700_000_000_000
 P = TopicPartition("t", 0)
@@ -111,7 +112,11 @@ def in_zookeeper(
 def lag(
     committed: int, end: int, seconds: float, start: int = 0
 ) -> dict[str, dict[TopicPartition, PartitionLag]]:
-    return {"g": {P: PartitionLag(OffsetAndMetadata(committed), start, end, end - committed, seconds)}}
+    return {
+        "g": {
+            P: PartitionLag(OffsetAndMetadata(committed), start, end, unread(committed, start, end), seconds)
+        }
+    }
 
 
 def valid(days: int, begins: int = -100) -> Validity:

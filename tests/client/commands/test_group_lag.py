@@ -17,11 +17,11 @@ from rich.console import Console as RichConsole
 from tests.client.admin.records import put
 from tests.client.commands.ottla_command import Ottla
 from tests.client.web.browsing import browsing
-from tests.support.metrics import LISTENER, address_of, get
+from tests.support.metrics import LISTENER, Scraped, address_of, get
 from tests.support.processes import BrokerProcess
 from tests.support.waiting import wait_for
 
-from ottla_client import Admin, TopicPartition
+from ottla_client import Admin, TopicPartition, sync
 from ottla_client.admin import GroupListing, PartitionLag
 from ottla_client.commands.group_lag import History, Look, _look, _watch
 from ottla_client.commands.sparklines import SPARKS, sparkline
@@ -102,6 +102,60 @@ def test_the_history_of_a_group(own_broker: Callable[..., BrokerProcess]) -> Non
     assert re.search(r'</th><td class="num">1</td><td class="num">1</td>\n<td class="num">1m\d\ds</td>', page)
     ottla.fails("groups", "lag", "g", "--history", "--once", code=2)
     ottla.fails("groups", "lag", "--history", code=2)
+
+
+@pytest.mark.ottla_only
+def test_what_is_lag_is_the_same_everywhere(own_broker: Callable[..., BrokerProcess]) -> None:
+    """Markers, aborted records, what was removed, and offsets beyond the end are none, in a partition or in a sum."""
+    history = {"ottla.lag.history.enable": "true", "ottla.lag.history.interval.ms": 1000}
+    broker = own_broker(settings={**history, **LISTENER, "transaction.state.log.num.partitions": 1})
+    ottla = Ottla(broker.bootstrap)
+    ottla("topics", "create", "t", "--partitions", "5")
+    now = int(time.time() * 1000)
+    with sync.Producer(broker.bootstrap, transactional_id="x") as producer:
+        for value, is_kept in ((b"kept", True), (b"aborted", False), (b"last", True)):
+            producer.begin_transaction()
+            for partition in (0, 4):
+                producer.send("t", value, partition=partition)
+            producer.flush()
+            producer.commit_transaction() if is_kept else producer.abort_transaction()
+    put(broker, "t", 1, *[now] * 10)
+    put(broker, "t", 2, *[now - 60_000] * 10)
+    put(broker, "t", 3, *[now] * 10)
+    ends = {0: 6, 1: 10, 2: 10, 3: 10, 4: 6}
+    offsets = {0: 5, 1: 1000, 2: 3, 3: 2, 4: 1}
+    with sync.Admin(broker.bootstrap) as admin:
+        admin.delete_records({TopicPartition("t", 3): 10})
+        admin.alter_group_offsets("g", {TopicPartition("t", p): offset for p, offset in offsets.items()})
+    lags = {0: 0, 1: 0, 2: 7, 3: 0, 4: 1}
+    found = ottla.json("groups", "describe", "g")
+    assert {each["partition"]: each["lag_records"] for each in found["partitions"]} == lags
+    assert {each["partition"]: each["end"] for each in found["partitions"]} == ends
+    assert {each["partition"]: each["beyond_end"] for each in found["partitions"]} == {
+        **dict.fromkeys(lags, 0),
+        1: 990,
+    }
+    assert found["lag_records"] == 8
+    assert 60 <= found["lag_seconds"] < 3600
+    (once,) = ottla.json("groups", "lag", "g", "--once")
+    assert {each["partition"]: each["lag_records"] for each in once["partitions"]} == lags
+    assert once["lag_records"] == 8
+    assert "beyond the end: t-1 by 990" in ottla.run("groups", "lag", "g", "--once").stderr
+    scraped = Scraped(get(address_of(broker), "/metrics")[1])
+    at = {"consumergroup": "g", "topic": "t"}
+    assert {p: scraped("kafka_consumergroup_lag", partition=p, **at) for p in lags} == lags
+    assert scraped("kafka_consumergroup_lag_sum", consumergroup="g") == 8
+    assert scraped("ottla_group_beyond_end", group="g", topic="t", partition=1) == 990
+    samples = wait_for(
+        lambda: ottla.json("groups", "lag", "g", "--history")["samples"], "the first sample", timeout=60
+    )
+    assert samples[-1]["lag_records"] == 8
+    doctor = ottla.run("cluster", "doctor").stdout
+    assert "It has no members, and 8 records to read" in doctor
+    assert "t-1 by 990" in doctor
+    page = asyncio.run(page_of(broker, "/group?id=g"))
+    assert "committed 990 beyond the end" in page
+    assert "<dt>Lag</dt><dd>8</dd>" in page
 
 
 class Done(Exception):

@@ -6,11 +6,14 @@ import asyncio
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
+from ottla_protocol.lag import unread
+
 from ...commands.doctor_checks import DEAD_LETTERS
+from ...commands.group_lag import total_lag
 from ...errors import ClientError
 from ...types import OffsetSpec, TopicMetadata, TopicPartition
 from ..cached import Cached
@@ -30,7 +33,7 @@ _ACTIVE_SECONDS: Final = 60.0
 _MOST_TOPICS: Final = 200
 _MOST_PARTITIONS: Final = 2_000
 _MOST_READ: Final = 100
-"""Partitions of a page of which a batch is read for the age of its next record."""
+"""Partitions of a page whose logs are looked through."""
 _LETTERS: Final = 50
 _REASON: Final = 500
 _HEADER_BYTES: Final = 4 * _REASON
@@ -64,12 +67,12 @@ class Landing:
         hidden = len(found.tables) - len(tables)
         part = page_of(request.query, tables)
         known = await self._behind(session, part.rows, state.topics)
-        ages = await _ages(session, part.rows, known, time.time())
+        lags = await _lags(session, part.rows, known)
         return View(
             "landing.html",
             {
                 "part": part,
-                "rows": [_row(each, known, ages, time.time()) for each in part.rows],
+                "rows": [_row(each, known, lags.get(each.path), time.time()) for each in part.rows],
                 "folders": self._folders,
                 "remarks": found.remarks,
                 "hidden": hidden,
@@ -103,69 +106,66 @@ class Landing:
         return View("dead_letters.html", {"name": name, "rows": rows, "note": progress.note})
 
 
-def _unread(
-    table: LandingTable, known: Mapping[TopicPartition, tuple[int, int]]
-) -> dict[TopicPartition, tuple[int, int]]:
-    """By partition of a table's topics the next offset to land that still exists, and the log's end."""
-    topics, landed = set(table.topics), table.state.next if table.state else {}
-    return {
-        each: (max(start, landed.get(each, start)), end)
-        for each, (start, end) in known.items()
-        if each.topic in topics
-    }
+class _Lag(NamedTuple):
+    """How far a table is behind its topics; ``seconds`` is the age of the next record, None where it isn't known."""
+
+    records: int
+    seconds: float | None
 
 
-async def _ages(
-    session: Session,
-    tables: Sequence[LandingTable],
-    known: Mapping[TopicPartition, tuple[int, int]],
-    now: float,
-) -> dict[str, float]:
-    """The age in seconds of the oldest record that each table lacks, by its path; left out where it isn't known.
+async def _lags(
+    session: Session, tables: Sequence[LandingTable], known: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[str, _Lag]:
+    """The lag of each table by its path, but for those whose topics are gone.
 
-    One batch is read from each partition that has more, of at most so many.
+    Logs are looked through in a bounded number of partitions that have more; in others, offsets count.
     """
-    ages: dict[str, float] = {}
+    found: dict[str, _Lag] = {}
     asked: dict[str, dict[TopicPartition, int]] = {}
     left = _MOST_READ
     for table in tables:
-        places = _unread(table, known)
-        unread = {each: offset for each, (offset, end) in places.items() if offset < end}
-        if places and not unread:
-            ages[table.path] = 0.0
-        elif unread and len(unread) <= left:
-            left -= len(unread)
-            asked[table.path] = unread
+        topics, landed = set(table.topics), table.state.next if table.state else {}
+        behind = {
+            each: unread(landed.get(each, start), start, end)
+            for each, (start, end) in known.items()
+            if each.topic in topics
+        }
+        if not behind:
+            continue
+        more = [each for each, records in behind.items() if records]
+        found[table.path] = _Lag(sum(behind.values()), None if more else 0.0)
+        if more and len(more) <= left:
+            left -= len(more)
+            asked[table.path] = {each: landed.get(each, known[each][0]) for each in more}
 
-    async def one(path: str, unread: dict[TopicPartition, int]) -> None:
+    async def one(path: str, offsets: dict[TopicPartition, int]) -> None:
         try:
-            found = await session.admin.timestamps_of(unread)
+            lags = await session.admin.lag_of(offsets)
         except ClientError:
-            return  # The user may not read the topic, or one of its records is gone meanwhile.
-        stamps = [each.timestamp for each in found.values() if each is not None]
-        ages[path] = max(0.0, now - min(stamps) / 1000) if stamps else 0.0
+            return  # Offsets count.
+        records, seconds = total_lag(lags.values())
+        found[path] = _Lag(records or 0, seconds)
 
-    await asyncio.gather(*(one(path, unread) for path, unread in asked.items()))
-    return ages
+    await asyncio.gather(*(one(path, offsets) for path, offsets in asked.items()))
+    return found
 
 
 def _row(
     table: LandingTable,
     known: Mapping[TopicPartition, tuple[int, int]],
-    ages: Mapping[str, float],
+    lag: _Lag | None,
     now: float,
 ) -> dict[str, Any]:
-    """A line of a table. Its lag counts offsets, so markers of transactions as well."""
+    """A line of a table."""
     state, before = table.state, table.before
     row: dict[str, Any] = dict.fromkeys(("lag", "last", "age", "lost"))
-    row |= {"table": table, "state": state, "what": "", "behind": ages.get(table.path)}
+    row |= {"table": table, "state": state, "what": "", "behind": None if lag is None else lag.seconds}
     if state is None:
         return row
-    unread = _unread(table, known)
-    if unread:
-        row["lag"] = sum(max(0, end - offset) for offset, end in unread.values())
+    if lag is not None:
+        row["lag"] = lag.records
         row["lost"] = state.gaps + sum(
-            max(0, known[each][0] - state.next[each]) for each in unread if each in state.next
+            max(0, known[each][0] - offset) for each, offset in state.next.items() if each in known
         )
     row["age"] = max(0.0, now - table.at)
     if before is not None:
