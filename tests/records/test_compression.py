@@ -96,7 +96,8 @@ def test_every_truncation_is_noticed(codec: int, data: bytes) -> None:
     step = max(1, len(compressed) // 500)
     blocks = xerial_blocks(compressed) if codec == SNAPPY else []
     for size in range(0, len(compressed), step):
-        if size in blocks:  # xerial's framing has no end mark: whole blocks are a whole stream
+        # xerial's framing has no end mark: whole blocks are a whole stream, and as in Java with up to three bytes more.
+        if size in blocks[:1] or any(end <= size < end + 4 for end in blocks[1:]):
             assert data.startswith(decompress(codec, compressed[:size]))
         else:
             with pytest.raises(CorruptRecordError):
@@ -199,13 +200,6 @@ def test_snappy_is_framed_in_blocks_as_xerial_does() -> None:
     assert b"".join(blocks) == data
 
 
-def test_raw_snappy_and_concatenated_streams_are_read() -> None:
-    assert decompress(SNAPPY, snappy.compress(TEXT)) == TEXT
-    assert decompress(SNAPPY, compress(SNAPPY, b"first ") + compress(SNAPPY, b"second")) == b"first second"
-    assert decompress(GZIP, gzip.compress(b"first ") + gzip.compress(b"second")) == b"first second"
-    assert decompress(ZSTD, compress(ZSTD, b"first ") + compress(ZSTD, b"second")) == b"first second"
-
-
 @pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1, 12])
 def test_a_xerial_block_with_a_false_size(size: int) -> None:
     stream = compress(SNAPPY, b"") + struct.pack(">i", size) + snappy.compress(b"value")
@@ -224,15 +218,3 @@ def test_lz4_frames_are_those_that_java_reads() -> None:
     chance = random.Random(1)
     words = b" ".join(chance.choices(TEXT[:45].split(), k=5000))
     assert len(compress(LZ4, words, 12)) < len(compress(LZ4, words, 9)) == len(compress(LZ4, words))
-
-
-@pytest.mark.parametrize("codec", [GZIP, LZ4], ids=["gzip", "lz4"])
-def test_bytes_after_a_stream_are_ignored(codec: int) -> None:
-    assert decompress(codec, compress(codec, TEXT) + b"more") == TEXT
-
-
-def test_zstd_streams_without_a_size_are_read() -> None:
-    stream = zstandard.ZstdCompressor(level=19).compressobj()
-    data = b"".join((stream.compress(TEXT), stream.compress(NOISE), stream.flush()))
-    assert zstandard.frame_content_size(data) == -1
-    assert decompress(ZSTD, data) == TEXT + NOISE

@@ -40,9 +40,9 @@ from ottla_protocol.records.message_set import (
     message_crc_is_valid,
     read_message,
     wrap_messages,
-    xxh32,
 )
 from ottla_protocol.records.record import Record, encode_batch
+from ottla_protocol.records.xxh32 import xxh32
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -112,7 +112,7 @@ def assert_refused(result: Scan, records: list[Record], options: dict[str, Any])
 
 def test_part_by_part_is_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces: list[bytes] = []
-    monkeypatch.setattr(scan_stream, "decompress_parts", lambda *_: iter(pieces))
+    monkeypatch.setattr(scan_stream, "decompress_parts", lambda *_, for_java: iter(pieces))
     for chance, body, count, options in bodies(3, depth.inputs() // 20):
         if count == 0:
             continue

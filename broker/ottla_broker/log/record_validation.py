@@ -44,6 +44,8 @@ MOST_DECOMPRESSED: Final = 256 * 1024 * 1024
 """A batch that decompresses to more is refused, as clients would refuse it."""
 QUICK_BYTES: Final = 8 * 1024 * 1024 if IS_COMPILED else 64 * 1024
 """Bytes of records, uncompressed, that are checked on the event loop: about ten milliseconds at most."""
+_QUICK_PARTS: Final = 1000
+"""Members, frames and chunks of a compressed batch that are read on the event loop, ten microseconds each."""
 _DECOMPRESSION: Final = 2
 _COMPRESSION: Final = 128 if IS_COMPILED else 2
 """How many bytes could be checked in the time that one takes to decompress, or to compress."""
@@ -151,6 +153,7 @@ def _scan_compressed(
             header.record_count,
             header.base_timestamp,
             max_bytes=limit,
+            max_parts=None if budget is None else _QUICK_PARTS,
             earliest=earliest,
             latest=latest,
             keys=config.compact,

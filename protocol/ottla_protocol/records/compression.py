@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from itertools import chain
 from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Any
 
 from ottla_protocol.errors import LocalProtocolError
 from ottla_protocol.records.batch import CorruptRecordError
+from ottla_protocol.records.frames import (
+    gzip_deflated_at,
+    gzip_following,
+    lz4_end,
+    lz4_frame,
+    zstd_is_over,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -77,16 +85,18 @@ def decompress(codec: int, data: Buffer, max_bytes: int | None = None) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def decompress_parts(codec: int, data: Buffer, max_bytes: int | None = None) -> Iterator[bytes]:
+def decompress_parts(
+    codec: int, data: Buffer, max_bytes: int | None = None, *, for_java: bool = False
+) -> Iterator[bytes]:
     """Decompress ``data`` part by part, so that the whole need not be in memory.
 
-    A part has up to 8 MiB, but with raw snappy the whole is one part. Raises as :func:`decompress`, maybe after
-    some parts.
+    A part has up to 8 MiB, but with raw snappy the whole is one part. ``for_java`` refuses what no Java client reads.
+    Raises as :func:`decompress`, maybe after some parts.
     """
     decompressor = _DECOMPRESSORS.get(codec)
     if decompressor is None:
         raise CorruptRecordError(f"record batch is compressed with codec {codec}, which is not assigned")
-    return decompressor(memoryview(data), DEFAULT_MAX_BYTES if max_bytes is None else max_bytes)
+    return decompressor(memoryview(data), DEFAULT_MAX_BYTES if max_bytes is None else max_bytes, for_java)
 
 
 def _name(codec: int) -> str:
@@ -104,7 +114,7 @@ def _copy(data: Buffer, level: int | None) -> bytes:
     return bytes(data)
 
 
-def _bounded_copy(data: memoryview, max_bytes: int) -> Iterator[bytes]:
+def _bounded_copy(data: memoryview, max_bytes: int, for_java: bool) -> Iterator[bytes]:
     if data.nbytes > max_bytes:
         raise DecompressedTooLargeError(max_bytes)
     yield bytes(data)
@@ -116,10 +126,11 @@ _INPUT_PIECE = 256 * 1024
 _OUTPUT_PIECE = 1024 * 1024
 
 
-# gzip: consecutive RFC 1952 members. Bytes after the last member are ignored, as in Java.
+# gzip: consecutive RFC 1952 members. What follows the last one is ignored where Java ignores it.
 
 _GZIP_WINDOW = 31
-_GZIP_MAGIC = b"\x1f\x8b"
+_RAW_DEFLATE = -15
+_GZIP_TRAILER = Struct("<II")
 
 
 def _compress_gzip(data: Buffer, level: int | None) -> bytes:
@@ -128,15 +139,15 @@ def _compress_gzip(data: Buffer, level: int | None) -> bytes:
     return zlib.compress(data, -1 if level is None else level, _GZIP_WINDOW)
 
 
-def _decompress_gzip(data: memoryview, max_bytes: int) -> Iterator[bytes]:
+def _decompress_gzip(data: memoryview, max_bytes: int, for_java: bool) -> Iterator[bytes]:
     import zlib
 
     room = max_bytes
-    position = 0
-    end = data.nbytes
+    first = position = gzip_deflated_at(data, 0)
     while True:
-        member = zlib.decompressobj(_GZIP_WINDOW)
+        member = zlib.decompressobj(_RAW_DEFLATE)
         rest: Buffer = b""
+        size = crc = 0
         while not member.eof:
             if not rest:
                 rest = data[position : position + _INPUT_PIECE]
@@ -149,13 +160,21 @@ def _decompress_gzip(data: memoryview, max_bytes: int) -> Iterator[bytes]:
             except zlib.error as error:
                 raise _corrupt(GZIP, error) from None
             rest = member.unconsumed_tail
+            size += len(part)
             room -= len(part)
             if room < 0:
                 raise DecompressedTooLargeError(max_bytes)
+            crc = zlib.crc32(part, crc)
             yield part
-        position = min(position, end) - len(member.unused_data)
-        if data[position : position + 2] != _GZIP_MAGIC:
+        position -= len(member.unused_data)
+        trailer = data[position : position + _GZIP_TRAILER.size]
+        if trailer != _GZIP_TRAILER.pack(crc, size & 0xFFFFFFFF):
+            raise _corrupt(GZIP, "a member's checksum or size is wrong, or cut off")
+        position += _GZIP_TRAILER.size
+        following = gzip_following(data, first, position)
+        if following is None:
             return
+        position = following
 
 
 # snappy: as xerial's SnappyOutputStream writes it, or raw, as older versions of librdkafka and some other clients
@@ -170,7 +189,7 @@ def _decompress_gzip(data: memoryview, max_bytes: int) -> Iterator[bytes]:
 #    4     .  raw snappy
 #
 # A raw snappy block begins with its decompressed size, as an unsigned varint. Streams may be concatenated: then a magic
-# stands in place of a block's size.
+# stands in place of a block's size. Up to three bytes after the last block are ignored, as in Java.
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
@@ -191,7 +210,7 @@ def _compress_snappy(data: Buffer, level: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(data: memoryview, max_bytes: int) -> Iterator[bytes]:
+def _decompress_snappy(data: memoryview, max_bytes: int, for_java: bool) -> Iterator[bytes]:
     if data[:8] != _XERIAL_MAGIC:
         yield _decompress_snappy_block(data, max_bytes)
         return
@@ -200,10 +219,15 @@ def _decompress_snappy(data: memoryview, max_bytes: int) -> Iterator[bytes]:
     end = data.nbytes
     while position < end:
         if data[position : position + 8] == _XERIAL_MAGIC:
+            # Java checks the version of a second header only.
+            if position and int.from_bytes(data[position + 8 : position + 12], "big", signed=True) < 1:
+                raise _corrupt(SNAPPY, "the second header's version is below 1")
             position += len(_XERIAL_HEADER)
             if position > end:
                 raise _corrupt(SNAPPY, "the header is cut off")
             continue
+        if end - position < _INT32.size and position > len(_XERIAL_HEADER):
+            return
         try:
             (size,) = _INT32.unpack_from(data, position)
         except StructError:
@@ -247,7 +271,8 @@ def _snappy_size(block: memoryview) -> int:
 
 
 # lz4: one frame (lz4's "frame format") of independent blocks of 64 KiB, without checksums or content size, as Kafka's
-# Lz4BlockOutputStream writes it. Bytes after the frame are ignored, as in Java.
+# Lz4BlockOutputStream writes it. Bytes after the frame are ignored, as in Java. Frames with dependent blocks or a
+# dictionary id are read, too: see ``frames``.
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
@@ -266,20 +291,31 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     return frame
 
 
-def _decompress_lz4(data: memoryview, max_bytes: int) -> Iterator[bytes]:
+_LZ4_END = bytes(4)
+
+
+def _decompress_lz4(data: memoryview, max_bytes: int, for_java: bool) -> Iterator[bytes]:
     import lz4.frame
 
     decompressor = lz4.frame.LZ4FrameDecompressor()
     room = max_bytes
-    position = 0
+    frame = lz4_frame(data)
+    end = yield from lz4_end(frame, for_java=for_java)
+    blocks = frame.blocks if end is None else frame.blocks[:end]
+    after: Buffer = b"" if end is None else _LZ4_END + bytes(frame.blocks[end + 4 :])
+    pieces: Iterator[Buffer] = chain(
+        (frame.header,),
+        (blocks[at : at + _INPUT_PIECE] for at in range(0, len(blocks), _INPUT_PIECE)),
+        (after,),
+    )
     try:
         while not decompressor.eof:
             piece: Buffer = b""
             if decompressor.needs_input:
-                piece = data[position : position + _INPUT_PIECE]
-                position += len(piece)
-                if not piece:
+                found = next(pieces, None)
+                if found is None:
                     raise _corrupt(LZ4, "the frame is cut off")
+                piece = found
             part = decompressor.decompress(piece, max_length=min(_OUTPUT_PIECE, room + 1))
             room -= len(part)
             if room < 0:
@@ -287,6 +323,8 @@ def _decompress_lz4(data: memoryview, max_bytes: int) -> Iterator[bytes]:
             yield part
     except (RuntimeError, ValueError) as error:
         raise _corrupt(LZ4, error) from None
+    if sum((memoryview(each).nbytes for each in pieces), len(decompressor.unused_data or b"")) < frame.after:
+        raise _corrupt(LZ4, "the frame's checksum is cut off")
 
 
 # zstd: consecutive frames (RFC 8878).
@@ -314,7 +352,7 @@ def _zstd_decompressor() -> Any:
     return decompressor
 
 
-def _decompress_zstd(data: memoryview, max_bytes: int) -> Iterator[bytes]:
+def _decompress_zstd(data: memoryview, max_bytes: int, for_java: bool) -> Iterator[bytes]:
     import zstandard
 
     context = _zstd_decompressor()
@@ -323,6 +361,7 @@ def _decompress_zstd(data: memoryview, max_bytes: int) -> Iterator[bytes]:
     while True:
         frame = context.decompressobj()
         position = 0
+        before = room
         try:
             # The library returns everything that its input yields, so its input is limited too. It
             # exceeds the limit by 8 MiB at most, the yield of the smallest input.
@@ -337,6 +376,8 @@ def _decompress_zstd(data: memoryview, max_bytes: int) -> Iterator[bytes]:
         except zstandard.ZstdError as error:
             raise _corrupt(ZSTD, error) from None
         if not frame.eof:
+            if room == before and zstd_is_over(data, data.nbytes - rest.nbytes):
+                return
             raise _corrupt(ZSTD, "the frame is cut off")
         rest = rest[min(position, rest.nbytes) - len(frame.unused_data) :]
         if rest.nbytes == 0:
@@ -350,7 +391,7 @@ _COMPRESSORS: dict[int, Callable[[Buffer, int | None], bytes]] = {
     LZ4: _compress_lz4,
     ZSTD: _compress_zstd,
 }
-_DECOMPRESSORS: dict[int, Callable[[memoryview, int], Iterator[bytes]]] = {
+_DECOMPRESSORS: dict[int, Callable[[memoryview, int, bool], Iterator[bytes]]] = {
     NONE: _bounded_copy,
     GZIP: _decompress_gzip,
     SNAPPY: _decompress_snappy,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from ottla_protocol.records.compression import decompress_parts
+from ottla_protocol.records.compression import DecompressedTooLargeError, decompress_parts
 from ottla_protocol.records.scan import (
     CUT,
     ENDS,
@@ -47,6 +47,7 @@ def scan_compressed(
     base_timestamp: int,
     *,
     max_bytes: int | None = None,
+    max_parts: int | None = None,
     earliest: int = INT64_MIN,
     latest: int = INT64_MAX,
     keys: bool = False,
@@ -54,9 +55,10 @@ def scan_compressed(
 ) -> Scan:
     """:func:`.scan` of the records in the compressed ``data``; positions count decompressed bytes.
 
-    Raises CorruptRecordError for data that can't be decompressed, DecompressedTooLargeError above ``max_bytes``.
+    Raises CorruptRecordError for data that can't be decompressed by Ottla or by Java clients, DecompressedTooLargeError
+    above ``max_bytes`` and for more than ``max_parts`` members, frames or chunks.
     """
-    parts = joined(decompress_parts(codec, data, max_bytes))
+    parts = joined(_limited(decompress_parts(codec, data, max_bytes, for_java=True), max_parts))
     body = next(parts, b"")
     following = next(parts, None)
     if following is None:
@@ -104,6 +106,14 @@ def scan_compressed(
     except WrongRecordError as wrong:
         return findings.result(wrong.reason, index, source.record_position)
     return findings.result(FINE if source.is_empty() else TRAILING, index, source.record_position)
+
+
+def _limited(parts: Iterator[bytes], most: int | None) -> Iterator[bytes]:
+    """The same parts. Raises DecompressedTooLargeError for more than ``most``."""
+    for count, part in enumerate(parts):
+        if count == most:
+            raise DecompressedTooLargeError(count)
+        yield part
 
 
 def joined(parts: Iterator[bytes]) -> Iterator[bytes]:
