@@ -65,7 +65,7 @@ def in_topic(topic: str, table: Table, servers: str, client: Mapping[str, str]) 
 
 
 def _rows_of(table: Table) -> Iterator[pa.Table]:
-    for batch in table.dataset().to_batches(columns=_COLUMNS):
+    for batch in table.scan(_COLUMNS):
         yield pa.Table.from_batches([batch])
 
 
@@ -96,7 +96,12 @@ def _gathered(tables: Iterable[pa.Table]) -> Dead:
 
 
 def by_partition(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[TopicPartition, Numbers]]:
-    """Offsets by partition, from the columns topic, partition and offset. Mostly they are of one partition."""
+    """Offsets by partition, from the columns topic, partition and offset. Mostly they are of one partition.
+
+    Rows without any of these are another program's, and no record's.
+    """
+    if any(column.null_count for column in rows.columns):
+        rows = rows.drop_null()
     if not len(rows):
         return
     topics, partitions, offsets = (

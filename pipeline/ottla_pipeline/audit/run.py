@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 OnProgress = Callable[[int, int], None]
 """Gets how many offsets and rows were read, and about how many there are."""
 
-_BATCH_ROWS = 1 << 18
 _COLUMNS = ("key", "value", "offset")
 
 
@@ -302,12 +301,13 @@ def _count_rows(
 
     Raises KeyError for a column that the table hasn't got.
     """
+    names = names.of_table(table.schema())
     columns = [names.topic, names.partition, names.offset]
     for name in columns:
         if name not in table.schema().names:
             raise KeyError(name)
     found: dict[TopicPartition, OffsetCounts] = {}
-    for batch in table.dataset().to_batches(columns=columns, batch_size=_BATCH_ROWS):
+    for batch in table.scan(columns):
         for at, offsets in by_partition(batch):
             if at[0] in topics:
                 found.setdefault(at, OffsetCounts()).add(offsets)

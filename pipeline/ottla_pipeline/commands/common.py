@@ -117,7 +117,7 @@ _PLACE = option_group(
         callback=columns,
         metavar="KIND=NAME",
         help="Rename the column with a record's topic, partition, offset or timestamp (by default _topic, "
-        "_partition, _offset, _timestamp); key=NAME keeps the key as well. May be repeated.",
+        "_topic_partition, _offset, _timestamp); key=NAME keeps the key as well. May be repeated.",
     ),
 )
 

@@ -10,9 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING
 
+from ottla_pipeline.landing.batches import BatchCommitter
+from ottla_pipeline.landing.errors import TableChanged
 from ottla_pipeline.landing.failures import JavaGone, java_is_gone, spark_errors
 from ottla_pipeline.landing.job_plan import JobPlan, source_options, task_of
 from ottla_pipeline.landing.settings import Landing
@@ -30,30 +31,33 @@ if TYPE_CHECKING:
 _IDLE = 0.1
 """Least seconds between two looks at logs that have nothing new."""
 
-CommitBatch = Callable[[Callable[[], list[Report]], int], None]
-"""Gets what runs a batch's tasks and returns their reports, and the batch's number."""
-
 
 class BatchLoop:
-    """The batches of one run; they are numbered on when it starts again after a crash."""
+    """The batches of one run, numbered by ``numbers``, also when it starts again after a crash."""
 
     def __init__(
-        self, landing: Landing, cluster: ClusterQueries, commit: CommitBatch, stop: threading.Event
+        self,
+        landing: Landing,
+        cluster: ClusterQueries,
+        committer: BatchCommitter,
+        stop: threading.Event,
+        numbers: Iterator[int],
     ) -> None:
         self._landing = landing
         self._cluster = cluster
-        self._commit = commit
+        self._committer = committer
         self._stop = stop
-        self._numbers = count()
+        self._numbers = numbers
 
     def run(self, spark: SparkSession, plan: JobPlan) -> None:
         """Land batches from ``plan.offsets`` on: up to where the logs end now, or by the trigger until ``stop`` is set.
 
-        Raises Crashed for Spark's failures, and what planning and ``commit`` raise.
+        Raises Crashed for Spark's failures, TableChanged if another program has changed the table's columns or
+        partitioning, or rolled it back, and what planning and commits raise.
         """
         landing = self._landing
         options = source_options(landing)
-        work = partial(_land, task_of(landing, plan.table, plan.values), options.read_settings(COLUMNS))
+        layout = plan.table.layout().version
         planner = BatchPlanner(self._cluster, options)
         if landing.available_now:
             planner.stop_at_latest()
@@ -62,7 +66,14 @@ class BatchLoop:
             began = time.monotonic()
             end = planner.next_end(at)
             if end is not at and (tasks := planner.tasks(at, end)):
-                self._commit(partial(_run, spark, tasks, work), next(self._numbers))
+                self._committer.look()
+                if plan.table.layout().version != layout:
+                    raise TableChanged(
+                        f"another program has changed columns or partitioning of {plan.table.name}"
+                    )
+                task = task_of(landing, plan.table, plan.values)
+                work = partial(_land, task, options.read_settings(COLUMNS))
+                self._committer.batch(partial(_run, spark, tasks, work), next(self._numbers))
             if landing.available_now:
                 if end is at:
                     return

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from ottla_client import TopicPartition
 from ottla_client.errors import ClientError
 from ottla_pipeline.landing.dead_letter_sink import DeadLetterSink
-from ottla_pipeline.landing.errors import Collision, DataGone, NotLanded, Undecided
+from ottla_pipeline.landing.errors import Collision, DataGone, NotLanded, TableChanged, Undecided
 from ottla_pipeline.landing.evolution import NewColumns
 from ottla_pipeline.landing.job_plan import JobPlan
 from ottla_pipeline.landing.ledger import LandedRange, LandedRanges, OffsetsByTopic, by_topic
@@ -59,6 +59,11 @@ class BatchCommitter:
     def offsets(self) -> dict[TopicPartition, int]:
         return dict(self._seen)
 
+    def look(self) -> None:
+        """Read the table's newest version. Raises TableChanged if another program has taken landed offsets back."""
+        self._table.refresh()
+        self._table.check_seen(self._seen)
+
     def close(self) -> None:
         if self._sink is not None:
             self._sink.close()
@@ -80,7 +85,7 @@ class BatchCommitter:
             self._commit(reports, landed, batch_id)
         except Undecided:
             raise
-        except (NotLanded, Collision, DataGone, NewColumns):
+        except (NotLanded, Collision, DataGone, NewColumns, TableChanged):
             # After any other error the table may have the files: they stay, and compaction deletes orphans.
             self._discard(reports)
             raise
@@ -116,6 +121,7 @@ class BatchCommitter:
         state = self._table.commit(
             Commit(
                 files=[one for report in reports for one in report.files],
+                layout=reports[0].layout,
                 landed=landed,
                 topic_ids={report.partition.topic: report.topic_id for report in reports},
                 batch_id=batch_id,

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ottla_pipeline.landing.errors import BadSetting, LandingError
-from ottla_pipeline.landing.files import COMPRESSIONS, FileSettings, FileWriter, with_columns
+from ottla_pipeline.landing.errors import BadSetting, LandingError, Undecided
+from ottla_pipeline.landing.files import COMPRESSIONS, FileSettings, FileWriter
 from ottla_pipeline.landing.tables import Commit, DataFile, Names, Table, open_table
+from ottla_pipeline.landing.tables.layout import Layout
 
 SMALL = 0.75
 """Files smaller than this share of the wanted size are joined."""
@@ -56,11 +57,20 @@ def compact(
     if not found.exists():
         raise LandingError(f"the {format} table {table} doesn't exist")
     found.refresh()
+    found.check()
+    settings = FileSettings.of(found, names or Names(), compression, target_file_size)
     before = len(found.data_files())
     rewritten = rows = 0
     for group in _groups(found.data_files(), target_file_size):
-        files = _rewrite(found, group, target_file_size, compression, names or Names())
-        found.commit(Commit(files=files, removed=[one.path for one in group], rewrite=True))
+        layout = found.layout()
+        files = _rewrite(found, group, layout, settings)
+        try:
+            found.commit(Commit(files=files, removed=group, layout=layout.version, rewrite=True))
+        except Undecided:
+            raise
+        except LandingError:
+            found.discard(files)
+            raise
         rewritten += len(files)
         rows += sum(one.rows for one in files)
     found.refresh()
@@ -70,10 +80,10 @@ def compact(
 
 def _groups(files: Sequence[DataFile], target: int) -> Iterator[list[DataFile]]:
     """Groups of small files to join, each of one partition."""
-    by_partition: dict[tuple[tuple[str, str | None], ...], list[DataFile]] = {}
+    by_partition: dict[tuple[int, tuple[tuple[str, str | None], ...]], list[DataFile]] = {}
     for one in files:
         if one.size < target * SMALL:
-            by_partition.setdefault(tuple(sorted(one.partition.items())), []).append(one)
+            by_partition.setdefault((one.spec, tuple(sorted(one.partition.items()))), []).append(one)
     for small in by_partition.values():
         group: list[DataFile] = []
         size = 0
@@ -88,16 +98,13 @@ def _groups(files: Sequence[DataFile], target: int) -> Iterator[list[DataFile]]:
 
 
 def _rewrite(
-    table: Table, group: Sequence[DataFile], target: int, compression: str, names: Names
+    table: Table, group: Sequence[DataFile], layout: Layout, settings: FileSettings
 ) -> list[DataFile]:
-    schema = table.schema()
-    settings = FileSettings.of(table, names, compression, target)
-    writer = FileWriter(table.fs, table.staging, schema, settings, "compact")
+    writer = FileWriter(*table.staging.open(), layout, settings, "compact")
     try:
         # One file at a time keeps the rows' order, and memory at one row group.
-        for one in group:
-            for batch in table.dataset([one]).to_batches():
-                writer.write(with_columns(pa.Table.from_batches([batch]), schema))
+        for batch in table.scan(files=group):
+            writer.write(pa.Table.from_batches([batch]))
         return writer.close()
     except BaseException:
         writer.abort()

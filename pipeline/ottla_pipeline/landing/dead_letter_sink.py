@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
@@ -24,6 +25,7 @@ from ottla_client.errors import ClientError
 from ottla_client.sync import Producer
 from ottla_pipeline.landing import deadletters
 from ottla_pipeline.landing.errors import BadSetting, LandingError
+from ottla_pipeline.landing.files import FileWriter
 from ottla_pipeline.landing.settings import Landing
 from ottla_pipeline.landing.tables import Commit, DataFile, Table, open_table
 from ottla_pipeline.landing.tables.base import DEAD
@@ -118,8 +120,7 @@ class TableSink(DeadLetterSink):
 
     def deliver(self, files: Sequence[DataFile], noted: dict[str, Any], delivered: set[Where]) -> None:
         key = f"taken from {self._from.name}"
-        self._copy(files)
-        self.table.commit(Commit(files=files, notes={key: noted["token"]}, unless=(key, noted["token"])))
+        self._replace([], files, key, noted["token"])
 
     def finish_replay(self, name: str) -> None:
         """Replace files of dead letters as a replay's commit says, unless that was done."""
@@ -132,22 +133,37 @@ class TableSink(DeadLetterSink):
         if self.table.state().notes.get(key) == noted["token"]:
             return
         kept = [DataFile.from_json(one) for one in noted["kept"]]
-        self._copy(kept)
-        self.table.commit(
-            Commit(
-                files=kept,
-                removed=noted["removed"],
-                notes={key: noted["token"]},
-                unless=(key, noted["token"]),
+        known = {one.path: one for one in self.table.data_files()}
+        gone = [path for path in noted["removed"] if path not in known]
+        if gone:
+            raise LandingError(
+                f"{self.table.name}: {gone[0]} is not in the table any more, and dead letters in it were replayed: "
+                "another program has changed it"
             )
-        )
+        self._replace([known[path] for path in noted["removed"]], kept, key, noted["token"])
         self.discard(kept)
 
-    def _copy(self, files: Sequence[DataFile]) -> None:
-        for one in files:
-            target = posixpath.join(self.table.staging, one.path)
-            self.table.fs.create_dir(posixpath.dirname(target), recursive=True)
-            pafs.copy_files(self._path(one), target, self._from.fs, self.table.fs)
+    def _replace(self, removed: Sequence[DataFile], files: Sequence[DataFile], key: str, token: str) -> None:
+        """Bring the rows of ``files`` into the table, in files of its own layout."""
+        self.table.refresh()
+        if self.table.state().notes.get(key) == token:
+            return
+        layout = self.table.layout()
+        writer = FileWriter(*self.table.staging.open(), layout, deadletters.FILES, "dead")
+        try:
+            for one in files:
+                with self._from.fs.open_input_file(self._path(one)) as source:
+                    for batch in pq.ParquetFile(source).iter_batches(_ROWS):
+                        writer.write(pa.Table.from_batches([batch]).cast(deadletters.SCHEMA))
+            made = writer.close()
+        except BaseException:
+            writer.abort()
+            raise
+        self.table.commit(
+            Commit(
+                files=made, removed=removed, layout=layout.version, notes={key: token}, unless=(key, token)
+            )
+        )
 
 
 class TopicSink(DeadLetterSink):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ottla_pipeline.landing.files import FileSettings
+from ottla_pipeline.landing.tables.layout import Layout
 
 if TYPE_CHECKING:
     from ottla_pipeline.reading import CorruptBatch
@@ -36,6 +37,8 @@ SCHEMA = pa.schema(
         ("error", pa.string()),
     ]
 )
+LAYOUT = Layout.plain(SCHEMA)
+"""Of files of dead letters on their way."""
 FILES = FileSettings(dictionaries=("topic", "partition", "error"))
 _FIELDS = ("topic", "partition", "offset", "timestamp", "error", "last_offset")
 _PROOF = "proof"

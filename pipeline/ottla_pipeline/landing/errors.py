@@ -23,6 +23,10 @@ class Undecided(Collision):
     """The same, and the table may have this job's files: they must stay. Compaction deletes them if it hasn't."""
 
 
+class TableChanged(LandingError):
+    """Another program has changed the table's columns or partitioning since the files of a commit were written."""
+
+
 class DataGone(LandingError):
     """Records between the table's end and the log's start are gone."""
 

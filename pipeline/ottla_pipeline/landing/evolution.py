@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ottla_pipeline.landing.errors import SchemaRefused
 from ottla_pipeline.landing.schema import type_name
+from ottla_pipeline.landing.tables.layout import Layout, PartitionField
 
 _WHOLE = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 _HOLDS: dict[pa.DataType, tuple[pa.DataType, ...]] = {
@@ -73,13 +74,37 @@ def fits(has: pa.DataType, wanted: pa.DataType) -> bool:
     return False
 
 
-def check_partitioning(table: str, has: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raises SchemaRefused if the table is partitioned by other columns."""
-    if list(has) != list(wanted):
+def check_filled(table: str, has: pa.Schema, wanted: pa.Schema) -> None:
+    """Raises SchemaRefused if the table has a column NOT NULL that no record fills."""
+    for field in has:
+        if not field.nullable and field.name not in wanted.names:
+            raise SchemaRefused(
+                f"{table} has the column {field.name} NOT NULL, and the schema has no such column: add it to the "
+                "schema, or let the table's be null"
+            )
+
+
+def check_partitioning(table: str, layout: Layout, wanted: Sequence[str], filled: pa.Schema) -> None:
+    """Raises SchemaRefused if the table is partitioned by other columns than wanted, or by one that no record fills.
+
+    If nothing is ``wanted``, the table's own partitioning is right.
+    """
+    used = [one for one in layout.partitions if one.transform != "void"]
+    has = [one.source if one.transform == "identity" else f"{one.transform}({one.source})" for one in used]
+    ours = [one.source for one in used if one.source not in filled.names or _is_day(one, layout.schema)]
+    if has != list(wanted) if wanted else ours:
         raise SchemaRefused(
             f"{table} is partitioned by {', '.join(has) or 'nothing'}, not by {', '.join(wanted) or 'nothing'}: "
             "give the same, or land in a new table"
         )
+
+
+def _is_day(one: PartitionField, schema: pa.Schema) -> bool:
+    """Whether a job has made this column from another one, as ``date(column)`` does, and has to go on doing so."""
+    if not pa.types.is_date(schema.field(one.source).type) or not one.source.endswith("_date"):
+        return False
+    source = one.source.removesuffix("_date")
+    return not source or source in schema.names
 
 
 def merged(first: pa.Schema, second: pa.Schema) -> pa.Schema:

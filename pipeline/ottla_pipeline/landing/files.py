@@ -22,7 +22,9 @@ from pyarrow import fs as pafs
 from ottla_pipeline.landing.errors import LandingError
 from ottla_pipeline.landing.statistics import statistics
 from ottla_pipeline.landing.tables.base import DataFile, Names, Table
-from ottla_pipeline.landing.tables.storage import folder_of, partition_text
+from ottla_pipeline.landing.tables.layout import Layout, PartitionField, stored_as
+from ottla_pipeline.landing.tables.storage import folder_of
+from ottla_pipeline.landing.tables.transforms import texts, transformed
 
 ROW_GROUP = 16 << 20
 """Bytes of a row group, about, before compression."""
@@ -40,8 +42,6 @@ Values = tuple[str | None, ...]
 class FileSettings:
     """The settings for writing files. Picklable: they travel to every task."""
 
-    partition_by: tuple[str, ...] = ()
-    keep_partition_columns: bool = False
     compression: str = "zstd"
     target_size: int = 128 << 20
     dictionaries: tuple[str, ...] = ()
@@ -53,6 +53,7 @@ class FileSettings:
     def of(cls, table: Table, names: Names, compression: str, target_size: int) -> FileSettings:
         """For the files of a table; all columns but binary, nested and rising ones are expected to repeat."""
         schema = table.schema()
+        names = names.of_table(schema)
         rising = tuple(name for name in (names.offset, names.timestamp) if name in schema.names)
         repeating = tuple(
             one.name
@@ -61,8 +62,7 @@ class FileSettings:
             and not pa.types.is_binary(one.type)
             and not pa.types.is_nested(one.type)
         )
-        partition_by, keep = tuple(table.partition_by()), table.keeps_partition_columns
-        return cls(partition_by, keep, compression, target_size, repeating, rising)
+        return cls(compression, target_size, repeating, rising)
 
 
 class _Open:
@@ -84,17 +84,17 @@ class FileWriter:
     """Writes one task's rows to new files below ``root``, which are in no table before their commit."""
 
     def __init__(
-        self, filesystem: pafs.FileSystem, root: str, schema: pa.Schema, settings: FileSettings, prefix: str
+        self, filesystem: pafs.FileSystem, root: str, layout: Layout, settings: FileSettings, prefix: str
     ) -> None:
         self._fs = filesystem
         self._root = root
-        self._schema = schema
+        self._partitions = layout.partitions
+        self._hive = not layout.keeps_partition_columns
         self._settings = settings
         self._prefix = prefix
-        kept = [
-            one for one in schema if settings.keep_partition_columns or one.name not in settings.partition_by
-        ]
-        self._stored = pa.schema(kept)
+        self._kept = layout.in_files
+        self._stored = pa.schema([layout.stored.field(at) for at in self._kept])
+        self._as_stored = {layout.schema.field(at).name: layout.stored.field(at).name for at in self._kept}
         self._open: dict[Values, _Open] = {}
         self._waiting = 0
         self._clock = 0
@@ -102,14 +102,13 @@ class FileWriter:
         self._made: list[str] = []
 
     def write(self, table: pa.Table) -> None:
-        """Add rows that have exactly the schema's columns, in order."""
+        """Add rows that have exactly the layout's columns, in order."""
         if not len(table):
             return
-        if not self._settings.partition_by:
-            self._add((), table)
-            return
-        for values, rows in _split(table, self._settings.partition_by):
-            self._add(values, rows.select(self._stored.names))
+        # Where a partition's value is in the folder's name alone, an empty text is null, as in Hive and Spark.
+        pieces = _split(table, self._partitions, self._hive) if self._partitions else [((), table)]
+        for values, rows in pieces:
+            self._add(values, self._as_in_files(rows))
 
     def close(self) -> list[DataFile]:
         for one in list(self._open.values()):
@@ -127,6 +126,12 @@ class FileWriter:
                 self._fs.delete_file(posixpath.join(self._root, path))
             except FileNotFoundError:
                 continue
+
+    def _as_in_files(self, table: pa.Table) -> pa.Table:
+        columns = [
+            stored_as(table.column(at), one.type) for at, one in zip(self._kept, self._stored, strict=True)
+        ]
+        return pa.Table.from_arrays(columns, schema=self._stored)
 
     def _add(self, values: Values, table: pa.Table) -> None:
         one = self._open.get(values)
@@ -162,8 +167,7 @@ class FileWriter:
         opened = [each for each in self._open.values() if each.writer is not None]
         if len(opened) >= OPEN:
             self._finish(min(opened, key=lambda each: each.used))
-        names = self._settings.partition_by
-        folder = folder_of(zip(names, one.values, strict=True))
+        folder = folder_of(zip((each.name for each in self._partitions), one.values, strict=True))
         one.path = posixpath.join(folder, f"{self._prefix}-{uuid.uuid4().hex}.parquet")
         where = posixpath.join(self._root, one.path)
         try:
@@ -176,14 +180,15 @@ class FileWriter:
             ) from error
         self._made.append(one.path)
         one.sink = self._fs.open_output_stream(where)
-        stored = set(self._stored.names)
+        as_stored = self._as_stored
         one.writer = pq.ParquetWriter(
             one.sink,
             self._stored,
             compression=self._settings.compression,
-            use_dictionary=[name for name in self._settings.dictionaries if name in stored],
+            use_dictionary=[as_stored[name] for name in self._settings.dictionaries if name in as_stored],
             column_encoding=dict.fromkeys(
-                (name for name in self._settings.rising if name in stored), "DELTA_BINARY_PACKED"
+                (as_stored[name] for name in self._settings.rising if name in as_stored),
+                "DELTA_BINARY_PACKED",
             ),
             # Bounds of long bytes help no reader, and cost time.
             write_statistics=[one.name for one in self._stored if not pa.types.is_binary(one.type)],
@@ -204,21 +209,23 @@ class FileWriter:
         size = one.sink.tell()
         one.sink.close()
         metadata = writer.writer.metadata
-        partition = dict(zip(self._settings.partition_by, one.values, strict=True))
+        partition = dict(zip((each.name for each in self._partitions), one.values, strict=True))
         self._done.append(
             DataFile(one.path, size, one.rows, partition, statistics(metadata, self._stored, one.nan))
         )
 
 
-def _split(table: pa.Table, names: Sequence[str]) -> list[tuple[Values, pa.Table]]:
+def _split(
+    table: pa.Table, partitions: Sequence[PartitionField], empty_is_null: bool
+) -> list[tuple[Values, pa.Table]]:
     """The rows of each combination of values, in order."""
     codes: Any = np.zeros(len(table), dtype=np.int64)
     values: list[list[Any]] = []
-    for name in names:
-        encoded = table.column(name).combine_chunks().dictionary_encode(null_encoding="encode")
-        if isinstance(encoded, pa.ChunkedArray):
-            encoded = encoded.combine_chunks()
-        values.append([partition_text(one) for one in encoded.dictionary.to_pylist()])
+    for one in partitions:
+        column = transformed(one.transform, table.column(one.source))
+        encoded = column.dictionary_encode(null_encoding="encode")
+        named = texts(encoded.dictionary)
+        values.append([text or None for text in named] if empty_is_null else named)
         codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
     found = np.unique(codes)
     if len(found) > 1:

@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,13 +24,14 @@ from ottla_client.errors import ClientError
 from ottla_pipeline.landing.batch_loop import BatchLoop
 from ottla_pipeline.landing.batches import BatchCommitter
 from ottla_pipeline.landing.dead_letter_sink import sink_of
-from ottla_pipeline.landing.errors import LandingError
+from ottla_pipeline.landing.errors import LandingError, TableChanged
 from ottla_pipeline.landing.evolution import NewColumns
 from ottla_pipeline.landing.failures import Crashed, JavaGone, reason, spark_errors
 from ottla_pipeline.landing.job_metrics import JobMetrics, reporting
 from ottla_pipeline.landing.job_plan import JobPlan, columns, plan_job
 from ottla_pipeline.landing.parsing import formats
 from ottla_pipeline.landing.settings import BatchDone, Landed, Landing
+from ottla_pipeline.landing.tables import Table
 from ottla_pipeline.reading.errors import ReadError
 from ottla_pipeline.source.cluster_queries import ClusterQueries
 from ottla_pipeline.source.errors import SourceError
@@ -91,15 +93,26 @@ class _Job:
         self._run_id = uuid.uuid4().hex
         self._landed = Landed()
         self._crashes = 0
+        self._numbers = count()
 
     def run(self, spark: SparkSession | None) -> Landed:
         """From the table's end to where the job ends."""
         began = time.perf_counter()
+        while True:
+            try:
+                table = self._run(spark)
+                break
+            except TableChanged as change:
+                log.warning("%s; the job goes on with the table as it is now", change)
+        return replace(self._landed, offsets=table.offsets(), seconds=time.perf_counter() - began)
+
+    def _run(self, spark: SparkSession | None) -> Table:
+        """Until the job ends, or another program changes the table: all plans are made anew then."""
         landing = self._landing
         plan = plan_job(landing, self._cluster, self._run_id)
         sink = sink_of(landing, plan.table)
         committer = BatchCommitter(landing, plan, self._cluster, sink, self._run_id, self._done)
-        loop = BatchLoop(landing, self._cluster, committer.batch, self._stop)
+        loop = BatchLoop(landing, self._cluster, committer, self._stop, self._numbers)
         try:
             committer.start()
             self._metrics.at(plan.offsets)
@@ -119,7 +132,7 @@ class _Job:
                 self._metrics.at(plan.offsets)
         finally:
             committer.close()
-        return replace(self._landed, offsets=plan.table.offsets(), seconds=time.perf_counter() - began)
+        return plan.table
 
     def _in_thread(self, spark: SparkSession, work: Callable[[], None]) -> None:
         """Run ``work`` in a thread, where Ctrl-C can't interrupt a commit; Ctrl-C cancels Spark's tasks."""

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from ottla_client import TopicPartition
 from ottla_pipeline.landing.errors import LandingError, SchemaRefused
-from ottla_pipeline.landing.evolution import check_partitioning, grown
+from ottla_pipeline.landing.evolution import check_filled, check_partitioning, grown
 from ottla_pipeline.landing.files import FileSettings
 from ottla_pipeline.landing.ledger import LandedRange, check_id
 from ottla_pipeline.landing.parsing import ParserSettings, formats
 from ottla_pipeline.landing.parsing.formats import packed
-from ottla_pipeline.landing.schema import checked
+from ottla_pipeline.landing.schema import checked, nullable
 from ottla_pipeline.landing.settings import Landing, whole_name
 from ottla_pipeline.landing.tables import Commit, Table, open_table
 from ottla_pipeline.landing.task import TaskSettings
@@ -59,6 +59,7 @@ def plan_job(landing: Landing, cluster: ClusterQueries, run_id: str) -> JobPlan:
     exists = table.exists()
     if exists:
         table.refresh()
+        table.check()
     state = table.state(sorted(topics)) if exists else None
     known: dict[TopicPartition, int] = {}
     for at in partitions:
@@ -107,7 +108,8 @@ def values_of(landing: Landing, table: Table | None, sample: Callable[[], pa.Arr
     """How values are parsed: by the given schema, the table's, or one inferred from ``sample()``."""
     known = None
     if table is not None and landing.schema is None:
-        beside = {one.name for one in landing.names.fields()} | set(landing.dates)
+        names = landing.names.of_table(table.schema())
+        beside = {one.name for one in names.fields()} | set(landing.dates)
         known = pa.schema([one for one in table.schema() if one.name not in beside]) or None
     return formats.settings(
         landing.values,
@@ -124,7 +126,7 @@ def columns(landing: Landing, table: Table, data: pa.Schema, exists: bool) -> No
 
     Raises SchemaRefused if two columns have the same name, or the table's columns don't fit.
     """
-    own = landing.names.fields()
+    own = (landing.names.of_table(table.schema()) if exists else landing.names).fields()
     wanted = checked(
         pa.schema([*data, *own, *(pa.field(name, pa.date32()) for name in landing.dates)]),
         "with Ottla's columns",
@@ -146,22 +148,26 @@ def columns(landing: Landing, table: Table, data: pa.Schema, exists: bool) -> No
             )
     if not exists:
         table.create(wanted, landing.partition_columns)
-    check_partitioning(table.name, table.partition_by(), landing.partition_columns)
+    if exists:
+        check_filled(table.name, table.schema(), wanted)
+    check_partitioning(table.name, table.layout(), landing.partition_columns, wanted)
     _, new = grown(table.name, table.schema(), wanted)
     if new:
         table.add_columns(new)
 
 
 def task_of(landing: Landing, table: Table, values: ParserSettings) -> TaskSettings:
+    schema = table.schema()
     return TaskSettings(
-        staging=table.staging_uri,
-        storage=dict(landing.storage) if landing.storage else None,
-        schema=packed(table.schema()),
-        names=landing.names,
+        staging=table.staging,
+        # What is NOT NULL in the table has been checked by the parser.
+        schema=packed(nullable(schema)),
+        layout=table.layout(),
+        names=landing.names.of_table(schema),
         values=values,
         files=FileSettings.of(table, landing.names, landing.compression, landing.target_file_size),
         dates=landing.dates,
-        dead=table.dead_uri if landing.dead_letters is not None else None,
+        dead=table.dead if landing.dead_letters is not None else None,
     )
 
 

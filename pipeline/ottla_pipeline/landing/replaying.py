@@ -27,7 +27,6 @@ from ottla_pipeline.landing.parsing.formats import unpacked
 from ottla_pipeline.landing.parsing.json import known_columns
 from ottla_pipeline.landing.settings import Landing
 from ottla_pipeline.landing.tables import Commit, DataFile, Table
-from ottla_pipeline.landing.tables.storage import place
 from ottla_pipeline.landing.task import finished
 from ottla_pipeline.reading import OffsetRange, ReadError, ReadSettings, read
 from ottla_pipeline.source.cluster_queries import ClusterQueries
@@ -68,6 +67,7 @@ class _Replay:
         self._landing = landing
         self._table = table
         table.refresh()
+        table.check()
         sink = sink_of(landing, table)
         assert sink is not None
         self._sink: DeadLetterSink = sink
@@ -119,7 +119,7 @@ class _Replay:
             notes: dict[str, Any] = {NOTE: note}
         else:
             notes = {NOTE: reading.taken(), **self._sink.note(dead)}
-        self._table.commit(Commit(files=files, notes=notes, expects={NOTE: before}))
+        self._table.commit(Commit(files=files, layout=pass_.layout, notes=notes, expects={NOTE: before}))
         self._table.refresh()
         if isinstance(self._sink, TableSink):
             self._sink.finish_replay(NOTE)
@@ -133,15 +133,14 @@ class _Pass:
 
     def __init__(self, landing: Landing, table: Table, values: ParserSettings) -> None:
         task = task_of(landing, table, values)
-        self._names = landing.names
+        self._names = task.names
         self._dates = landing.dates
         self._schema = unpacked(task.schema)
         self._parser = parser(values)
-        self._files = FileWriter(*place(task.staging, task.storage), self._schema, task.files, "replay")
+        self.layout = task.layout.version
+        self._files = FileWriter(*task.staging.open(), task.layout, task.files, "replay")
         assert task.dead is not None
-        self._dead = FileWriter(
-            *place(task.dead, task.storage), deadletters.SCHEMA, deadletters.FILES, "dead"
-        )
+        self._dead = FileWriter(*task.dead.open(), deadletters.LAYOUT, deadletters.FILES, "dead")
         self.landed = 0
         self.failed = 0
         self.unknown: pa.Schema | None = None
@@ -201,14 +200,14 @@ class _FromTable:
         """In pieces; skips files that also hold dead letters of other topics."""
         taken = []
         for one in self._files:
-            dataset = self._table.dataset([one])
-            others = dataset.count_rows(filter=~pc.field("topic").isin(self._topics))
-            if others:
+            topics = self._table.scan(["topic"], [one])
+            if not all(pc.all(pc.is_in(batch.column(0), self._topics)).as_py() for batch in topics):
                 continue
             taken.append(one)
-            for batch in dataset.to_batches(batch_size=_ROWS, columns=deadletters.SCHEMA.names):
-                if len(batch):
-                    yield pa.Table.from_batches([batch]).cast(deadletters.SCHEMA)
+            for batch in self._table.scan(deadletters.SCHEMA.names, [one]):
+                rows = pa.Table.from_batches([batch]).cast(deadletters.SCHEMA)
+                for at in range(0, len(rows), _ROWS):
+                    yield rows.slice(at, _ROWS)
         self._files = taken
 
     def taken(self) -> list[str]:

@@ -81,6 +81,22 @@ def mapped(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.
     return leaf(kind)
 
 
+def nullable(fields: Iterable[pa.Field]) -> pa.Schema:
+    """The columns without NOT NULL, at any depth."""
+    return pa.schema([_nullable(one) for one in fields])
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_nullable(one) for one in kind])
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        kind = pa.list_(_nullable(kind.value_field))
+    elif pa.types.is_map(kind):
+        kind = pa.map_(kind.key_field, _nullable(kind.item_field))
+    return field.with_type(kind).with_nullable(True)
+
+
 def normalised(kind: pa.DataType) -> pa.DataType:
     """The type of a table's column for ``kind``: a type without a name in DDL becomes the next wider one."""
     return mapped(kind, _named)

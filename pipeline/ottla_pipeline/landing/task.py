@@ -24,7 +24,8 @@ from ottla_pipeline.landing.parsing import Parsed, ParserSettings, parser
 from ottla_pipeline.landing.parsing.formats import packed, unpacked
 from ottla_pipeline.landing.parsing.json import known_columns
 from ottla_pipeline.landing.tables.base import DataFile, Names
-from ottla_pipeline.landing.tables.storage import place
+from ottla_pipeline.landing.tables.layout import Layout
+from ottla_pipeline.landing.tables.storage import Place
 from ottla_pipeline.reading import Checksum, CorruptBatch, ReadError, read
 
 if TYPE_CHECKING:
@@ -37,16 +38,17 @@ COLUMNS = ("key", "value", "offset", "timestamp")
 
 @dataclass(frozen=True)
 class TaskSettings:
-    staging: str
-    """The folder for files, as a path or URI."""
-    storage: dict[str, str] | None
+    staging: Place
+    """The folder for files."""
     schema: str
     """The table's columns, packed."""
+    layout: Layout
+    """The same columns, as files have them."""
     names: Names
     values: ParserSettings
     files: FileSettings
     dates: dict[str, str] = field(default_factory=dict)
-    dead: str | None = None
+    dead: Place | None = None
     """Where dead letters go first. None: a record that can't be parsed ends the job."""
 
 
@@ -65,6 +67,8 @@ class Report:
     bytes: int = 0
     files: list[DataFile] = field(default_factory=list)
     dead_files: list[DataFile] = field(default_factory=list)
+    layout: str = ""
+    """The version of the layout of ``files``."""
     unknown: str | None = None
     """Columns that records have and the table hasn't, packed."""
     failed: str | None = None
@@ -79,7 +83,7 @@ class _Refused(Exception):
 def land_range(task: TaskSettings, range: OffsetRange, reading: ReadSettings) -> Report:
     """Read, parse and write one range. Raises for defects alone: any other failure is in the report."""
     began = time.perf_counter()
-    report = Report(range.topic_partition, range.topic_id, range.start, range.end)
+    report = Report(range.topic_partition, range.topic_id, range.start, range.end, layout=task.layout.version)
     try:
         with _Lander(task, report) as lander:
             lander.run(read(range, reading, lander.set_aside))
@@ -97,12 +101,10 @@ class _Lander:
         self._report = report
         self._schema = unpacked(task.schema)
         self._parser = parser(task.values)
-        filesystem, root = place(task.staging, task.storage)
-        self._files = FileWriter(filesystem, root, self._schema, task.files, "part")
+        self._files = FileWriter(*task.staging.open(), task.layout, task.files, "part")
         self._dead: FileWriter | None = None
         if task.dead is not None:
-            filesystem, root = place(task.dead, task.storage)
-            self._dead = FileWriter(filesystem, root, deadletters.SCHEMA, deadletters.FILES, "dead")
+            self._dead = FileWriter(*task.dead.open(), deadletters.LAYOUT, deadletters.FILES, "dead")
         self._unknown: pa.Schema | None = None
 
     def __enter__(self) -> Self:

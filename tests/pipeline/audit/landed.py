@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from tests.support.processes import BrokerProcess
 
 from ottla_client.sync import Producer
 from ottla_client.types import TopicPartition
+from ottla_pipeline.landing.files import FileSettings, FileWriter
 from ottla_pipeline.landing.ledger import LandedRange
 from ottla_pipeline.landing.tables import Commit, DataFile, Names, Table, open_table
 from ottla_pipeline.reading import OffsetRange, ReadSettings, read
@@ -76,9 +76,8 @@ class Landing:
     def write(self, rows: pa.Table) -> DataFile:
         """A file in the table's folder, which is in the table only once it is committed."""
         self._files += 1
-        name = f"part-{self._files}.parquet"
         self.table.refresh()
-        file = Path(self.table.root) / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows.cast(SCHEMA), file)
-        return DataFile(name, file.stat().st_size, len(rows))
+        writer = FileWriter(*self.table.staging.open(), self.table.layout(), FileSettings(), "part")
+        writer.write(rows.cast(SCHEMA))
+        (file,) = writer.close()
+        return file

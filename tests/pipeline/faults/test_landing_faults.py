@@ -112,7 +112,7 @@ def more(broker: BrokerProcess, topic: str, number: int) -> None:
 
 def check(landing: Landing, topic: str, records: int) -> None:
     """Nothing lost, nothing doubled, nothing strange; and the group knows."""
-    found = rows(landing, "_partition", "_offset", "n", "text")
+    found = rows(landing, "_topic_partition", "_offset", "n", "text")
     dead = rows(dead_table(landing), "partition", "offset", "value")
     wanted = [(p, n, n, f"{p}-{n}") for p in range(PARTITIONS) for n in range(records) if n % 50 != p]
     assert found == wanted

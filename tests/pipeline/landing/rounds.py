@@ -101,7 +101,7 @@ def rows(where: Landing | Table, *names: str) -> list[tuple[Any, ...]]:
     found = table.dataset().to_table().to_pylist()
     order = [
         name
-        for name in ("_topic", "topic", "_partition", "partition", "_offset", "offset")
+        for name in ("_topic", "topic", "_topic_partition", "_partition", "partition", "_offset", "offset")
         if found and name in found[0]
     ]
     found.sort(key=lambda row: tuple(row[name] for name in order))
@@ -111,7 +111,7 @@ def rows(where: Landing | Table, *names: str) -> list[tuple[Any, ...]]:
 def offsets(landing: Landing, topic: str) -> list[list[int]]:
     """The offsets of the rows of each partition, sorted."""
     found: dict[int, list[int]] = {}
-    for where, partition, offset in rows(landing, "_topic", "_partition", "_offset"):
+    for where, partition, offset in rows(landing, "_topic", "_topic_partition", "_offset"):
         if where == topic:
             found.setdefault(partition, []).append(offset)
     return [sorted(found[partition]) for partition in sorted(found)]

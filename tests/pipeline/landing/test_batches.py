@@ -63,7 +63,7 @@ def test_runs_go_on_where_the_table_ends(landing: Landing, topic: str) -> None:
     assert run(landing) is None
     produce(landing.bootstrap_servers, topic, [b"c"], 1)
     assert run(landing) is not None
-    assert rows(landing, "_partition", "_offset", "value") == [
+    assert rows(landing, "_topic_partition", "_offset", "value") == [
         (0, 0, b"a"), (0, 1, None), (0, 2, b""), (1, 0, b"b"), (1, 1, b"c"),
     ]  # fmt: skip
 

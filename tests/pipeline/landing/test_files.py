@@ -15,12 +15,15 @@ from pyarrow import fs as pafs
 
 from ottla_pipeline.landing import files
 from ottla_pipeline.landing.files import FileSettings, FileWriter, with_columns
+from ottla_pipeline.landing.tables.layout import Layout
 
 SCHEMA = pa.schema([("n", pa.int64()), ("part", pa.string()), ("data", pa.binary())])
 
 
 def writer(folder: Path, schema: pa.Schema = SCHEMA, **settings: Any) -> FileWriter:
-    return FileWriter(pafs.LocalFileSystem(), str(folder), schema, FileSettings(**settings), "part")
+    partition_by = settings.pop("partition_by", ())
+    layout = Layout.plain(schema, partition_by)
+    return FileWriter(pafs.LocalFileSystem(), str(folder), layout, FileSettings(**settings), "part")
 
 
 def some(start: int, end: int, parts: int = 1, size: int = 10) -> pa.Table:

@@ -11,6 +11,7 @@ from ottla_pipeline.landing.errors import SchemaRefused
 from ottla_pipeline.landing.evolution import check_partitioning, grown, merged
 from ottla_pipeline.landing.jsonschema import from_json_schema
 from ottla_pipeline.landing.schema import TIMESTAMP, from_ddl, to_ddl
+from ottla_pipeline.landing.tables.layout import Layout
 
 SIMPLE = st.sampled_from(
     [
@@ -171,9 +172,15 @@ def test_fields_in_a_struct_are_not_added() -> None:
 
 
 def test_other_partitions_are_refused() -> None:
-    check_partitioning("t", ["a"], ("a",))
-    with pytest.raises(SchemaRefused, match="partitioned by a, b, not by nothing"):
-        check_partitioning("t", ["a", "b"], ())
+    days = pa.schema([("a", pa.string()), ("when", TIMESTAMP), ("when_date", pa.date32())])
+    check_partitioning("t", Layout.plain(days, ["a"]), ("a",), days)
+    check_partitioning("t", Layout.plain(days, ["a"]), (), days)
+    with pytest.raises(SchemaRefused, match="partitioned by a, not by when_date"):
+        check_partitioning("t", Layout.plain(days, ["a"]), ("when_date",), days)
+    with pytest.raises(SchemaRefused, match="partitioned by a, not by nothing"):
+        check_partitioning("t", Layout.plain(days, ["a"]), (), days.remove(0))
+    with pytest.raises(SchemaRefused, match="partitioned by when_date, not by nothing"):
+        check_partitioning("t", Layout.plain(days, ["when_date"]), (), days)
 
 
 def test_samples_are_merged() -> None:

@@ -30,9 +30,8 @@ def rows(start: int, end: int, carrier: str | None = "UA", topic: str = "flights
     )
 
 
-def write(table: Table, data: pa.Table, partition_by: tuple[str, ...] = ()) -> list[DataFile]:
-    settings = FileSettings(partition_by, table.keeps_partition_columns)
-    writer = FileWriter(table.fs, table.staging, data.schema, settings, "part")
+def write(table: Table, data: pa.Table) -> list[DataFile]:
+    writer = FileWriter(*table.staging.open(), table.layout(), FileSettings(), "part")
     writer.write(data)
     return writer.close()
 
@@ -146,7 +145,7 @@ def test_files_are_replaced_in_one_step(table: Table, make: Callable[[], Table])
     for number in range(4):
         table.commit(batch(table, number * 5, number * 5 + 5, number))
     before = table.state()
-    small = [one.path for one in table.data_files()]
+    small = table.data_files()
     assert len(small) == 4
     state = table.commit(Commit(files=write(table, rows(0, 20)), removed=small, rewrite=True))
     assert state == before, "landing goes on where it was"
@@ -173,9 +172,9 @@ def test_new_columns_are_null_in_old_rows(table: Table, make: Callable[[], Table
 def test_partitions_by_column(make: Callable[[], Table], values: list[str | None]) -> None:
     table = make()
     table.create(SCHEMA, ["carrier"])
-    assert table.partition_by() == ["carrier"]
+    assert [one.name for one in table.layout().partitions] == ["carrier"]
     data = pa.concat_tables([rows(3 * i, 3 * i + 3, value) for i, value in enumerate(values)])
-    files = write(table, data.take([0, 5, 1, 2, 3, 4, 11, 10, 9, 8, 7, 6]), ("carrier",))
+    files = write(table, data.take([0, 5, 1, 2, 3, 4, 11, 10, 9, 8, 7, 6]))
     table.commit(batch(table, 0, 12, files=files))
     again = make()
     again.refresh()
@@ -262,13 +261,8 @@ def test_a_delta_table_in_what_deltalake_takes_for_an_object_store(tmp_path: Pat
     (tmp_path / "flights").mkdir()
     table = open_table("delta", f"file://{tmp_path}/flights", storage={"allow_unsafe_rename": "false"})
     table.create(SCHEMA, ["carrier"])
-    settings = FileSettings(("carrier",))
-    writer = FileWriter(table.fs, table.staging, SCHEMA, settings, "part")
-    writer.write(rows(0, 5, "a/b c%"))
-    table.commit(batch(table, 0, 5, files=writer.close()))
-    writer = FileWriter(table.fs, table.staging, SCHEMA, settings, "part")
-    writer.write(rows(5, 10))
-    writer.close()
+    table.commit(batch(table, 0, 5, files=write(table, rows(0, 5, "a/b c%"))))
+    write(table, rows(5, 10))
     assert offsets_in(table) == list(range(5))
     assert table.clean(older_than=-1)[0] == 1
     assert offsets_in(open_table("delta", str(tmp_path / "flights"))) == list(range(5))

@@ -12,7 +12,7 @@ import json
 import posixpath
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -21,8 +21,10 @@ import pyarrow.dataset as ds
 from pyarrow import fs as pafs
 
 from ottla_client import TopicPartition
-from ottla_pipeline.landing.errors import Collision, DataGone, LandingError, Undecided
+from ottla_pipeline.landing.errors import Collision, DataGone, LandingError, TableChanged, Undecided
 from ottla_pipeline.landing.ledger import LandedRanges, Ledger, OffsetsByTopic, by_topic
+from ottla_pipeline.landing.tables.layout import Layout
+from ottla_pipeline.landing.tables.storage import Place
 
 DEAD = "_dead"
 """The folder below a table's root for undelivered dead letters. Readers skip it for its leading underscore."""
@@ -30,6 +32,8 @@ VERSIONS = 7 * 86_400.0
 """Seconds for which old versions of a table are kept, if its format has versions."""
 ATTEMPTS = 20
 """Commits that may lose to other writers before the job gives up."""
+OLD_PARTITION = "_partition"
+"""The column of partitions in tables of earlier versions. Iceberg reserves the name: Spark can't ``SELECT *``."""
 RUNS = 20
 """Runs of jobs whose newest batch the state has."""
 
@@ -45,12 +49,17 @@ class DataFile:
     size: int
     rows: int
     partition: Mapping[str, str | None] = field(default_factory=dict)
-    """Values of the columns that the table is partitioned by, as text."""
+    """Partition values as text, by the names of the layout's partition fields."""
     stats: str = "{}"
     """numRecords, minValues, maxValues and nullCount, as Delta Lake writes them."""
+    deletes: str = ""
+    """Identifies what other programs have deleted of its rows, without writing the file anew."""
+    spec: int = 0
+    """The partitioning that it was written by, where a table has several."""
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.__dict__, "partition": dict(self.partition)}
+        names = ("path", "size", "rows", "stats")
+        return {**{name: getattr(self, name) for name in names}, "partition": dict(self.partition)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> DataFile:
@@ -114,8 +123,10 @@ class Commit:
     """Changes of a table that are made in one step, or not at all."""
 
     files: Sequence[DataFile] = ()
-    removed: Sequence[str] = ()
-    """Paths of files to remove; their rows are in ``files``, or are to go as well."""
+    removed: Sequence[DataFile] = ()
+    """Files to remove; their rows are in ``files``, or are to go as well."""
+    layout: str | None = None
+    """The version of the layout that ``files`` were written by."""
     landed: LandedRanges = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     batch_id: int = -1
@@ -138,11 +149,16 @@ class Names:
     """The columns that say where a row comes from."""
 
     topic: str = "_topic"
-    partition: str = "_partition"
+    partition: str = "_topic_partition"
     offset: str = "_offset"
     timestamp: str = "_timestamp"
     key: str | None = None
     """The record's key is kept if this has a name."""
+
+    def of_table(self, schema: pa.Schema) -> Names:
+        """The names in a table that exists, which may have the default of earlier versions (:data:`OLD_PARTITION`)."""
+        old = self.partition not in schema.names and OLD_PARTITION in schema.names
+        return replace(self, partition=OLD_PARTITION) if old and self.partition == Names.partition else self
 
     def fields(self) -> list[pa.Field]:
         kinds = [
@@ -160,31 +176,24 @@ class Table(ABC):
     """A table on storage. One object is used by one thread; many may work on one table."""
 
     format: ClassVar[str]
-    keeps_partition_columns: ClassVar[bool] = False
-    """Whether files hold the columns that the table is partitioned by."""
 
     name: str
     """The user's name for it."""
     fs: pafs.FileSystem
     root: str
     """The table's folder on ``fs``."""
-    root_uri: str
-    """:attr:`root` for a task on another machine."""
+    place: Place
+    """The same for a task on another machine."""
 
     @property
-    def staging(self) -> str:
-        """The folder on :attr:`fs` below which tasks write files, at their paths."""
-        return self.root
+    def staging(self) -> Place:
+        """The folder below which tasks write files, at their paths."""
+        return self.place
 
     @property
-    def staging_uri(self) -> str:
-        """:attr:`staging` for a task on another machine."""
-        return self.root_uri
-
-    @property
-    def dead_uri(self) -> str:
-        """The place where tasks write dead letters, for the driver to deliver."""
-        return f"{self.root_uri}/{DEAD}"
+    def dead(self) -> Place:
+        """The folder where tasks write dead letters, for the driver to deliver."""
+        return self.place.below(DEAD)
 
     @abstractmethod
     def exists(self) -> bool:
@@ -198,32 +207,57 @@ class Table(ABC):
     def refresh(self) -> None:
         """Read its newest version."""
 
-    @abstractmethod
-    def schema(self) -> pa.Schema:
-        """Its columns, at the version read last."""
+    def check(self) -> None:  # noqa: B027
+        """Raises LandingError, naming the reason, if the table is of a kind that can't be read and written safely."""
 
     @abstractmethod
-    def partition_by(self) -> list[str]:
-        """The columns that it is partitioned by."""
+    def schema(self) -> pa.Schema:
+        """Its columns, at the version read last, in types that have a name in DDL."""
+
+    @abstractmethod
+    def layout(self) -> Layout:
+        """Its columns as files hold them, at the version read last."""
 
     @abstractmethod
     def data_files(self) -> list[DataFile]:
         """Its files, at the version read last."""
 
     @abstractmethod
+    def batches(self, columns: Sequence[str], files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
+        """Rows of some of its files, without those that other programs have deleted; columns of the layout's schema."""
+
+    @abstractmethod
     def state(self, topics: Sequence[str] = ()) -> State:
         """The state in its metadata. ``topics`` are looked up if the metadata doesn't list them."""
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """Add those columns that it lacks, in a commit of their own; they are null in existing rows."""
-        self.refresh()
-        has = self.schema().names
-        if new := [one for one in fields if one.name not in has]:
-            self._add_columns(pa.schema(new))
+        """Add those columns that it lacks, in a commit of their own; they are null in existing rows.
+
+        Raises Undecided if other writers were faster every time.
+        """
+        for _ in range(ATTEMPTS):
             self.refresh()
+            has = self.schema().names
+            new = [one for one in fields if one.name not in has]
+            if not new:
+                return
+            try:
+                self._add_columns(pa.schema(new))
+            except Stale:
+                continue
+        raise Undecided(
+            f"{self.name}: {ATTEMPTS} commits in a row lost to another writer's; stop one of them"
+        )
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a column, in the table's metadata alone. Raises LandingError if the format can't."""
+        raise LandingError(
+            f"{self.name}: a column of a {self.format} table can't be renamed without writing all files anew"
+        )
 
     @abstractmethod
-    def _add_columns(self, new: pa.Schema) -> None: ...
+    def _add_columns(self, new: pa.Schema) -> None:
+        """Raises Stale if another writer has committed meanwhile."""
 
     @abstractmethod
     def _write(self, commit: Commit, state: State) -> None:
@@ -263,6 +297,7 @@ class Table(ABC):
                 continue  # This version may be old: the newest one decides.
             if state is None:
                 return old
+            self._check_unchanged(commit)
             written = True
             try:
                 self._write(commit, state)
@@ -274,6 +309,30 @@ class Table(ABC):
         raise Undecided(
             f"{self.name}: {ATTEMPTS} commits in a row lost to another writer's; stop one of them"
         )
+
+    def check_seen(self, seen: Mapping[TopicPartition, int], state: State | None = None) -> None:
+        """Raises TableChanged if the table ends before ``seen`` now, because another program has rolled it back."""
+        ledger = (state or self.state(sorted({at.topic for at in seen}))).ledger
+        for at, end in seen.items():
+            now = ledger.next(at) or 0
+            if now < end:
+                raise TableChanged(
+                    f"{self.name} was rolled back: it had {at} up to offset {end}, and has it up to {now} now"
+                )
+
+    def _check_unchanged(self, commit: Commit) -> None:
+        """Raises LandingError if what the commit was made from isn't in the table any more, so that nothing returns."""
+        if commit.layout is not None and self.layout().version != commit.layout:
+            raise TableChanged(
+                f"{self.name}: another program has changed its columns or partitioning meanwhile; run it again"
+            )
+        now = {one.path: one.deletes for one in self.data_files()} if commit.removed else {}
+        for one in commit.removed:
+            if now.get(one.path) != one.deletes:
+                raise LandingError(
+                    f"{self.name}: {one.path} is not in the table any more, or has fewer rows now: another program has "
+                    "changed it; run it again"
+                )
 
     def _has(self, files: Sequence[DataFile]) -> bool:
         """Whether the newest version has these files, so that a commit that seemed to lose was made before others."""
@@ -289,6 +348,7 @@ class Table(ABC):
         notes = {**old.notes, **commit.notes}
         if not commit.landed:
             return replace(old, notes=notes)
+        self.check_seen({at: end for at, end in commit.seen.items() if at in commit.landed}, old)
         for at, ranges in commit.landed.items():
             now = old.ledger.next(at)
             if at in commit.seen and now != commit.seen[at]:
@@ -309,22 +369,18 @@ class Table(ABC):
     def files(self) -> list[str]:
         return [posixpath.join(self.root, one.path) for one in self.data_files()]
 
-    def dataset(self, some: Sequence[DataFile] | None = None) -> ds.Dataset:
-        """Its rows, or the rows of some of its files, as an Arrow dataset."""
-        chosen = self.data_files() if some is None else some
-        files = [posixpath.join(self.root, one.path) for one in chosen]
-        if not files:
-            return ds.dataset(self.schema().empty_table())
-        if self.keeps_partition_columns:
-            return ds.dataset(files, schema=self.schema(), format="parquet", filesystem=self.fs)
-        kinds = pa.schema([self.schema().field(name) for name in self.partition_by()])
-        return ds.FileSystemDataset.from_paths(
-            files,
-            schema=self.schema(),
-            format=ds.ParquetFileFormat(),
-            filesystem=self.fs,
-            partitions=[_expression(one.partition, kinds) for one in chosen],
-        )
+    def scan(
+        self, columns: Sequence[str] | None = None, files: Sequence[DataFile] | None = None
+    ) -> pa.RecordBatchReader:
+        """Its rows, or those of some of its files, at the version read last."""
+        has = self.layout().schema
+        schema = has if columns is None else pa.schema([has.field(name) for name in columns])
+        chosen = self.data_files() if files is None else files
+        return pa.RecordBatchReader.from_batches(schema, self.batches(schema.names, chosen))
+
+    def dataset(self) -> ds.Dataset:
+        """Its rows as an Arrow dataset, all in memory."""
+        return ds.dataset(self.scan().read_all())
 
     def waiting(self) -> set[str]:
         """Files of dead letters that may be undelivered: paths below the root."""
@@ -335,14 +391,19 @@ class Table(ABC):
 
     def discard(self, files: Iterable[DataFile]) -> int:
         """Delete files that won't be committed; returns how many."""
-        return self.delete([one.path for one in files], self.staging)
+        filesystem, root = self.staging.open()
+        return self._deleted(filesystem, [posixpath.join(root, one.path) for one in files])
 
     def delete(self, paths: Sequence[str], below: str | None = None) -> int:
         """Delete files below the root, or another folder; returns how many existed."""
+        return self._deleted(self.fs, [posixpath.join(below or self.root, path) for path in paths])
+
+    @staticmethod
+    def _deleted(filesystem: pafs.FileSystem, paths: Iterable[str]) -> int:
         gone = 0
         for path in paths:
             try:
-                self.fs.delete_file(posixpath.join(below or self.root, path))
+                filesystem.delete_file(path)
             except FileNotFoundError:
                 continue
             gone += 1
@@ -360,14 +421,3 @@ def _was_made(state: State, commit: Commit) -> bool:
 def _may_be_made(state: State, commit: Commit) -> bool:
     """Whether the table has the commit's offsets, be it by this commit or by another one."""
     return all((state.ledger.next(at) or 0) >= ranges[-1].end for at, ranges in commit.landed.items())
-
-
-def _expression(partition: Mapping[str, str | None], kinds: pa.Schema) -> ds.Expression:
-    found = ds.scalar(True)
-    for name, value in partition.items():
-        kind = kinds.field(name).type
-        if value is None:
-            found = found & ds.field(name).is_null()
-        else:
-            found = found & (ds.field(name) == pa.scalar(value).cast(kind))
-    return found

@@ -9,8 +9,9 @@ deltalake doesn't retry a commit: Table.commit decides.
 from __future__ import annotations
 
 import json
+import posixpath
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,11 +19,13 @@ import pyarrow as pa
 from pyarrow import fs as pafs
 
 from ottla_client import TopicPartition
-from ottla_pipeline.landing.errors import LandingError
 from ottla_pipeline.landing.ledger import LandedRange, Ledger
 from ottla_pipeline.landing.schema import normalised
 from ottla_pipeline.landing.tables.base import Commit, DataFile, Stale, State, Table
-from ottla_pipeline.landing.tables.storage import partition_text, place, unneeded
+from ottla_pipeline.landing.tables.layout import Layout
+from ottla_pipeline.landing.tables.reading import batches_of
+from ottla_pipeline.landing.tables.storage import Place, unneeded
+from ottla_pipeline.landing.tables.transforms import texts
 
 _KEY = "ottla"
 _LOOK_BACK = 1
@@ -36,15 +39,17 @@ class DeltaTable(Table):
 
     def __init__(self, uri: str, options: dict[str, str] | None = None) -> None:
         self.name = uri
-        self.fs, self.root = place(uri, options)
-        self.root_uri = uri if "://" in uri or options else self.root
+        self.place = Place(uri, "deltalake", dict(options)) if options else Place(uri)
+        self.fs, self.root = self.place.open()
+        if not options and "://" not in uri:
+            self.place = Place(self.root)
         self._options = options
         self._table: Any = None
 
     def exists(self) -> bool:
         import deltalake
 
-        return bool(deltalake.DeltaTable.is_deltatable(self.root_uri, self._options))
+        return bool(deltalake.DeltaTable.is_deltatable(self.place.uri, self._options))
 
     def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         import deltalake
@@ -52,7 +57,7 @@ class DeltaTable(Table):
         if isinstance(self.fs, pafs.LocalFileSystem):
             self.fs.create_dir(self.root, recursive=True)
         deltalake.DeltaTable.create(
-            self.root_uri,
+            self.place.uri,
             schema,
             mode="ignore",
             partition_by=list(partition_by),
@@ -64,7 +69,7 @@ class DeltaTable(Table):
         import deltalake
 
         if self._table is None:
-            self._table = deltalake.DeltaTable(self.root_uri, storage_options=self._options)
+            self._table = deltalake.DeltaTable(self.place.uri, storage_options=self._options)
         else:
             self._table.update_incremental()
 
@@ -72,7 +77,10 @@ class DeltaTable(Table):
         found = pa.schema(self._open().schema().to_arrow())
         return pa.schema([one.with_type(normalised(one.type)).remove_metadata() for one in found])
 
-    def partition_by(self) -> list[str]:
+    def layout(self) -> Layout:
+        return Layout.plain(self.schema(), self._partition_by())
+
+    def _partition_by(self) -> list[str]:
         return list(self._open().metadata().partition_columns)
 
     def data_files(self) -> list[DataFile]:
@@ -82,11 +90,20 @@ class DeltaTable(Table):
         for row in actions.select(
             [n for n in ("path", "size_bytes", "num_records", "partition") if n in names]
         ).to_pylist():
-            partition = {name: partition_text(value) for name, value in (row.get("partition") or {}).items()}
+            partition = {
+                name: None if value is None else texts(pa.array([value]))[0]
+                for name, value in (row.get("partition") or {}).items()
+            }
             found.append(
                 DataFile(unquote(row["path"]), row["size_bytes"], row["num_records"] or 0, partition)
             )
         return found
+
+    def batches(self, columns: Sequence[str], files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
+        layout = self.layout()
+        for one in files:
+            with self.fs.open_input_file(posixpath.join(self.root, one.path)) as source:
+                yield from batches_of(source, layout, columns, one.partition)
 
     def state(self, topics: Sequence[str] = ()) -> State:
         """From our last commit; if the log no longer has it, from the application transactions."""
@@ -121,17 +138,13 @@ class DeltaTable(Table):
 
         table = self._open()
         now = int(time.time() * 1000)
-        known = {one.path: one for one in self.data_files()} if commit.removed else {}
-        missing = [path for path in commit.removed if path not in known]
-        if missing:
-            raise LandingError(f"{self.name}: {missing[0]} is not in the table any more; run it again")
         actions: list[Any] = [
             AddAction(one.path, one.size, dict(one.partition), now, not commit.rewrite, one.stats)
             for one in commit.files
         ]
         actions += [
-            RemoveAction(path, not commit.rewrite, now, known[path].size, dict(known[path].partition))
-            for path in commit.removed
+            RemoveAction(one.path, not commit.rewrite, now, one.size, dict(one.partition))
+            for one in commit.removed
         ]
         properties = CommitProperties(
             custom_metadata={_KEY: json.loads(state.to_json())},
@@ -144,7 +157,7 @@ class DeltaTable(Table):
         )
         try:
             table.create_write_transaction(
-                actions, "append", table.schema(), self.partition_by(), commit_properties=properties
+                actions, "append", table.schema(), self._partition_by(), commit_properties=properties
             )
         except CommitFailedError as error:
             raise Stale(str(error)) from error

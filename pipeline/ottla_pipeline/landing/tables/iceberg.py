@@ -4,31 +4,46 @@ The state is in the table's properties, under ``ottla``, and changes in the comm
 summary also says where every partition ends, under ``ottla``: if the table was rolled back, its current snapshot is
 older than the properties, and overrides them. A commit asserts that its base snapshot is still the current one;
 pyiceberg doesn't retry: Table.commit decides.
+
+Data files have the field ids of their columns, so other programs may rename, drop and add columns as they like. Files
+of earlier versions have none: for these the table's name mapping tells which column has which id.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-import logging
 import posixpath
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
-from urllib.parse import urlsplit
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ottla_client import TopicPartition
-from ottla_pipeline.landing.errors import BadSetting, LandingError
+from ottla_pipeline.landing.errors import BadSetting, LandingError, SchemaRefused
 from ottla_pipeline.landing.ledger import LandedRange, Ledger, by_topic
 from ottla_pipeline.landing.schema import mapped, normalised
 from ottla_pipeline.landing.tables.base import VERSIONS, Commit, DataFile, Stale, State, Table
-from ottla_pipeline.landing.tables.storage import partition_text, place, unneeded
+from ottla_pipeline.landing.tables.iceberg_columns import cast, kept_mapping, physical, small, types_in
+from ottla_pipeline.landing.tables.iceberg_metrics import metrics
+from ottla_pipeline.landing.tables.layout import Layout, PartitionField
+from ottla_pipeline.landing.tables.storage import Place, unneeded
+from ottla_pipeline.landing.tables.transforms import from_text, is_writable
 
 _KEY = "ottla"
 CATALOG = "ottla"
 """The catalogue's name if its properties have none; an SQL catalogue stores it with each table."""
 _RETRIES = "commit.retry.num-retries"
+_MAPPING = "schema.name-mapping.default"
+_RESERVED = {
+    *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"),
+    *("_change_type", "_change_ordinal", "_commit_snapshot_id"),
+}
+"""Iceberg's own columns: a table that has one of its own by such a name can't be read whole by Spark."""
+_STORAGE = ("s3.", "client.", "gcs.", "adls.", "hdfs.", "oss.")
+"""How properties begin that say how files are read and written."""
 _PROPERTIES = {
     # Each commit writes the whole metadata again; old files become useless after a while.
     "write.metadata.delete-after-commit.enabled": "true",
@@ -40,7 +55,6 @@ class IcebergTable(Table):
     """``folder/namespace.name`` with a catalogue in that folder, or ``namespace.name`` in the one that is given."""
 
     format = "iceberg"
-    keeps_partition_columns = True
 
     def __init__(self, uri: str, catalog: Mapping[str, str] | None = None) -> None:
         self.name = uri
@@ -56,16 +70,22 @@ class IcebergTable(Table):
         self._table: Any = None
 
     @property
+    def place(self) -> Place:  # type: ignore[override]
+        """With the properties that the catalogue gives for the table's files, such as an object store's keys."""
+        known = self._open().io.properties
+        return Place(
+            self._data(),
+            "pyiceberg",
+            {key: str(known[key]) for key in known if key.startswith(_STORAGE)},
+        )
+
+    @property
     def root(self) -> str:  # type: ignore[override]
-        return place(self._data())[1]
+        return self.place.open()[1]
 
     @property
     def fs(self) -> Any:
-        return place(self._data())[0]
-
-    @property
-    def root_uri(self) -> str:  # type: ignore[override]
-        return self._data()
+        return self.place.open()[0]
 
     def exists(self) -> bool:
         return bool(self._catalogue().table_exists(self._identifier))
@@ -74,6 +94,7 @@ class IcebergTable(Table):
         from pyiceberg.exceptions import TableAlreadyExistsError
 
         catalog = self._catalogue()
+        _check_names(self.name, schema)
         catalog.create_namespace_if_not_exists(self._identifier[0])
         try:
             with catalog.create_table_transaction(
@@ -88,21 +109,92 @@ class IcebergTable(Table):
         self.refresh()
 
     def refresh(self) -> None:
-        if self._table is None:
-            self._table = self._catalogue().load_table(self._identifier)
-        else:
-            self._table.refresh()
+        try:
+            if self._table is None:
+                self._table = self._catalogue().load_table(self._identifier)
+            else:
+                self._table.refresh()
+        except (NotImplementedError, ValueError) as error:
+            raise LandingError(
+                f"{self.name} is of a kind that pyiceberg can't read: {str(error).splitlines()[0]}"
+            ) from error
+
+    def check(self) -> None:
+        """Types, transforms and deletes that can't be written or read."""
+        from pyiceberg.manifest import DataFileContent, ManifestContent
+
+        table = self._open()
+        for field in table.schema().fields:
+            for one in types_in(field.field_type):
+                if str(one).startswith(("timestamp_ns", "timestamptz_ns", "unknown", "geo", "variant")):
+                    raise LandingError(
+                        f"{self.name} has the column {field.name} of type {one}: can't be landed in"
+                    )
+        for one in self.layout().partitions:
+            at = self.layout().schema.get_field_index(one.source)
+            if at < 0 or not is_writable(one.transform, self.layout().schema.field(at).type):
+                raise LandingError(
+                    f"{self.name} is partitioned by {one.transform}({one.source}): can't be landed in"
+                )
+        snapshot = table.current_snapshot()
+        for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
+            if manifest.content != ManifestContent.DELETES:
+                continue
+            for entry in manifest.fetch_manifest_entry(table.io):
+                if entry.data_file.content == DataFileContent.EQUALITY_DELETES:
+                    raise LandingError(
+                        f"{self.name} has equality deletes, which pyiceberg can't apply: rewrite its data files with "
+                        "Spark or Flink first"
+                    )
 
     def schema(self) -> pa.Schema:
-        found = self._open().schema().as_arrow()
-        return pa.schema([one.with_type(normalised(one.type)).remove_metadata() for one in found])
+        return pa.schema(
+            [one.with_type(normalised(one.type)).remove_metadata() for one in self.layout().schema]
+        )
 
-    def partition_by(self) -> list[str]:
+    def layout(self) -> Layout:
         table = self._open()
-        return [table.schema().find_column_name(one.source_id) for one in table.spec().fields]
+        schema = table.schema()
+        columns = pa.schema([small(one) for one in schema.as_arrow()])
+        partitions = tuple(
+            PartitionField(one.name, schema.find_column_name(one.source_id) or "", str(one.transform))
+            for one in table.spec().fields
+        )
+        return Layout(
+            pa.schema([one.remove_metadata() for one in columns]),
+            pa.schema(physical(columns)),
+            partitions,
+            keeps_partition_columns=True,
+            version=f"{schema.model_dump_json()} {table.spec().model_dump_json()}",
+        )
 
     def data_files(self) -> list[DataFile]:
-        return [self._file(one.file) for one in self._open().scan().plan_files()]
+        return [self._file(one) for one in self._tasks()]
+
+    def batches(self, columns: Sequence[str], files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
+        from pyiceberg.exceptions import ResolveError
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
+        from pyiceberg.schema import prune_columns
+
+        table = self._open()
+        schema = self.layout().schema
+        wanted = pa.schema([schema.field(name) for name in columns])
+        ids = {one.field_id for one in table.schema().fields if one.name in columns}
+        chosen = {one.path for one in files}
+        tasks = [one for one in self._tasks() if self._relative(one.file.file_path) in chosen]
+        scan = ArrowScan(table.metadata, table.io, prune_columns(table.schema(), ids), AlwaysTrue())
+        deletes = _read_all_delete_files(table.io, tasks)
+        for task in tasks:
+            try:
+                # One file after the other, and batch by batch: the public methods read whole files, and many at once.
+                for batch in scan._record_batches_from_scan_tasks_and_deletes([task], deletes):
+                    arrays = [cast(batch.column(one.name), one.type) for one in wanted]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+            except (ResolveError, NotImplementedError, ValueError) as error:
+                raise LandingError(
+                    f"{self.name}: {task.file.file_path} can't be read: {str(error).splitlines()[0]}"
+                ) from error
 
     def state(self, topics: Sequence[str] = ()) -> State:
         """From the properties if our newest snapshot agrees; otherwise from that snapshot."""
@@ -112,62 +204,109 @@ class IcebergTable(Table):
         text = metadata.properties.get(_KEY)
         state = State.from_json(text) if text else State()
         current = self._open().current_snapshot()
-        for snapshot in ancestors_of(current, metadata) if current is not None else ():
+        lineage = list(ancestors_of(current, metadata)) if current is not None else []
+        for snapshot in lineage:
             says = snapshot.summary.get(_KEY) if snapshot.summary is not None else None
             if says is None:
                 continue
-            if says != _summary(state):
-                offsets = json.loads(says)
-                landed = {
-                    TopicPartition(topic, int(at)): (LandedRange(end, end),)
-                    for topic, one in offsets.items()
-                    for at, end in one.items()
-                }
-                return State(Ledger(landed, state.ledger.ids), notes=state.notes)
-            break
-        return state
+            if says == _summary(state):
+                return state
+            offsets = json.loads(says)
+            landed = {
+                TopicPartition(topic, int(at)): (LandedRange(end, end),)
+                for topic, one in offsets.items()
+                for at, end in one.items()
+            }
+            return State(Ledger(landed, state.ledger.ids), notes=state.notes)
+        if lineage and lineage[-1].parent_snapshot_id is not None:
+            return state  # Our snapshots have expired; those of other programs came later.
+        # Rolled back, or replaced, to before anything was landed.
+        return State(notes=state.notes)
 
     def _add_columns(self, new: pa.Schema) -> None:
+        from pyiceberg.exceptions import CommitFailedException
+
+        _check_names(self.name, new)
+        table = self._open()
+        before = table.metadata.properties.get(_MAPPING)
+        try:
+            with table.transaction() as transaction:
+                with transaction.update_schema() as update:
+                    update.union_by_name(_iceberg(new))
+                after = transaction.table_metadata.properties.get(_MAPPING)
+                if before is not None and after is not None:
+                    transaction.set_properties(
+                        {_MAPPING: kept_mapping(json.loads(before), json.loads(after))}
+                    )
+        except CommitFailedException as error:
+            raise Stale(str(error)) from error
+        except ValueError as error:
+            raise SchemaRefused(
+                f"{self.name} can't get the columns {', '.join(new.names)}: {error}"
+            ) from error
+
+    def rename(self, old: str, new: str) -> None:
+        _check_names(self.name, pa.schema([pa.field(new, pa.string())]))
         with self._open().update_schema() as update:
-            update.union_by_name(_iceberg(new))
+            update.rename_column((old,), new)
+        self.refresh()
 
     def _write(self, commit: Commit, state: State) -> None:
         from pyiceberg.exceptions import CommitFailedException, ValidationException
+        from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
 
-        logging.getLogger("pyiceberg.io.pyarrow").addFilter(_is_news)
         table = self._open()
         # Only in this process's copy of the metadata: Table.commit decides whether to try again.
         table.metadata.properties[_RETRIES] = "0"
-        files = [posixpath.join(self._data(), one.path) for one in commit.files]
+        schema_id, spec_id = table.metadata.current_schema_id, table.metadata.default_spec_id
         try:
             with table.transaction() as transaction:
                 transaction.set_properties({_KEY: state.to_json()})
-                if commit.removed:
-                    self._replace(transaction, commit.removed, files, state)
-                else:
-                    # Paths are new: each has a random name.
-                    transaction.add_files(files, {_KEY: _summary(state)}, check_duplicate_files=False)
+                # A snapshot's own requirement is its parent alone.
+                unchanged = (
+                    AssertCurrentSchemaId.model_validate({"current-schema-id": schema_id}),
+                    AssertDefaultSpecId.model_validate({"default-spec-id": spec_id}),
+                )
+                transaction._apply((), unchanged)
+                update = transaction.update_snapshot(snapshot_properties={_KEY: _summary(state)})
+                removed = {one.path for one in commit.removed}
+                known = [one.file for one in self._tasks()] if removed else []
+                with update.overwrite() if removed else update.fast_append() as snapshot:
+                    for one in commit.files:
+                        snapshot.append_data_file(self._added(one))
+                    for each in known:
+                        if self._relative(each.file_path) in removed:
+                            snapshot.delete_data_file(each)
         except (CommitFailedException, ValidationException) as error:
             raise Stale(str(error)) from error
 
-    def _replace(self, transaction: Any, removed: Sequence[str], files: Sequence[str], state: State) -> None:
-        """Add and remove files in one snapshot, for which pyiceberg has no call of its own."""
-        from pyiceberg.io.pyarrow import parquet_file_to_data_file
+    def _added(self, one: DataFile) -> Any:
+        """A new file as a manifest has it: its partition, and statistics by field id."""
+        from pyiceberg.io.pyarrow import compute_statistics_plan, schema_to_pyarrow
+        from pyiceberg.manifest import DataFile as Entry
+        from pyiceberg.manifest import DataFileContent, FileFormat
+        from pyiceberg.typedef import Record
 
         table = self._open()
-        known = {self._relative(one.file.file_path): one.file for one in table.scan().plan_files()}
-        if not known.keys() >= set(removed):
-            raise LandingError(
-                f"{self.name}: a file that was to be replaced is not in the table any more; run it again"
-            )
-        update = transaction.update_snapshot(snapshot_properties={_KEY: _summary(state)})
-        with update.overwrite() as snapshot:
-            for path in files:
-                snapshot.append_data_file(
-                    parquet_file_to_data_file(table.io, transaction.table_metadata, path)
-                )
-            for path in removed:
-                snapshot.delete_data_file(known[path])
+        path = posixpath.join(self._data(), one.path)
+        with table.io.new_input(path).open() as source:
+            metadata = pq.read_metadata(source)
+        values = []
+        for field in table.spec().fields:
+            kind = field.transform.result_type(table.schema().find_type(field.source_id))
+            values.append(from_text(one.partition[field.name], schema_to_pyarrow(kind)))
+        return Entry.from_args(
+            content=DataFileContent.DATA,
+            file_path=path,
+            file_format=FileFormat.PARQUET,
+            partition=Record(*values),
+            file_size_in_bytes=one.size,
+            sort_order_id=None,
+            spec_id=table.metadata.default_spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **metrics(metadata, compute_statistics_plan(table.schema(), table.metadata.properties)),
+        )
 
     def clean(self, older_than: float) -> tuple[int, int]:
         """Files in the data folder that no snapshot has; expires snapshots older than a week."""
@@ -186,21 +325,39 @@ class IcebergTable(Table):
         found = unneeded(self.fs, self.root, needed, older_than)
         return self.delete([path for path, _ in found]), sum(size for _, size in found)
 
-    def _file(self, file: Any) -> DataFile:
-        names = self.partition_by()
-        values = {name: partition_text(file.partition[i]) for i, name in enumerate(names)}
-        return DataFile(self._relative(file.file_path), file.file_size_in_bytes, file.record_count, values)
+    def _tasks(self) -> list[Any]:
+        """Data files with their delete files, at the version read last."""
+        try:
+            return list(self._open().scan().plan_files())
+        except (NotImplementedError, ValueError) as error:
+            raise LandingError(f"{self.name} can't be read: {str(error).splitlines()[0]}") from error
 
-    def _relative(self, path: str) -> str:
-        root = self._data()
-        return (
-            path[len(root) + 1 :]
-            if path.startswith(root + "/")
-            else posixpath.relpath(urlsplit(path).path, self.root)
+    def _file(self, task: Any) -> DataFile:
+        file = task.file
+        fields = self._open().specs()[file.spec_id].fields
+        values = {
+            one.name: None if file.partition[i] is None else str(file.partition[i])
+            for i, one in enumerate(fields)
+        }
+        deletes = sorted(
+            f"{one.file_path}@{getattr(one, 'content_offset', None)}" for one in task.delete_files
+        )
+        return DataFile(
+            self._relative(file.file_path),
+            file.file_size_in_bytes,
+            file.record_count,
+            values,
+            deletes=" ".join(deletes),
+            spec=file.spec_id,
         )
 
+    def _relative(self, uri: str) -> str:
+        """A file's path below the root; the whole URI if it is elsewhere, where another program has put it."""
+        path, root = _path_of(uri), _path_of(self._data())
+        return path[len(root) + 1 :] if path.startswith(root + "/") else uri
+
     def _data(self) -> str:
-        return cast(str, self._open().location().rstrip("/")) + "/data"
+        return str(self._open().location()).rstrip("/") + "/data"
 
     def _catalogue(self) -> Any:
         if self._catalog is None:
@@ -227,9 +384,22 @@ def _summary(state: State) -> str:
 
 def _beside(folder: str) -> dict[str, str]:
     """Properties of a catalogue in ``folder``."""
-    filesystem, path = place(folder)
+    filesystem, path = Place(folder).open()
     filesystem.create_dir(path, recursive=True)
     return {"type": "sql", "uri": f"sqlite:///{path}/catalog.db", "warehouse": f"file://{path}"}
+
+
+def _path_of(uri: str) -> str:
+    """Without the scheme, of which one store may have several, and Java writes one slash after ``file:``."""
+    return re.sub(r"^[a-z][a-z0-9+.-]*:(//)?", "", uri).rstrip("/")
+
+
+def _check_names(table: str, schema: pa.Schema) -> None:
+    for name in schema.names:
+        if name.lower() in _RESERVED:
+            raise SchemaRefused(
+                f"{table} can't have a column {name}: Iceberg reserves the name; give a schema or columns with another"
+            )
 
 
 def _iceberg(schema: pa.Schema) -> pa.Schema:
@@ -239,8 +409,3 @@ def _iceberg(schema: pa.Schema) -> pa.Schema:
 
 def _wide(kind: pa.DataType) -> pa.DataType:
     return pa.int32() if kind in (pa.int8(), pa.int16()) else kind
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    """Not a warning for each file that its columns of bytes have no statistics: landing writes none for them."""
-    return not str(record.msg).startswith("PyArrow statistics missing")

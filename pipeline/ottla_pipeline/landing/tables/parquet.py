@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,9 @@ from pyarrow import fs as pafs
 from ottla_pipeline.landing.errors import BadSetting, LandingError
 from ottla_pipeline.landing.schema import from_ddl, to_ddl
 from ottla_pipeline.landing.tables.base import Commit, DataFile, Stale, State, Table
-from ottla_pipeline.landing.tables.storage import place, unneeded
+from ottla_pipeline.landing.tables.layout import Layout
+from ottla_pipeline.landing.tables.reading import batches_of
+from ottla_pipeline.landing.tables.storage import Place, unneeded
 
 LOG = "_ottla"
 STAGING = "_staging"
@@ -40,8 +42,8 @@ class ParquetTable(Table):
 
     def __init__(self, uri: str) -> None:
         self.name = uri
-        self.fs, self.root = place(uri)
-        self.root_uri = self.root
+        self.fs, self.root = Place(uri).open()
+        self.place = Place(self.root)
         if not isinstance(self.fs, pafs.LocalFileSystem):
             raise BadSetting(
                 f"{uri}: a Parquet table needs a file system on which a file can be created only once; "
@@ -53,12 +55,8 @@ class ParquetTable(Table):
         self._last: dict[str, Any] = {}
 
     @property
-    def staging(self) -> str:
-        return posixpath.join(self.root, STAGING)
-
-    @property
-    def staging_uri(self) -> str:
-        return self.staging
+    def staging(self) -> Place:
+        return self.place.below(STAGING)
 
     def exists(self) -> bool:
         """Whether it has a log. Raises LandingError if it has files but no log, so another program wrote them."""
@@ -109,30 +107,30 @@ class ParquetTable(Table):
     def schema(self) -> pa.Schema:
         return from_ddl(self._opened()["schema"])
 
-    def partition_by(self) -> list[str]:
-        return list(self._opened()["partition_by"])
+    def layout(self) -> Layout:
+        return Layout.plain(self.schema(), self._opened()["partition_by"])
 
     def data_files(self) -> list[DataFile]:
         self._opened()
         return list(self._files.values())
 
+    def batches(self, columns: Sequence[str], files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
+        layout = self.layout()
+        for one in files:
+            with self.fs.open_input_file(posixpath.join(self.root, one.path)) as source:
+                yield from batches_of(source, layout, columns, one.partition)
+
     def state(self, topics: Sequence[str] = ()) -> State:
         return State.from_json(json.dumps(self._opened()["state"]))
 
     def _add_columns(self, new: pa.Schema) -> None:
-        try:
-            self._append({"schema": to_ddl(pa.schema([*self.schema(), *new])), "add": [], "remove": []})
-        except Stale:
-            self.add_columns(list(new))
+        self._append({"schema": to_ddl(pa.schema([*self.schema(), *new])), "add": [], "remove": []})
 
     def _write(self, commit: Commit, state: State) -> None:
-        missing = [path for path in commit.removed if path not in self._files]
-        if missing:
-            raise LandingError(f"{self.name}: {missing[0]} is not in the table any more; run it again")
         self._append(
             {
                 "add": [one.to_json() for one in commit.files],
-                "remove": list(commit.removed),
+                "remove": [one.path for one in commit.removed],
                 "state": json.loads(state.to_json()),
             }
         )
@@ -171,8 +169,9 @@ class ParquetTable(Table):
     def clean(self, older_than: float) -> tuple[int, int]:
         """Files that killed tasks left in staging, files of no commit, and commits from before the last checkpoints."""
         self.refresh()
-        staged = unneeded(self.fs, self.staging, set(), older_than)
-        count = self.delete([path for path, _ in staged], self.staging)
+        staging = posixpath.join(self.root, STAGING)
+        staged = unneeded(self.fs, staging, set(), older_than)
+        count = self.delete([path for path, _ in staged], staging)
         others = [
             (path, size)
             for path, size in unneeded(self.fs, self.root, set(self._files) | self.waiting(), older_than)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import posixpath
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 from urllib.parse import quote
 
 from pyarrow import fs as pafs
@@ -17,37 +18,50 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 """The folder of rows whose partition column is null, as in Hive, Spark and Arrow."""
 
 
-def place(uri: str, options: Mapping[str, str] | None = None) -> tuple[pafs.FileSystem, str]:
-    """The file system and the path on it. With ``options`` of an object store, deltalake provides it.
+@dataclass(frozen=True)
+class Place:
+    """A folder, and what opens it on any machine. Picklable: it travels to every task, with its options."""
 
-    Raises BadSetting if Arrow doesn't support the place.
-    """
-    if options:
-        from deltalake.fs import DeltaStorageHandler
+    uri: str
+    by: Literal["arrow", "deltalake", "pyiceberg"] = "arrow"
+    options: Mapping[str, str] = field(default_factory=dict)
+    """deltalake's options of an object store, or pyiceberg's properties of a table's files."""
 
-        return pafs.PyFileSystem(DeltaStorageHandler(uri, dict(options))), ""
-    if "://" not in uri:
-        return pafs.LocalFileSystem(), str(Path(uri).expanduser().absolute())
-    try:
-        filesystem, path = pafs.FileSystem.from_uri(uri)
-    except (ValueError, OSError) as error:
-        raise BadSetting(f"the table's place {uri!r} can't be used: {str(error).splitlines()[0]}") from error
-    return filesystem, path.rstrip("/")
+    def open(self) -> tuple[pafs.FileSystem, str]:
+        """The file system, and the path on it. Raises BadSetting if Arrow doesn't support the place."""
+        if self.by == "deltalake":
+            from deltalake.fs import DeltaStorageHandler
+
+            return pafs.PyFileSystem(DeltaStorageHandler(self.uri, dict(self.options))), ""
+        if "://" not in self.uri:
+            return pafs.LocalFileSystem(), str(Path(self.uri).expanduser().absolute())
+        try:
+            if self.by == "pyiceberg" and not self.uri.startswith("file:"):
+                return self._by_pyiceberg()
+            filesystem, path = pafs.FileSystem.from_uri(self.uri)
+        except (ValueError, OSError) as error:
+            raise BadSetting(
+                f"the table's place {self.uri!r} can't be used: {str(error).splitlines()[0]}"
+            ) from error
+        return filesystem, path.rstrip("/")
+
+    def below(self, folder: str) -> Place:
+        return replace(self, uri=f"{self.uri}/{folder}")
+
+    def _by_pyiceberg(self) -> tuple[pafs.FileSystem, str]:
+        """The catalogue's properties say where an object store is, and may have keys made for this table."""
+        from pyiceberg.io.pyarrow import PyArrowFileIO
+
+        io = PyArrowFileIO(dict(self.options))
+        scheme, netloc, path = io.parse_location(self.uri, io.properties)
+        return io.fs_by_scheme(scheme, netloc), path.rstrip("/")
 
 
 def folder_of(partition: Iterable[tuple[str, str | None]]) -> str:
     """``day=2013-01-01/carrier=UA``, as Hive names folders; empty without partition columns."""
     return "/".join(
-        f"{quote(name, safe='')}={NULL if value is None else quote(value, safe=' ')}"
-        for name, value in partition
+        f"{quote(name, safe='')}={quote(value, safe=' ') if value else NULL}" for name, value in partition
     )
-
-
-def partition_text(value: Any) -> str | None:
-    """A partition column's value as text; None for null."""
-    if value is None:
-        return None
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def unneeded(
