@@ -8,7 +8,7 @@ import json
 import re
 import string
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -44,29 +44,29 @@ class Style:
     """The options of a format. ``show`` are the fields; empty for the format's defaults.
 
     ``null`` is printed for a missing key or value, ``ending`` after each record (raw, template). ``at_terminal``
-    escapes control characters.
+    escapes control characters. ``exact`` keeps bytes that aren't UTF-8, as surrogates.
     """
 
     show: tuple[str, ...] = ()
     null: str = "null"
     ending: bytes = b"\n"
     at_terminal: bool = False
+    exact: bool = False
 
     def text(self, data: bytes | None) -> str:
-        """Bytes as text; invalid UTF-8 as ``\\xff``."""
+        """Bytes as text; invalid UTF-8 as ``\\xff`` unless they are kept."""
         if data is None:
             return self.null
-        text = data.decode(errors="backslashreplace")
+        text = data.decode(errors="surrogateescape" if self.exact else "backslashreplace")
         return _CONTROLS.sub(_escape, text) if self.at_terminal else text
+
+    def name(self, name: str) -> str:
+        """A header's name; bytes of it that aren't UTF-8 are surrogates in a record."""
+        return self.text(name.encode(errors="surrogateescape"))
 
 
 def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode()
-
-
-def _name(name: str) -> str:
-    """A header's name; bytes of it that aren't UTF-8, which are surrogates in a record, as ``\\xff``."""
-    return name if name.isascii() else name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def make_formatter(form: str, style: Style, template: str | None) -> Formatter:
@@ -156,7 +156,7 @@ def _text_getters(show: Sequence[str], style: Style) -> list[Callable[[Record], 
         "timestamp": lambda record: show_time(record.timestamp),
         "time": lambda record: show_time(record.timestamp),
         "headers": lambda record: ",".join(
-            f"{style.text(_name(name).encode())}={style.text(value)}" for name, value in record.headers
+            f"{style.name(name)}={style.text(value)}" for name, value in record.headers
         ),
         "key": lambda record: style.text(record.key),
         "value": lambda record: style.text(record.value),
@@ -178,7 +178,11 @@ def _json_lines(rows: Rows) -> bytes:
         fields |= text_or_base64("value", record.value)
         if record.headers:
             fields["headers"] = [
-                {"name": _name(name), **text_or_base64("value", value)} for name, value in record.headers
+                {
+                    **text_or_base64("name", name.encode(errors="surrogateescape")),
+                    **text_or_base64("value", value),
+                }
+                for name, value in record.headers
             ]
         lines.append(_encode(fields) + "\n")
     return "".join(lines).encode()
@@ -189,7 +193,11 @@ def _json_lines_for_terminals(rows: Rows) -> bytes:
 
 
 def _by_template(template: str, style: Style) -> Callable[[Rows], bytes]:
-    """``{field}`` or ``{field:>10}``, ``\\t``, ``\\n``; timestamp in milliseconds, time in ISO 8601."""
+    """``{field}`` or ``{field:>10}``, ``\\t``, ``\\n``; timestamp in milliseconds, time in ISO 8601.
+
+    Bytes stay as they are, but at a terminal.
+    """
+    style = replace(style, exact=not style.at_terminal)
     template = template.replace("\\t", "\t").replace("\\n", "\n").replace("\\0", "\0")
     try:
         parts = list(string.Formatter().parse(template))

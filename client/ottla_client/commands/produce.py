@@ -29,11 +29,11 @@ _WITH_FIELDS = ("json", "csv")
 def _pairs(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
-    """Repeated ``NAME=VALUE``."""
+    """Repeated ``NAME=VALUE``. A header's name may be empty."""
     pairs = []
     for value in values:
         name, equals, rest = value.partition("=")
-        if not equals or not name:
+        if not equals:
             raise click.BadParameter(f"{value!r} is not NAME=VALUE")
         pairs.append((name, rest))
     return tuple(pairs)

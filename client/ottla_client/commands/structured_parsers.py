@@ -6,10 +6,12 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..json_source import Number, decode, source_of
 from ..suggestions import did_you_mean
 from .record_parsers import LONGEST, Fields, ParseFailure, Parser, Records
 from .timefmt import parse_time
@@ -73,7 +75,7 @@ def _present(get: Callable[[str], Any], name: str) -> Any:
 
 
 def _bytes_of(value: Any) -> bytes | None:
-    """A field as bytes: text as it is, null as no value, anything else as JSON."""
+    """A field as bytes: text as it is, null as no value, anything else as it stands in the document."""
     if value is None:
         return None
     return (value if isinstance(value, str) else _encode(value)).encode()
@@ -81,11 +83,17 @@ def _bytes_of(value: Any) -> bytes | None:
 
 def _timestamp_of(name: str, get: Callable[[str], Any]) -> int:
     value = _present(get, name)
-    if isinstance(value, str):
-        value = parse_time(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1 << 62:
+    if isinstance(value, Number):
+        try:
+            number = Decimal(value)
+        except InvalidOperation:
+            number = Decimal(-1)
+        if not 0 <= number < 1 << 62:
+            raise _WrongError(f"{name!r} is not a timestamp: {value[:40]}")
+        return int(number)
+    if not isinstance(value, str):
         raise _WrongError(f"{name!r} is not a timestamp: {_encode(value)[:40]}")
-    return int(value)
+    return parse_time(value)
 
 
 class JsonParser(_StructuredParser):
@@ -98,8 +106,8 @@ class JsonParser(_StructuredParser):
             if not line or line.isspace():
                 continue
             try:
-                document = _decode(line.decode())
-                self._add(records, number, line, _getter(document))
+                text = line.decode()
+                self._add(records, number, line, _getter(text, decode(text)))
             except UnicodeDecodeError as error:
                 reason = f"not UTF-8 at byte {error.start + 1}"
             except json.JSONDecodeError as error:
@@ -116,27 +124,18 @@ class JsonParser(_StructuredParser):
         return records
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise _WrongError(f"not JSON: {name}")
-
-
-_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
-
-
-def _getter(document: Any) -> Callable[[str], Any]:
-    """Finds fields by name, or by a path like ``user.id``."""
+def _getter(text: str, document: Any) -> Callable[[str], Any]:
+    """Finds fields by name, or by a path like ``user.id``. Objects and arrays are found as their text."""
 
     def get(name: str) -> Any:
         if not isinstance(document, dict):
             raise _WrongError(f"not an object, so it has no field {name!r}")
-        if name in document or "." not in name:
-            return document.get(name, _MISSING)
         found: Any = document
-        for part in name.split("."):
+        for part in (name,) if name in document else name.split("."):
             if not isinstance(found, dict) or part not in found:
                 return _MISSING
             found = found[part]
-        return found
+        return source_of(text, name) if isinstance(found, (dict, list)) else found
 
     return get
 

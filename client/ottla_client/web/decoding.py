@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final, NamedTuple
+
+from ..json_source import indented
 
 FORMATS: Final = ("auto", "text", "json", "schema", "hex")
 SHOWN_BYTES: Final = 64 << 10
@@ -30,14 +31,16 @@ def show(data: bytes | None, how: str = "auto", most: int = SHOWN_BYTES) -> Show
     if how == "hex":
         return _hex(cut, note)
     if how == "text":
-        return Shown(clean(cut.decode(errors="replace")), "text", note)
+        return Shown(clean(cut.decode(errors="backslashreplace")), "text", note)
     if how == "json" or (how == "auto" and cut[:1] in (b"{", b"[")):
         shown = _json(data, most)
         if shown is not None:
             return shown
         if how == "json":
             why = "it is cut" if note else "it isn't JSON"
-            return Shown(clean(cut.decode(errors="replace")), "text", note or f"shown as text: {why}")
+            return Shown(
+                clean(cut.decode(errors="backslashreplace")), "text", note or f"shown as text: {why}"
+            )
     try:
         # A cut may be in the middle of a character.
         text = cut.decode() if not note else cut.decode(errors="ignore")
@@ -52,25 +55,14 @@ def _json(data: bytes, most: int) -> Shown | None:
     if len(data) > most:
         return None
     try:
+        source = data.decode()
         # Indentation of something that is nested deeply may be much longer than the value.
-        text = json_text(json.loads(data), 4 * most)
+        text = indented(source, 4 * most)
     except (ValueError, RecursionError):
         return None
     if len(text) > 4 * most:
-        text = data.decode(errors="replace")
+        text = source
     return Shown(clean(text), "JSON")
-
-
-def json_text(document: object, most: int) -> str:
-    """A document as indented JSON, not much further than ``most`` characters. Raises ValueError, RecursionError."""
-    parts: list[str] = []
-    left = most
-    for each in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(document):
-        parts.append(each)
-        left -= len(each)
-        if left < 0:
-            break
-    return "".join(parts)
 
 
 def _hex(data: bytes, note: str) -> Shown:
@@ -97,12 +89,17 @@ def _visible(letter: str) -> str:
     return chr(0x2400 + code) if code < 32 else f"\\u{code:04x}"
 
 
+def one_line(text: str) -> str:
+    """Text on one line, whose line ends show as arrows."""
+    return text.replace("\n", "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}")
+
+
 def preview(data: bytes | None, how: str = "auto") -> Shown:
     """One line of a value for a list."""
     if data is None:
         return Shown("null", "null")
     shown = show(data[:LISTED_BYTES], "text" if how in ("auto", "json") and _is_text(data) else how)
-    text = " ".join(shown.text.split()) if shown.form != "bytes" else data[:48].hex(" ")
+    text = one_line(shown.text) if shown.form != "bytes" else data[:48].hex(" ")
     if len(text) > PREVIEW or len(data) > LISTED_BYTES:
         text = text[:PREVIEW] + "…"
     return Shown(text, shown.form)

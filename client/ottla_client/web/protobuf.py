@@ -15,6 +15,7 @@ protoc runs in a process of its own, with a deadline: what a registry sends can'
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from .decoding import SHOWN_BYTES, Shown, clean, json_text
+from .decoding import SHOWN_BYTES, Shown, clean
 from .protobuf_values import MalformedError, Room, Types
 from .registry import SchemaError
 
@@ -115,7 +116,7 @@ class ProtobufSchema:
                 always_print_fields_with_no_presence=True,
                 descriptor_pool=self._pool,
             )
-            text = json_text(document, SHOWN_BYTES)
+            text = _json_text(document, SHOWN_BYTES)
         except (ValueError, TypeError, RecursionError, json_format.Error):
             # JSON can't show an Any of an unknown type, or a time beyond its calendar.
             note = "it has no form as JSON; shown as Protobuf's text"
@@ -259,3 +260,15 @@ def _complaint(text: str) -> str:
 
 def _first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
+
+
+def _json_text(document: object, most: int) -> str:
+    """A document as indented JSON, not much further than ``most`` characters. Raises ValueError, RecursionError."""
+    parts: list[str] = []
+    left = most
+    for each in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(document):
+        parts.append(each)
+        left -= len(each)
+        if left < 0:
+            break
+    return "".join(parts)

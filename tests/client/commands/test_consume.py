@@ -351,7 +351,7 @@ def test_a_terminal_is_shown_no_control_characters(
             "json",
             (),
             b'{"topic":"t","partition":0,"offset":0,"timestamp":1,"key":null,"value":null,'
-            b'"headers":[{"name":"\\\\xff\xc3\xa4","value":"/g==","value_encoding":"base64"}]}\n',
+            b'"headers":[{"name":"/8Ok","name_encoding":"base64","value":"/g==","value_encoding":"base64"}]}\n',
         ),
     ],
 )
@@ -359,6 +359,17 @@ def test_a_header_whose_name_is_not_utf8(form: str, show: tuple[str, ...], expec
     headers = ((b"\xff\xc3\xa4".decode(errors="surrogateescape"), b"\xfe"),)
     rows = Rows("t", 0, [0], [1], [None], [None], [headers], TimestampType.CREATE_TIME)
     assert make_formatter(form, Style(show), None).render(rows) == expected
+
+
+def test_a_template_passes_bytes_on_as_they_are() -> None:
+    data = bytes(range(256))
+    headers = ((data[128:].decode(errors="surrogateescape"), data),)
+    rows = Rows("t", 0, [0], [1], [data], [data], [headers], TimestampType.CREATE_TIME)
+    render = make_formatter("text", Style(), "{key}|{value}|{headers}").render
+    assert render(rows) == data + b"|" + data + b"|" + data[128:] + b"=" + data + b"\n"
+    at_terminal = make_formatter("text", Style(at_terminal=True), "{value}").render(rows)
+    assert at_terminal.startswith(b"\\x00\\x01")
+    assert b"\\xff" in at_terminal
 
 
 def test_a_topic_that_is_deleted_meanwhile(broker: BrokerProcess, shell: Shell, new_topic: NewTopic) -> None:

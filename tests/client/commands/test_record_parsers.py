@@ -143,6 +143,34 @@ def test_fields_of_json_become_key_value_headers_and_time() -> None:
     assert found.failures[4].reason.startswith("not an object")
 
 
+def test_a_key_is_the_text_of_its_field() -> None:
+    texts = [
+        "1e400",
+        "1e500",
+        "9007199254740993.0",
+        "9007199254740992.0",
+        "1e-400",
+        "1.10",
+        "1E2",
+        "1.0",
+        "1",
+        "-0",
+        "9" * 5000,
+        "true",
+        '{"id": 1,"id":2}',
+        "[1,  2.50]",
+    ]
+    found = parse(
+        JsonParser(Fields(key="a", value="a")), "\n".join(f'{{"a": {each} }}' for each in texts).encode()
+    )
+    assert not found.failures
+    assert found.keys == found.values == [each.encode() for each in texts]
+    times = ["1700000000000.0", "1.7e12", "1e400", "-1", "9" * 30, "1e99999999999999999999"]
+    found = parse(JsonParser(Fields(timestamp="t")), "\n".join(f'{{"t": {each}}}' for each in times).encode())
+    assert found.timestamps == [1_700_000_000_000] * 2
+    assert [each.line for each in found.failures] == [3, 4, 5, 6]
+
+
 rows = st.lists(
     st.tuples(st.text(st.characters(codec="utf-8"), max_size=6), st.text(max_size=6, alphabet='",\n\r x\0é'))
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
@@ -34,6 +35,8 @@ from ..site import number_in, send_event
 _LARGEST_OFFSET = 2**63 - 2
 _HEADER_BYTES = 4096
 _HEADER_NAME = 300
+_LINE_END = re.compile(r"\n *")
+"""Of JSON or Protobuf's text by a schema, in which nothing else has line ends."""
 
 
 def query_in(request: web.Request) -> Query:
@@ -97,7 +100,7 @@ class Messages:
                 continue
             shown = await self._schemas.show(each.topic, each.value, asked=False)
             if shown is not None and shown.form:
-                text = " ".join(shown.text.split())
+                text = _LINE_END.sub(" ", shown.text)
                 row["value"] = shown._replace(text=text if len(text) <= PREVIEW else text[:PREVIEW] + "…")
         return rows
 
