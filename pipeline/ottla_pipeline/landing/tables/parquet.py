@@ -26,7 +26,7 @@ from ottla_pipeline.landing.schema import from_ddl, to_ddl
 from ottla_pipeline.landing.tables.base import Commit, DataFile, Stale, State, Table
 from ottla_pipeline.landing.tables.layout import Layout
 from ottla_pipeline.landing.tables.reading import batches_of
-from ottla_pipeline.landing.tables.storage import Place, unneeded
+from ottla_pipeline.landing.tables.storage import Place, create_file, unneeded
 
 LOG = "_ottla"
 STAGING = "_staging"
@@ -78,7 +78,7 @@ class ParquetTable(Table):
             "remove": [],
             "state": json.loads(State().to_json()),
         }
-        if _create(self._path(0), json.dumps(first)):
+        if create_file(self._path(0), json.dumps(first)):
             _sync(self._log)
         self.refresh()
 
@@ -144,7 +144,7 @@ class ParquetTable(Table):
             entry["checkpoint"] = [one.to_json() for one in files.values()] + entry["add"]
         for one in entry["add"]:
             _sync(Path(self.root) / STAGING / one["path"])
-        if not _create(self._path(version), json.dumps(entry)):
+        if not create_file(self._path(version), json.dumps(entry)):
             raise Stale(f"commit {version} is another's")
         _sync(self._log)
 
@@ -208,22 +208,6 @@ class ParquetTable(Table):
         if not self._last:
             self.refresh()
         return self._last
-
-
-def _create(path: Path, text: str) -> bool:
-    """Create a file with this text, completely or not at all; False if it exists."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    with part.open("x", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        os.link(part, path)
-    except FileExistsError:
-        return False
-    finally:
-        part.unlink()
-    return True
 
 
 def _sync(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import time
 from collections.abc import Iterable, Mapping
@@ -78,3 +79,20 @@ def unneeded(
         if path not in needed and not path.startswith("_delta_log/") and (info.mtime_ns or 0) / 1e9 <= oldest:
             found.append((path, info.size))
     return found
+
+
+def create_file(place: Path | str, text: str) -> bool:
+    """Create a local file with this text, completely or not at all; False if it exists."""
+    path = Path(place)
+    part = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    with part.open("x", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        return False
+    finally:
+        part.unlink()
+    return True
