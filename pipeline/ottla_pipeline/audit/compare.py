@@ -39,6 +39,8 @@ class TablePartition:
     """The number of records that became dead letters, by the table's commits."""
     dead_batches: Runs = NOTHING
     """Offsets of batches that are dead letters: they could not be decoded."""
+    removed: Runs = NOTHING
+    """Offsets whose rows other programs have removed."""
 
     @property
     def extent(self) -> tuple[int, int] | tuple[None, None]:
@@ -86,6 +88,8 @@ class PartitionAudit:
     """Records of those that are dead letters, and not in the table."""
     dead_committed: int
     """Records that became dead letters, by the commits; replayed ones are present now."""
+    removed: Runs
+    """Records whose rows other programs have removed, by their commits: not an error."""
     missing: Runs
     doubled: Runs
     surplus: int
@@ -129,6 +133,7 @@ def compare(
     expected = log.offsets.between(begin, end)
     there = table.offsets & expected
     dead = (table.dead & expected) - there
+    removed = (table.removed & expected) - there - dead
     # No record is after the log's end; before its start there was one.
     within = table.offsets.between(log.start, log.end) - log.offsets - log.corrupt
     beyond = table.offsets - table.offsets.between(0, log.end)
@@ -145,7 +150,8 @@ def compare(
         present=there.count,
         dead=dead.count,
         dead_committed=table.dead_committed,
-        missing=expected - there - dead,
+        removed=removed,
+        missing=expected - there - dead - removed,
         doubled=table.doubled,
         surplus=table.surplus,
         strange=beyond if log.compacted else within | beyond,
@@ -162,7 +168,7 @@ def _short(landed: Sequence[LandedRange], table: TablePartition) -> list[tuple[i
     """The commits whose number of rows and dead letters differs from what they wrote."""
     starts = np.array([commit.start for commit in landed], np.int64)
     ends = np.array([commit.end for commit in landed], np.int64)
-    there = (table.offsets | table.dead).within(starts, ends).tolist()
+    there = (table.offsets | table.dead | table.removed).within(starts, ends).tolist()
     return [
         (commit.start, commit.end)
         for commit, count in zip(landed, there, strict=True)

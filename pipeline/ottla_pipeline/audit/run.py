@@ -7,13 +7,14 @@ import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ottla_client import TopicPartition
 from ottla_client.admin import ConfigResource
 from ottla_client.errors import BrokerError, UnsupportedApiError
 from ottla_client.sync import Admin
+from ottla_pipeline.landing.errors import LandingError
 from ottla_pipeline.landing.tables import Names
 from ottla_pipeline.reading import OffsetRange, ReadSettings
 from ottla_pipeline.reading.ranges import Isolation
@@ -23,14 +24,14 @@ from ottla_pipeline.source.cluster_queries import ClusterQueries, LogEnd
 from .compare import LogPartition, PartitionAudit, TablePartition, compare
 from .dead import Dead, by_partition
 from .log import Scan, Stop, scan
-from .runs import OffsetCounts, Runs
+from .runs import NOTHING, OffsetCounts, Runs
 
 log = logging.getLogger("ottla_pipeline")
 
 if TYPE_CHECKING:
     from ottla_client import TopicPartition
     from ottla_pipeline.landing.ledger import LandedRange
-    from ottla_pipeline.landing.tables import Names, Table
+    from ottla_pipeline.landing.tables import DataFile, Names, Table
 
 OnProgress = Callable[[int, int], None]
 """Gets how many offsets and rows were read, and about how many there are."""
@@ -49,6 +50,10 @@ class Audit:
     table: str
     format: str
     partitions: Sequence[PartitionAudit]
+    foreign: int = 0
+    """Rows of other programs, which say of no record that they come from it: not an error."""
+    removed_by: Sequence[str] = ()
+    """The commits by which other programs have removed landed rows, newest first."""
 
     @property
     def clean(self) -> bool:
@@ -60,6 +65,8 @@ class Audit:
             "table": self.table,
             "format": self.format,
             "clean": self.clean,
+            "foreign_rows": self.foreign,
+            "removed_by": list(self.removed_by),
             "partitions": [_document(partition) for partition in self.partitions],
         }
 
@@ -77,6 +84,8 @@ def _document(found: PartitionAudit) -> dict[str, Any]:
         "present": found.present,
         "dead_letters": found.dead,
         "dead_letters_committed": found.dead_committed,
+        "removed": found.removed.count,
+        "removed_ranges": list(found.removed),
         "missing": found.missing.count,
         "missing_ranges": list(found.missing),
         "doubled": found.surplus,
@@ -129,7 +138,9 @@ def audit(
         if at.topic in wanted
     }
     progress = _Progress(advance, sum(file.rows for file in table.data_files()) + log.offsets(landed, whole))
-    counts = _count(table, names or Names(), wanted, progress)
+    rows_of = _Origins(table, names or Names(), wanted)
+    counts = rows_of.count(table.data_files(), progress.add)
+    foreign = rows_of.foreign
     partitions = sorted({*log.start, *landed, *counts})
     rows = {
         at: _partition(landed.get(at, ()), counts.get(at), *dead.of(at), ledger.landed.get(at, ()))
@@ -145,21 +156,17 @@ def audit(
         on_corrupt="deadletter",
     )
     scans = _scan_all(ranges, rows, settings, progress.add, workers or os.cpu_count() or 1)
-    found = [compare(at, log.partition(at, scans[at]), rows[at], whole=whole) for at in partitions]
-    return Audit(table.name, table.format, found)
 
+    def compared() -> list[PartitionAudit]:
+        return [compare(at, log.partition(at, scans[at]), rows[at], whole=whole) for at in partitions]
 
-def _count(
-    table: Table, names: Names, topics: Collection[str], progress: _Progress
-) -> dict[TopicPartition, OffsetCounts]:
-    """Count the table's rows of each offset. Raises AuditError."""
-    try:
-        return _count_rows(table, names, frozenset(topics), progress.add)
-    except KeyError as error:
-        raise AuditError(
-            f"{table.name} has no column {error.args[0]}, which says where a row comes from; did the job that landed "
-            "it use other names?"
-        ) from None
+    found = compared()
+    removed_by: list[str] = []
+    if any(each.missing for each in found):
+        removed, removed_by = rows_of.removed()
+        rows = {at: replace(one, removed=removed.get(at, NOTHING)) for at, one in rows.items()}
+        found = compared()
+    return Audit(table.name, table.format, found, foreign, removed_by)
 
 
 @dataclass(frozen=True)
@@ -294,22 +301,56 @@ class _Progress:
             self._advance(self._done, self._total)
 
 
-def _count_rows(
-    table: Table, names: Names, topics: Collection[str], advance: Callable[[int], None]
-) -> dict[TopicPartition, OffsetCounts]:
-    """Count how often each offset of each partition is in the table. ``advance`` gets numbers of rows as they are read.
+class _Origins:
+    """Reads where a table's rows come from. Raises AuditError if it has no columns that say so."""
 
-    Raises KeyError for a column that the table hasn't got.
-    """
-    names = names.of_table(table.schema())
-    columns = [names.topic, names.partition, names.offset]
-    for name in columns:
-        if name not in table.schema().names:
-            raise KeyError(name)
-    found: dict[TopicPartition, OffsetCounts] = {}
-    for batch in table.scan(columns):
-        for at, offsets in by_partition(batch):
-            if at[0] in topics:
-                found.setdefault(at, OffsetCounts()).add(offsets)
-        advance(len(batch))
-    return found
+    def __init__(self, table: Table, names: Names, topics: Collection[str]) -> None:
+        names = names.of_table(table.schema())
+        self._table = table
+        self._columns = [names.topic, names.partition, names.offset]
+        self._topics = frozenset(topics)
+        self.foreign = 0
+        """Rows of no record that were counted."""
+        for name in self._columns:
+            if name not in table.schema().names:
+                raise AuditError(
+                    f"{table.name} has no column {name}, which says where a row comes from; did the job that landed it "
+                    "use other names?"
+                )
+
+    def count(
+        self, files: Sequence[DataFile], advance: Callable[[int], None] = lambda rows: None
+    ) -> dict[TopicPartition, OffsetCounts]:
+        """How often each offset of each partition is in these files."""
+        found: dict[TopicPartition, OffsetCounts] = {}
+        for batch in self._table.scan(self._columns, files):
+            known = batch.drop_null()
+            self.foreign += len(batch) - len(known)
+            for at, offsets in by_partition(known):
+                if at.topic in self._topics:
+                    found.setdefault(at, OffsetCounts()).add(offsets)
+            advance(len(batch))
+        return found
+
+    def removed(self) -> tuple[dict[TopicPartition, Runs], list[str]]:
+        """Offsets whose rows other programs have removed, and by which commits.
+
+        Only as far as the table has those commits, and storage the files from before them.
+        """
+        found: dict[TopicPartition, Runs] = {}
+        commits = []
+        for each in self._table.removals():
+            try:
+                before, after = self.count(each.before), self.count(each.after)
+            except (OSError, LandingError) as error:
+                log.info("what %s of %s has removed is not known: %s", each.what, self._table.name, error)
+                continue
+            gone = {
+                at: counts.offsets() - (after[at].offsets() if at in after else NOTHING)
+                for at, counts in before.items()
+            }
+            if any(gone.values()):
+                commits.append(each.what)
+            for at, offsets in gone.items():
+                found[at] = found.get(at, NOTHING) | offsets
+        return found, commits

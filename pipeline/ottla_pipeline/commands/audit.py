@@ -119,6 +119,7 @@ def _show(console: Console, found: Audit, *, dead_known: bool) -> None:
         ("Records", None, [each.records for each in partitions]),
         ("Present", None, [each.present for each in partitions]),
         ("Dead letters", None, [each.dead for each in partitions]),
+        ("Removed", None, [each.removed.count for each in partitions]),
         ("Missing", red, [each.missing.count for each in partitions]),
         ("Doubled", red, [each.surplus for each in partitions]),
         ("Strange", red, [each.strange.count for each in partitions]),
@@ -128,7 +129,7 @@ def _show(console: Console, found: Audit, *, dead_known: bool) -> None:
         ("Checksum", None, [str(each.checksum) for each in partitions]),
     ]
     # Hide columns without findings.
-    rare = ("Dead letters", "Strange", "Unreadable", "Gone", "Behind")
+    rare = ("Dead letters", "Removed", "Strange", "Unreadable", "Gone", "Behind")
     shown = [column for column in columns if column[0] not in rare or any(each for each in column[2])]
     heads = [
         Column(
@@ -142,6 +143,8 @@ def _show(console: Console, found: Audit, *, dead_known: bool) -> None:
     for each in partitions:
         for line in _findings(each):
             console.print(line)
+    if found.removed_by:
+        console.print(f"other programs have removed rows: {', '.join(found.removed_by[:_LISTED])}")
     console.print(_verdict(found))
     dead_committed = min(
         sum(each.missing.count for each in partitions), sum(each.dead_committed for each in partitions)
@@ -194,6 +197,11 @@ def _verdict(found: Audit) -> str:
         text = f"{found.table}: clean, {present:,} records once each"
         if dead:
             text += f", {dead:,} more among the dead letters"
+        removed = sum(each.removed.count for each in partitions)
+        if removed:
+            text += f", {removed:,} more removed by other programs"
+        if found.foreign:
+            text += f", and {found.foreign:,} rows of other programs"
         return f"{text}; {behind:,} offsets of the log aren't landed yet" if behind else text
     wrong = sum(not each.clean for each in partitions)
     return f"{found.table}: NOT clean, {wrong} of {len(partitions)} partitions differ from the log"

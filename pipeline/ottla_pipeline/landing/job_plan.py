@@ -60,6 +60,7 @@ def plan_job(landing: Landing, cluster: ClusterQueries, run_id: str) -> JobPlan:
     if exists:
         table.refresh()
         table.check()
+        table.check_rows()
     state = table.state(sorted(topics)) if exists else None
     known: dict[TopicPartition, int] = {}
     for at in partitions:
@@ -159,6 +160,7 @@ def columns(landing: Landing, table: Table, data: pa.Schema, exists: bool) -> No
 def task_of(landing: Landing, table: Table, values: ParserSettings) -> TaskSettings:
     schema = table.schema()
     return TaskSettings(
+        table=table.name,
         staging=table.staging,
         # What is NOT NULL in the table has been checked by the parser.
         schema=packed(nullable(schema)),

@@ -17,12 +17,14 @@ import pyarrow.compute as pc
 
 from ottla_client.errors import ClientError
 from ottla_pipeline.landing import deadletters
+from ottla_pipeline.landing.constraints import Constraints
 from ottla_pipeline.landing.dead_letter_sink import DeadLetterSink, TableSink, sink_of
 from ottla_pipeline.landing.errors import BadSetting, LandingError
 from ottla_pipeline.landing.evolution import merged
 from ottla_pipeline.landing.files import FileWriter
 from ottla_pipeline.landing.job_plan import columns, table_of, task_of, values_of
 from ottla_pipeline.landing.parsing import Parsed, ParserSettings, formats, parser
+from ottla_pipeline.landing.parsing.base import nullable
 from ottla_pipeline.landing.parsing.formats import unpacked
 from ottla_pipeline.landing.parsing.json import known_columns
 from ottla_pipeline.landing.settings import Landing
@@ -68,6 +70,7 @@ class _Replay:
         self._table = table
         table.refresh()
         table.check()
+        table.check_rows()
         sink = sink_of(landing, table)
         assert sink is not None
         self._sink: DeadLetterSink = sink
@@ -135,7 +138,8 @@ class _Pass:
         task = task_of(landing, table, values)
         self._names = task.names
         self._dates = landing.dates
-        self._schema = unpacked(task.schema)
+        self._schema = nullable(unpacked(task.schema))
+        self._constraints = Constraints(task.table, task.layout.schema, task.layout.checks)
         self._parser = parser(values)
         self.layout = task.layout.version
         self._files = FileWriter(*task.staging.open(), task.layout, task.files, "replay")
@@ -155,13 +159,14 @@ class _Pass:
         values = rows.column("value").combine_chunks()
         parsed = self._parser.parse(values)
         self._note(parsed)
-        if parsed.failures:
-            failed = rows.take(pa.array([one.row for one in parsed.failures], pa.int64()))
-            errors = pa.array([one.error for one in parsed.failures], pa.string())
+        landed, failures = finished(parsed, self._origin(rows), self._dates, self._schema, self._constraints)
+        if failures:
+            failed = rows.take(pa.array([one.row for one in failures], pa.int64()))
+            errors = pa.array([one.error for one in failures], pa.string())
             self._back(failed.set_column(failed.schema.get_field_index("error"), "error", errors))
-        if len(parsed.columns):
-            self._files.write(finished(parsed, self._origin(rows), self._dates, self._schema))
-            self.landed += len(parsed.columns)
+        if len(landed):
+            self._files.write(landed)
+            self.landed += len(landed)
 
     def close(self) -> tuple[list[DataFile], list[DataFile]]:
         """Files for the table, and files of what still fails."""

@@ -7,7 +7,7 @@ task would reach the user as a page of Java.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,9 +18,11 @@ import pyarrow.compute as pc
 from ottla_client import TopicPartition
 from ottla_client.errors import ClientError
 from ottla_pipeline.landing import deadletters
+from ottla_pipeline.landing.constraints import Constraints
 from ottla_pipeline.landing.errors import LandingError
 from ottla_pipeline.landing.files import FileSettings, FileWriter, with_columns
 from ottla_pipeline.landing.parsing import Parsed, ParserSettings, parser
+from ottla_pipeline.landing.parsing.base import Failure, nullable
 from ottla_pipeline.landing.parsing.formats import packed, unpacked
 from ottla_pipeline.landing.parsing.json import known_columns
 from ottla_pipeline.landing.tables.base import DataFile, Names
@@ -38,6 +40,8 @@ COLUMNS = ("key", "value", "offset", "timestamp")
 
 @dataclass(frozen=True)
 class TaskSettings:
+    table: str
+    """The user's name for it."""
     staging: Place
     """The folder for files."""
     schema: str
@@ -99,7 +103,8 @@ class _Lander:
     def __init__(self, task: TaskSettings, report: Report) -> None:
         self._task = task
         self._report = report
-        self._schema = unpacked(task.schema)
+        self._schema = nullable(unpacked(task.schema))
+        self._constraints = Constraints(task.table, task.layout.schema, task.layout.checks)
         self._parser = parser(task.values)
         self._files = FileWriter(*task.staging.open(), task.layout, task.files, "part")
         self._dead: FileWriter | None = None
@@ -140,18 +145,19 @@ class _Lander:
     def _land(self, piece: pa.RecordBatch) -> None:
         parsed = self._parser.parse(piece.column("value"))
         origin = self._origin(piece)
-        if parsed.failures:
-            self._set_aside_failures(piece, origin, parsed)
+        rows, failures = finished(parsed, origin, self._task.dates, self._schema, self._constraints)
+        if failures:
+            self._set_aside_failures(piece, origin, failures)
         if parsed.unknown is not None:
             found = known_columns(parsed.unknown)
             if len(found):
                 from ottla_pipeline.landing.evolution import merged
 
                 self._unknown = found if self._unknown is None else merged(self._unknown, found)
-        if not len(parsed.columns):
+        if not len(rows):
             return
-        self._files.write(finished(parsed, origin, self._task.dates, self._schema))
-        self._report.rows += len(parsed.columns)
+        self._files.write(rows)
+        self._report.rows += len(rows)
 
     def _origin(self, piece: pa.RecordBatch) -> pa.Table:
         """The columns that say where rows come from."""
@@ -165,8 +171,9 @@ class _Lander:
             columns = [*columns, piece.column("key")]
         return pa.table(columns, names=[one.name for one in self._task.names.fields()])
 
-    def _set_aside_failures(self, piece: pa.RecordBatch, origin: pa.Table, parsed: Parsed) -> None:
-        failures = parsed.failures
+    def _set_aside_failures(
+        self, piece: pa.RecordBatch, origin: pa.Table, failures: Sequence[Failure]
+    ) -> None:
         if self._dead is None:
             first = failures[0]
             topic, partition, offset = (origin.column(i)[first.row].as_py() for i in range(3))
@@ -180,8 +187,13 @@ class _Lander:
         self._report.dead += len(failures)
 
 
-def finished(parsed: Parsed, origin: pa.Table, dates: Mapping[str, str], schema: pa.Schema) -> pa.Table:
-    """Rows as the table has them; ``origin`` says of each of the records that were parsed where it comes from."""
+def finished(
+    parsed: Parsed, origin: pa.Table, dates: Mapping[str, str], schema: pa.Schema, constraints: Constraints
+) -> tuple[pa.Table, list[Failure]]:
+    """Rows as the table has them, and all records that aren't among them: those that break its constraints, too.
+
+    ``origin`` says of each of the records that were parsed where it comes from.
+    """
     if parsed.rows is not None:
         origin = origin.take(pa.array(parsed.rows))
     table = parsed.columns
@@ -189,7 +201,15 @@ def finished(parsed: Parsed, origin: pa.Table, dates: Mapping[str, str], schema:
         table = table.append_column(name, column)
     for name, source in dates.items():
         table = table.append_column(name, _days(table.column(source)))
-    return with_columns(table, schema)
+    table = with_columns(table, schema)
+    broken = constraints.broken(table) if constraints and len(table) else {}
+    if not broken:
+        return table, parsed.failures
+    places = parsed.rows if parsed.rows is not None else np.arange(len(table))
+    failures = [*parsed.failures, *(Failure(int(places[row]), error) for row, error in broken.items())]
+    met = np.ones(len(table), np.bool_)
+    met[list(broken)] = False
+    return table.filter(pa.array(met)), sorted(failures, key=lambda one: one.row)
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -114,6 +114,8 @@ def _nullable(kind: pa.DataType) -> pa.DataType:
         return pa.struct([one.with_nullable(True).with_type(_nullable(one.type)) for one in kind])
     if pa.types.is_list(kind):
         return pa.list_(pa.field("element", _nullable(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
     return kind
 
 

@@ -21,6 +21,7 @@ import pyarrow.dataset as ds
 from pyarrow import fs as pafs
 
 from ottla_client import TopicPartition
+from ottla_pipeline.landing.constraints import Constraints
 from ottla_pipeline.landing.errors import Collision, DataGone, LandingError, TableChanged, Undecided
 from ottla_pipeline.landing.ledger import LandedRanges, Ledger, OffsetsByTopic, by_topic
 from ottla_pipeline.landing.tables.layout import Layout
@@ -145,6 +146,17 @@ class Commit:
 
 
 @dataclass(frozen=True)
+class Removal:
+    """A commit by which another program removed rows, or wrote them anew."""
+
+    what: str
+    """The operation, and the version that it made."""
+    before: Sequence[DataFile]
+    after: Sequence[DataFile]
+    """The files that it removed, and those that it added."""
+
+
+@dataclass(frozen=True)
 class Names:
     """The columns that say where a row comes from."""
 
@@ -209,6 +221,15 @@ class Table(ABC):
 
     def check(self) -> None:  # noqa: B027
         """Raises LandingError, naming the reason, if the table is of a kind that can't be read and written safely."""
+
+    def check_rows(self) -> None:
+        """Raises SchemaRefused if what the table demands of its rows can't be checked outside Spark."""
+        layout = self.layout()
+        Constraints(self.name, layout.schema, layout.checks)
+
+    def removals(self) -> Iterator[Removal]:
+        """What other programs have removed of its rows, newest first, as far as its metadata says."""
+        return iter(())
 
     @abstractmethod
     def schema(self) -> pa.Schema:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ottla_pipeline.landing.constraints import Check
+
 FIELD_ID = b"PARQUET:field_id"
 """The key under which Arrow's fields have the ids that Parquet files keep."""
 
@@ -38,6 +40,8 @@ class Layout:
     """Whether files hold the columns that the table is partitioned by."""
     version: str = ""
     """Differs once another program has changed the columns or the partitioning."""
+    checks: tuple[Check, ...] = ()
+    """Conditions that every row has to meet."""
 
     @classmethod
     def plain(

@@ -1,0 +1,349 @@
+"""Delta tables as Spark leaves them: what it has changed and deleted is honoured, by landing, compaction and audit."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ottla_client.types import TopicPartition
+from ottla_pipeline.landing import compact
+from ottla_pipeline.landing.constraints import Constraints
+from ottla_pipeline.landing.errors import LandingError, SchemaRefused
+from ottla_pipeline.landing.files import FileSettings, FileWriter
+from ottla_pipeline.landing.ledger import LandedRange
+from ottla_pipeline.landing.tables import Commit, DataFile, Names, Table, open_table
+from ottla_pipeline.landing.tables.deletion_vectors import BadVector, Descriptor
+
+DATA = Path(__file__).parent.parent / "data" / "delta_tables.tar.xz"
+FLIGHTS = TopicPartition("flights", 1)
+WHEN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+Open = Callable[[str], Table]
+
+
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("delta_tables")
+    with tarfile.open(DATA) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture
+def opened(tables: Path, tmp_path: Path) -> Open:
+    """Opens a copy of one of Spark's tables."""
+
+    def open_copy(name: str) -> Table:
+        place = tmp_path / name
+        if not place.exists():
+            place.mkdir()
+            for path in sorted((tables / name).rglob("*")):
+                copy = place / path.relative_to(tables / name)
+                if path.is_dir():
+                    copy.mkdir()
+                else:
+                    copy.hardlink_to(path)
+        table = open_table("delta", str(place))
+        table.refresh()
+        return table
+
+    return open_copy
+
+
+def rows(table: Table) -> list[dict[str, Any]]:
+    table.refresh()
+    return in_order(table.scan().read_all())
+
+
+def in_order(found: pa.Table) -> list[dict[str, Any]]:
+    return sorted(found.to_pylist(), key=lambda row: (row["_topic_partition"] or 0, row["_offset"] or 0))
+
+
+def land(table: Table, start: int, **values: Any) -> DataFile:
+    """One row, as a job would land it."""
+    layout = table.layout()
+    writer = FileWriter(
+        *table.staging.open(), layout, FileSettings.of(table, Names(), "zstd", 1 << 20), "part"
+    )
+    own = {"_topic": "flights", "_topic_partition": 1, "_offset": start, "_timestamp": WHEN}
+    writer.write(pa.Table.from_pylist([values | own], schema=layout.schema))
+    files = writer.close()
+    table.commit(
+        Commit(
+            files=files,
+            layout=layout.version,
+            landed={FLIGHTS: (LandedRange(start, start + 1, 1),)},
+            topic_ids={"flights": "id"},
+            batch_id=start,
+            run_id="run",
+        )
+    )
+    return files[0]
+
+
+def with_deltalake(table: Table) -> list[dict[str, Any]]:
+    return in_order(pa.table(deltalake.DeltaTable(table.name).scan()))
+
+
+def stats_of(table: Table) -> list[dict[str, Any]]:
+    version = deltalake.DeltaTable(table.name).version()
+    lines = (Path(table.name) / "_delta_log" / f"{version:020d}.json").read_text().splitlines()
+    return [json.loads(action["add"]["stats"]) for action in map(json.loads, lines) if "add" in action]
+
+
+def test_columns_that_were_renamed_dropped_and_came_back_are_read_by_their_physical_names(
+    opened: Open,
+) -> None:
+    table = opened("mapped")
+    assert table.schema().names[:5] == ["id", "full_name", "plane", "legs", "date"]
+    found = [[row[name] for name in ("id", "full_name", "plane", "legs", "date")] for row in rows(table)]
+    assert found == [
+        [None, "Ada", {"built": 1990, "a.b": "x"}, [{"to": "JFK"}], "d 1"],
+        [None, "Bob", {"built": 1991, "a.b": "y"}, [], None],
+        ["three", "Cy", None, None, "d/2"],
+    ]
+    assert [row["full_name"] for row in rows(opened("by_id"))] == ["Ada"]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        (
+            "mapped",
+            {
+                "id": "4",
+                "full_name": "Di",
+                "plane": {"built": 1, "a.b": "q"},
+                "legs": [{"to": "x"}],
+                "date": "d 1",
+            },
+        ),
+        ("by_id", {"id": 4, "full_name": "Di"}),
+    ],
+)
+def test_what_is_landed_has_physical_names_and_field_ids_and_so_have_new_columns(
+    opened: Open, name: str, values: dict[str, Any]
+) -> None:
+    table = opened(name)
+    before = rows(table)
+    new = pa.field("extra", pa.struct([("u", pa.list_(pa.int32()))]))
+    table.add_columns([new])
+    opened(name).add_columns([new])
+    file = land(table, 0, extra={"u": [5]}, **values)
+    assert rows(table)[-1] | values | {"extra": {"u": [5]}} == rows(table)[-1]
+    assert with_deltalake(table) == rows(table)
+    schema = pq.read_schema(f"{table.name}/{file.path}")
+    assert all(one.name.startswith("col-") and one.metadata[b"PARQUET:field_id"] for one in schema)
+    ids = [int(one.metadata[b"PARQUET:field_id"]) for one in (*schema, *schema.field(-1).type)]
+    assert len(set(ids)) == len(ids)
+    [stats] = stats_of(table)
+    assert set(stats["minValues"]) < set(schema.names), "statistics are by physical names"
+    assert [row["full_name"] for row in rows(table)] == [*(row["full_name"] for row in before), "Di"]
+
+
+@pytest.mark.parametrize("name", ["mapped", "by_id", "vectors", "many", "clustered", "foreign"])
+def test_compaction_keeps_every_row_and_no_deleted_one(opened: Open, name: str) -> None:
+    table = opened(name)
+    first = {"foreign": {"p": "x y"}, "many": {"day": "0"}, "mapped": {"date": "d 1"}}.get(name, {})
+    land(table, 0, **first)
+    land(table, 1, **first)
+    before = rows(table)
+    files = len(table.data_files())
+    done = compact(table.name)
+    assert (done.before, done.after) == (
+        files,
+        len({tuple(one.partition.values()) for one in table.data_files()}),
+    )
+    assert rows(table) == before
+    assert not any(one.deletes for one in table.data_files())
+    assert table.offsets(["flights"]) == {"flights": {1: 2}}
+    if name != "many":  # deltalake can't read what has wider types.
+        assert with_deltalake(table) == before
+
+
+def test_rows_deleted_by_vectors_are_in_no_answer(opened: Open) -> None:
+    """In one vector, Roaring's arrays, bitmaps and runs; in a checkpoint, after it, and in one of version 2."""
+    gone = {*range(0, 60_000, 3), *range(70_000, 140_001), 150_001, 199_999, 200_003}
+    table = opened("vectors")
+    assert [row["_offset"] for row in rows(table)] == [at for at in range(200_010) if at not in gone]
+    assert sum(one.rows for one in table.data_files()) == 200_010 - len(gone)
+    assert [row["_offset"] for row in rows(opened("many"))] == [0, 1, 2, *range(6, 30)]
+    assert [row["id"] for row in rows(opened("many"))][-1] == 10_000_000_029, "read as the wider type"
+
+
+def test_a_row_deleted_while_it_is_compacted_does_not_return(opened: Open) -> None:
+    table = opened("vectors")
+    files = table.data_files()
+    layout = table.layout()
+    writer = FileWriter(*table.staging.open(), layout, FileSettings(), "compact")
+    for batch in table.scan(files=files):
+        writer.write(pa.Table.from_batches([batch]))
+    other = deltalake.DeltaTable(table.name)
+    other.delete("_offset = 200001")
+    with pytest.raises(LandingError, match="another program has changed it; run it again"):
+        table.commit(Commit(files=writer.close(), removed=files, layout=layout.version, rewrite=True))
+    assert 200_001 not in {row["_offset"] for row in rows(table)}
+
+
+def test_what_other_programs_removed_is_known_by_their_commits(opened: Open) -> None:
+    table = opened("vectors")
+    found = list(table.removals())
+    assert [each.what for each in found] == ["DELETE in version 4", "DELETE in version 3"]
+    count = [
+        sum(len(batch) for batch in table.scan(["_offset"], files))
+        for each in found
+        for files in (each.before, each.after)
+    ]
+    assert count == [109_998, 109_997, 200_010, 110_007]
+    compact(table.name)
+    assert [each.what for each in opened("vectors").removals()] == [each.what for each in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("row_tracking", "uses Delta's feature rowTracking, which Ottla can't write: drop the feature"),
+        ("iceberg_compat", "feature icebergCompatV2"),
+        ("variant", "feature variantType, which Ottla can't read"),
+    ],
+)
+def test_tables_with_features_that_would_be_broken_are_refused_by_name(
+    opened: Open, name: str, reason: str
+) -> None:
+    with pytest.raises(LandingError, match=reason):
+        opened(name).check()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (
+            "generated",
+            r"the column d GENERATED ALWAYS AS \(CAST\(ts AS DATE\)\), which only Spark can compute",
+        ),
+        ("identity", "the column i GENERATED AS IDENTITY"),
+        ("defaults", "the column a DEFAULT 5"),
+        ("odd_check", r"the CHECK constraint rounded \(round \( amount \) = amount\), and round\(\) in it"),
+    ],
+)
+def test_columns_and_conditions_that_only_spark_can_compute_are_refused_by_name(
+    opened: Open, name: str, reason: str
+) -> None:
+    table = opened(name)
+    table.check()
+    with pytest.raises(SchemaRefused, match=reason):
+        table.check_rows()
+
+
+def test_constraints_of_a_table_are_known(opened: Open) -> None:
+    table = opened("checked")
+    table.check_rows()
+    layout = table.layout()
+    constraints = Constraints(table.name, layout.schema, layout.checks)
+    good = {"amount": 1.0, "n": 1, "code": "abc", "st": {"a": 1}}
+    bad = [{"amount": -1.0}, {"n": None}, {"code": "abcd"}, {"st": {"a": None}}, {"amount": None}]
+    loose = [
+        ("amount", pa.float64()),
+        ("n", pa.int32()),
+        ("code", pa.string()),
+        ("st", pa.struct([("a", pa.int32())])),
+    ]
+    schema = pa.schema([*loose, *Names().fields()])
+    found = constraints.broken(pa.Table.from_pylist([good, *(good | one for one in bad)], schema=schema))
+    assert sorted(found) == [1, 2, 3, 4, 5]
+    assert found[1] == "the CHECK constraint positive of the table isn't met: amount > 0 AND n < 100"
+    assert found[3].startswith("the type VARCHAR(3) of code of the table isn't met")
+
+
+def test_times_and_empty_partition_values_of_other_programs(opened: Open) -> None:
+    table = opened("foreign")
+    found = {row["a"]: (row["p"], row["_timestamp"] and row["_timestamp"].year) for row in rows(table)}
+    assert found == {1: (None, 1), 2: ("x y", 9999), 3: (None, None)}
+
+
+def restored(table: Table, target: dict[str, Any]) -> None:
+    """Spark's RESTORE: deltalake's, with the target as Spark writes it."""
+    other = deltalake.DeltaTable(table.name)
+    other.restore(2)
+    log = Path(table.name) / "_delta_log" / f"{other.version():020d}.json"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for one in lines:
+        if "commitInfo" in one:
+            one["commitInfo"]["operationParameters"] = target
+    log.unlink()
+    log.write_text("\n".join(map(json.dumps, lines)))
+
+
+@pytest.mark.parametrize(
+    "target", [{"version": 2, "timestamp": None}, {"version": None, "timestamp": "2026-01-01"}]
+)
+def test_records_that_a_restore_took_back_are_landed_again(tmp_path: Path, target: dict[str, Any]) -> None:
+    table = open_table("delta", str(tmp_path / "t"))
+    table.create(pa.schema([("id", pa.int32()), *Names().fields()]), [])
+    for start in range(4):
+        land(table, start, id=start)
+    restored(table, target)
+    again = open_table("delta", table.name)
+    assert again.offsets() == {"flights": {1: 2}}
+    land(again, 2, id=20)
+    land(again, 3, id=30)
+    assert [row["id"] for row in rows(again)] == [0, 1, 20, 30]
+    assert open_table("delta", table.name).offsets() == {"flights": {1: 4}}
+
+
+def test_a_restore_to_what_the_log_has_no_more_is_refused(tmp_path: Path) -> None:
+    table = open_table("delta", str(tmp_path / "t"))
+    table.create(pa.schema([("id", pa.int32()), *Names().fields()]), [])
+    for start in range(4):
+        land(table, start, id=start)
+    restored(table, {"version": 2, "timestamp": None})
+    deltalake.DeltaTable(table.name).create_checkpoint()
+    for log in sorted((tmp_path / "t" / "_delta_log").glob("*.json"))[:-1]:
+        log.unlink()
+    with pytest.raises(LandingError, match="was restored to version 2, and its log doesn't say any more"):
+        open_table("delta", table.name).state(["flights"])
+
+
+def test_a_vector_that_can_not_be_read_is_an_error_in_one_line(opened: Open) -> None:
+    table = opened("vectors")
+    for file in Path(table.name).glob("*.bin"):
+        data = bytearray(file.read_bytes())
+        file.unlink()
+        data[20] ^= 1
+        file.write_bytes(data)
+    with pytest.raises(
+        LandingError, match=r"deletion vector deletion_vector_.*\.bin can't be read: its length or"
+    ):
+        table.scan().read_all()
+    for file in Path(table.name).glob("*.bin"):
+        file.unlink()
+    with pytest.raises(LandingError, match="can't be read"):
+        table.scan().read_all()
+
+
+def test_vectors_in_the_log_itself_and_bad_ones() -> None:
+    inline = "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L"
+    assert Descriptor("i", inline, None, 44, 6).rows().tolist() == [3, 4, 7, 11, 18, 29]
+    with pytest.raises(BadVector, match="6 rows, and the log says 5"):
+        Descriptor("i", inline, None, 44, 5).rows()
+    with pytest.raises(BadVector, match="magic number"):  # Of the form before, which Delta's protocol shows.
+        Descriptor("i", "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", None, 40, 6).rows()
+    for size in (0, 4, 11, 20, 43):
+        with pytest.raises(BadVector):
+            Descriptor("i", inline, None, size, 6).rows()
+    assert Descriptor("u", "ab^-aqEH.-t@S}K{vb[*k^", 4, 40, 6).path == (
+        "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
+    )
+    with pytest.raises(BadVector):
+        _ = Descriptor("x", inline, None, 44, 6).path
+    with pytest.raises(BadVector, match="bytes"):
+        _ = Descriptor("u", inline, 0, 1 << 40, 6).bytes_in_file
