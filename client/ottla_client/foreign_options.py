@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
-from .suggestions import did_you_mean
+from .suggestions import did_you_mean, near_names
 
 _METRICS: Final = "metrics() of a producer or consumer returns its counters when you ask"
 _LOGGING: Final = 'set the level of logging.getLogger("ottla_client")'
@@ -68,6 +68,58 @@ _ADVICE: Final = {
 }
 _FOREIGN_SASL: Final = ("sasl_kerberos_", "sasl_login_", "sasl_client_")
 """Beginnings of names that look like some of this client's options, but mean something else."""
+
+
+_NAMES_OF_JAVA: Final = """
+acks allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter auto.offset.reset
+batch.size bootstrap.controllers bootstrap.resolve.timeout.ms buffer.memory
+buffer.memory.allocation.strategy check.crcs client.dns.lookup client.id client.rack
+compression.gzip.level compression.lz4.level compression.type compression.zstd.level
+config.providers connections.max.idle.ms default.api.timeout.ms delivery.timeout.ms
+enable.auto.commit enable.idempotence enable.metrics.push exclude.internal.topics fetch.max.bytes
+fetch.max.wait.ms fetch.min.bytes group.id group.instance.id group.protocol group.remote.assignor
+heartbeat.interval.ms interceptor.classes isolation.level key.deserializer key.serializer linger.ms
+max.block.ms max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms
+max.poll.records max.request.size metadata.cluster.check.enable metadata.max.age.ms
+metadata.max.idle.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy
+metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
+partition.assignment.strategy partitioner.adaptive.partitioning.enable
+partitioner.availability.timeout.ms partitioner.class partitioner.ignore.keys partitioner.rack.aware
+receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retries
+retry.backoff.max.ms retry.backoff.ms send.buffer.bytes session.timeout.ms
+share.acknowledgement.mode share.acquire.mode socket.connection.setup.timeout.max.ms
+socket.connection.setup.timeout.ms transaction.timeout.ms transaction.two.phase.commit.enable
+transactional.id value.deserializer value.serializer
+"""
+_OF_JAVA: Final = frozenset(_NAMES_OF_JAVA.split())
+"""The options of Kafka's clients in Java that don't decide how a connection is secured."""
+_SECURITY: Final = ("ssl.", "sasl.", "security.")
+_WITHOUT_EFFECT: Final = (
+    "sasl.kerberos.",
+    "sasl.login.connect.",
+    "sasl.login.read.",
+    "sasl.login.refresh.",
+    "sasl.login.retry.",
+    "sasl.oauthbearer.clock.",
+    "sasl.oauthbearer.expected.",
+    "sasl.oauthbearer.jwks.",
+    "ssl.keymanager.",
+    "ssl.secure.random.",
+    "ssl.trustmanager.",
+)
+"""Options for security that change neither who is trusted nor who logs in."""
+
+
+def is_of_others(name: str, known: Collection[str]) -> bool:
+    """Whether a file that other clients read, too, has ``name`` for them: no option in ``known``, nor a typo of one.
+
+    All names are Kafka's. An unknown option that decides how a connection is secured isn't for others.
+    """
+    if name in known:
+        return False
+    if name.startswith(_SECURITY):
+        return name.startswith(_WITHOUT_EFFECT)
+    return name in _OF_JAVA or name.replace(".", "_") in _ADVICE or not near_names(name, known)
 
 
 def unknown_option(name: str, known: Iterable[str]) -> str:

@@ -20,6 +20,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.log import names
 from ottla_broker.log.checkpoints import decode_offsets, encode_offsets
 from ottla_broker.log.files import CorruptFileError, FileLock, Files, LockedError
+from ottla_protocol.properties import parse_properties
 
 CLEAN_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
 _VERSIONS: Final = ("0", "1")
@@ -33,7 +34,7 @@ class LogDirError(Exception):
     """A data folder can't be used; the message is one line that says which and what to do."""
 
 
-def reason_of(error: OSError | UnicodeDecodeError) -> str:
+def reason_of(error: OSError | ValueError) -> str:
     """Return why a file can't be used, without number and path."""
     return getattr(error, "strerror", None) or str(error)
 
@@ -97,18 +98,14 @@ class DataFolder:
         path = self._path(names.META_PROPERTIES)
         try:
             text = self.files.read_all(path).decode()
+            properties = parse_properties(text, path)
         except FileNotFoundError:
             return {}
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise LogDirError(
                 f"{path} cannot be read: {reason_of(error)};"
                 " restore it or set another folder with --data-dir or log.dirs"
             ) from None
-        properties = {}
-        for line in text.splitlines():
-            key, equals, value = line.strip().partition("=")
-            if equals and not key.startswith(("#", "!")):
-                properties[key.strip()] = value.strip()
         if properties.get("version", "") not in _VERSIONS:
             raise LogDirError(
                 f"{path} has version {properties.get('version')!r}, known are 0 and 1; "

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ottla_protocol.printable import printable
+from ottla_protocol.properties import PropertiesError, read_properties
+
 from ..errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -26,16 +29,12 @@ def pair(text: str, option: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def read_settings(path: str) -> list[str]:
-    """The settings in a file, one KEY=VALUE per line, without comments. Raises click.BadParameter."""
+def read_settings(path: str) -> dict[str, str]:
+    """The settings in a file, as Java's clients read them. Raises click.BadParameter."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.BadParameter(f"{path}: {error}", param_hint="--command-config") from None
-    settings = [line.strip() for line in lines if line.strip() and line.strip()[0] not in "#!"]
-    for text in settings:
-        pair(text, f"--command-config {path}")
-    return settings
+        return {name: text.strip() for name, text in read_properties(Path(path)).items()}
+    except PropertiesError as error:
+        raise click.BadParameter(str(error), param_hint="--command-config") from None
 
 
 def option_group(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -57,23 +56,40 @@ class ClientOptions:
         self.bootstrap_servers = bootstrap_servers
         self.timeout = timeout
         self._given: dict[str, str] = {}
+        # The names in a file, which other clients may read, too; and those that are ignored, as the user knows.
+        self._of_file: set[str] = set()
+        self._ignored: set[str] = set()
         self.add(given)
 
     def add(self, given: Sequence[str]) -> None:
         """More of ``-X``. Names may begin with ``kafka.``, as Spark's options do."""
         for text in given:
-            name, value = pair(text, "-X")
-            name = name.removeprefix("kafka.")
-            if name in ("bootstrap.servers", "bootstrap_servers"):
-                self.bootstrap_servers = value
-            else:
-                self._given[name] = value
+            self._add(*pair(text, "-X"))
+
+    def add_file(self, path: str) -> None:
+        """The options in a properties file; ``-X`` overrides them. Raises click.BadParameter."""
+        for name, text in read_settings(path).items():
+            self._of_file.add(self._add(name, text))
+
+    def _add(self, name: str, value: str) -> str:
+        name = name.removeprefix("kafka.")
+        if name in ("bootstrap.servers", "bootstrap_servers"):
+            self.bootstrap_servers = value
+        else:
+            self._given[name] = value
+        self._of_file.discard(name)
+        return name
 
     def in_kafka_names(self) -> dict[str, str]:
-        """The options of ``-X``, unchecked, by Kafka's names."""
-        from ..option_names import kafka_name
+        """The options, unchecked, by Kafka's names; of a file those that don't belong to other clients."""
+        from ..option_names import kafka_name, kafka_names
+        from ..settings import ConnectionSettings
 
-        return {kafka_name(name): text for name, text in self._given.items()}
+        self._leave_out(set(kafka_names(ConnectionSettings)))
+        return {kafka_name(name): text for name, text in self._known().items()}
+
+    def _known(self) -> dict[str, str]:
+        return {name: text for name, text in self._given.items() if name not in self._ignored}
 
     def as_given(self, text: str) -> str:
         """``text`` with options in Kafka's spelling, unless ``-X`` has Python's."""
@@ -98,10 +114,37 @@ class ClientOptions:
         ``also`` are settings of the command's other clients; options that only they have are left out. Raises
         click.BadParameter for an unknown or invalid option.
         """
-        from ..option_names import read_options
+        from ..option_names import kafka_names, read_options
 
+        self._leave_out({name for each in (settings, *also) for name in kafka_names(each)})
         try:
-            options = read_options(self._given, settings, also=also)
+            options = read_options(self._known(), settings, also=also)
         except ConfigurationError as error:
             raise click.BadParameter(self.as_given(str(error)), param_hint="-X or --command-config") from None
         return {"bootstrap_servers": self.bootstrap_servers, **own, **options}
+
+    def _leave_out(self, known: Collection[str]) -> None:
+        """Ignore what a file has for other clients, or for another security protocol, and print that once."""
+        from ..foreign_options import is_of_others
+        from ..option_names import kafka_name
+
+        names = {name: kafka_name(name) for name in sorted(self._of_file - self._ignored)}
+        given = {kafka_name(name): text for name, text in self._known().items()}
+        words = given.get("security.protocol", "PLAINTEXT").strip().upper().split("_")
+        unused = [name for name, dotted in names.items() if _needs(dotted) not in (None, *words)]
+        others = [name for name in names if name not in unused and is_of_others(names[name], known)]
+        self._ignored.update(unused, others)
+        start = "ottla: --command-config: ignored, because "
+        if others:
+            click.echo(
+                f"{start}other clients have these options: {', '.join(map(printable, others))}", err=True
+            )
+        if unused:
+            listed = ", ".join(map(printable, unused))
+            click.echo(f"{start}security.protocol is {'_'.join(words)}: {listed}", err=True)
+
+
+def _needs(name: str) -> str | None:
+    """The word that ``security.protocol`` must have for this option to count."""
+    kind = name.partition(".")[0]
+    return kind.upper() if kind in ("ssl", "sasl") else None

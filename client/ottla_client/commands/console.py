@@ -39,7 +39,7 @@ from ottla_protocol.printable import printable
 from ..errors import ClientError, ConfigurationError
 from ..settings import DEFAULT_BOOTSTRAP
 from ..suggestions import did_you_mean
-from .client_options import ClientOptions, Command, option_group, read_settings
+from .client_options import ClientOptions, Command, option_group
 from .tables import Column, plain_table
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ _COMMON = option_group(
         "--command-config",
         type=click.Path(exists=True, dir_okay=False),
         metavar="FILE",
-        help="Read client options from a file, one KEY=VALUE per line; -b and -X override them.",
+        help="Read client options from a properties file, as Kafka's tools do; -b and -X override them.",
     ),
 )
 
@@ -224,11 +224,13 @@ def options(command: Command) -> Command:
         command_config: str | None,
         **rest: Any,
     ) -> Any:
-        of_file = [] if command_config is None else read_settings(command_config)
-        source = click.get_current_context().get_parameter_source("bootstrap_server")
-        if source is ParameterSource.COMMANDLINE:
-            of_file.append(f"bootstrap.servers={bootstrap_server}")
-        settings = ClientOptions(bootstrap_server, timeout, (*of_file, *client_settings))
+        settings = ClientOptions(bootstrap_server, timeout)
+        if command_config is not None:
+            settings.add_file(command_config)
+            source = click.get_current_context().get_parameter_source("bootstrap_server")
+            if source is ParameterSource.COMMANDLINE:
+                settings.bootstrap_servers = bootstrap_server
+        settings.add(client_settings)
         console = Console(settings, as_json=as_json)
         with _client_warnings(console):
             done = command(console, *args, **rest)

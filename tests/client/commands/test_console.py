@@ -313,6 +313,63 @@ def test_an_address_on_the_command_line_overrides_the_file(tmp_path: Path) -> No
     assert "127.0.0.1:1:" in CliRunner().invoke(main, [*given, "-b", "127.0.0.1:1"]).output
 
 
+def of_file(tmp_path: Path, text: bytes, *pairs: str) -> dict[str, Any]:
+    file = tmp_path / "client.properties"
+    file.write_bytes(text)
+    read = ClientOptions("b:1", 5)
+    read.add_file(str(file))
+    read.add(pairs)
+    return read.of(ProducerSettings, [ConsumerSettings])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"linger.ms=\\\n  20",
+        b"linger.ms: 20",
+        b"! a comment\nlinger.ms 20  ",
+        b"\xef\xbb\xbflinger.ms=20\r\n",
+        b"linger.ms=1\nlinger.ms = 20",
+        b"\tlinger\\u002ems=2\\\r\n\t0",
+        b"kafka.linger_ms=20",
+    ],
+)
+def test_a_file_of_options_is_read_as_java_reads_it(tmp_path: Path, text: bytes) -> None:
+    assert of_file(tmp_path, text)["linger_ms"] == 20.0
+    assert of_file(tmp_path, text, "linger.ms=3")["linger_ms"] == 3.0
+
+
+def test_options_of_other_clients_in_a_file_are_ignored_with_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    login = b'\nsasl.jaas.config=org.X required \\\n  username="u";\nssl.truststore.location=/x.jks'
+    others = b"key.serializer=org.X\nretries=3\nmy.own.key=1\nsasl.kerberos.service.name=k\n"
+    tls = b"security.protocol=SSL\nssl.keymanager.algorithm=x\n"
+    assert "acks" in of_file(tmp_path, others + b"acks=1" + login)
+    assert capsys.readouterr().err == (
+        "ottla: --command-config: ignored, because other clients have these options:"
+        " key.serializer, my.own.key, retries\n"
+        "ottla: --command-config: ignored, because security.protocol is PLAINTEXT:"
+        " sasl.jaas.config, sasl.kerberos.service.name, ssl.truststore.location\n"
+    )
+    assert of_file(tmp_path, tls)["security_protocol"] == "SSL"
+    assert capsys.readouterr().err.endswith("other clients have these options: ssl.keymanager.algorithm\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"lingr.ms=20", r"no option lingr\.ms; did you mean linger\.ms"),
+        (b"security.protocol=SSL\nssl.enabled.protocols=TLSv1.3", r"no option ssl\.enabled\.protocols"),
+        (b"linger.ms=soon", r"linger\.ms is a number, not 'soon'"),
+        (b"\nlinger.ms=\\u12", r"client\.properties: line 2: malformed"),
+    ],
+)
+def test_a_file_of_options_with_a_mistake_is_refused(tmp_path: Path, text: bytes, said: str) -> None:
+    with pytest.raises(click.BadParameter, match=said):
+        of_file(tmp_path, text)
+
+
 def test_a_folder_of_landing_jobs_that_is_missing(tmp_path: Path) -> None:
     there, missing = str(tmp_path), str(tmp_path / "nosuch")
     wrong = ("--oidc-client-id", "x")  # ends the command before it serves

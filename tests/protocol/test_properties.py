@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla_broker.config import ConfigError
-from ottla_broker.config.properties import parse_properties, read_properties
+from ottla_protocol.properties import PropertiesError, parse_properties, read_properties
 
 GOLDEN = json.loads((Path(__file__).parent / "properties.json").read_text())
 
@@ -22,14 +21,14 @@ def test_as_java_reads_it(text: str, expected: dict[str, str]) -> None:
 
 
 def test_a_malformed_escape_names_file_and_line() -> None:
-    with pytest.raises(ConfigError, match=r"^x\.properties: line 3: malformed \\uXXXX escape"):
+    with pytest.raises(PropertiesError, match=r"^x\.properties: line 3: malformed \\uXXXX escape"):
         parse_properties("a=1\n# comment\nb=\\u12\n", "x.properties")
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"missing\.properties: cannot be read \(No such file"):
+    with pytest.raises(PropertiesError, match=r"missing\.properties: cannot be read \(No such file"):
         read_properties(tmp_path / "missing.properties")
-    with pytest.raises(ConfigError, match=r"cannot be read \(Is a directory"):
+    with pytest.raises(PropertiesError, match=r"cannot be read \(Is a directory"):
         read_properties(tmp_path)
 
 
@@ -42,7 +41,7 @@ def test_files_in_utf_8_and_latin_1(tmp_path: Path) -> None:
 
 @given(st.text(alphabet="ab=: \\#!\t\n\r\fu0", max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    with contextlib.suppress(ConfigError):
+    with contextlib.suppress(PropertiesError):
         found = parse_properties(text)
         assert all(isinstance(part, str) for item in found.items() for part in item)
 

@@ -5,25 +5,31 @@ skipped. A line that ends in an odd number of backslashes continues on the next 
 ends at the first unescaped ``=``, ``:`` or blank; blanks around that separator are dropped. ``\\t \\n \\r \\f`` and
 ``\\uXXXX`` are escapes; a backslash before any other character stands for that character. The last of several equal
 keys wins. Blanks are space, tab and form feed.
+
+Java reads a file's bytes as ISO-8859-1. Here a file that is valid UTF-8 is read as that, without a byte order mark, so
+that it says what an editor shows. With ASCII and escapes alone, both are the same.
 """
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Final
 
-from ottla_broker.config.model import ConfigError
+_BLANKS: Final = " \t\f"
+_LINE_ENDS: Final = re.compile(r"\r\n|\r|\n")
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_HEX: Final = re.compile(r"[0-9a-fA-F]{4}")
 
-_BLANKS = " \t\f"
-_LINE_ENDS = re.compile(r"\r\n|\r|\n")
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_HEX = re.compile(r"[0-9a-fA-F]{4}")
+
+class PropertiesError(ValueError):
+    """A file can't be read as properties; the message is one line with its name."""
 
 
 def parse_properties(text: str, source: str = "configuration") -> dict[str, str]:
     """Parse a properties text into keys and values, in the order of their first appearance.
 
-    Raises ConfigError: a ``\\uXXXX`` escape is malformed; the message has ``source`` and the line's number.
+    Raises PropertiesError: a ``\\uXXXX`` escape is malformed; the message has ``source`` and the line's number.
     """
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):
@@ -36,12 +42,12 @@ def parse_properties(text: str, source: str = "configuration") -> dict[str, str]
 def read_properties(path: Path) -> dict[str, str]:
     """Parse a file in UTF-8, or in ISO-8859-1 if it isn't valid UTF-8.
 
-    Raises ConfigError: the file can't be read or parsed; the message names it.
+    Raises PropertiesError: the file can't be read or parsed; the message names it.
     """
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigError(
+        raise PropertiesError(
             f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
         ) from error
     try:
@@ -56,23 +62,19 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
     lines: list[tuple[int, str]] = []
     pending = ""
     start = 0
-    continued = False
     for number, natural in enumerate(_LINE_ENDS.split(text), 1):
         line = natural.lstrip(_BLANKS)
-        if not continued:
+        if not pending:
             if not line or line[0] in "#!":
                 continue
             start = number
         pending += line
-        continued = _ends_in_odd_backslashes(line)
-        if continued:
+        if _ends_in_odd_backslashes(line):
             pending = pending[:-1]
             continue
         lines.append((start, pending))
         pending = ""
-    if continued:
-        lines.append((start, pending))
-    return [(number, line) for number, line in lines if line]
+    return [*lines, (start, pending)] if pending else lines
 
 
 def _ends_in_odd_backslashes(line: str) -> bool:
@@ -106,7 +108,7 @@ def _unescape(text: str, where: str) -> str:
         if escaped == "u":
             digits = _HEX.match(text, position)
             if digits is None:
-                raise ConfigError(
+                raise PropertiesError(
                     f"{where}: malformed \\uXXXX escape; write four hexadecimal digits after \\u"
                 )
             parts.append(chr(int(digits.group(), 16)))
