@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -16,6 +16,7 @@ from ottla_broker.coordinator.group.modern.settings import GroupTimes
 from ottla_broker.coordinator.group.modern.topics import SubscribedTopic
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.coordinator.group.settings import GroupSettings
+from ottla_broker.log.heard_connections import Arrival, ConnectionAge
 from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.replica.offset_waiters import OffsetWaiter, OffsetWaiters, Reached
@@ -57,8 +58,8 @@ class FakePartition:
         self.waiters = OffsetWaiters()
         self.clock: FakeClock | None = None
 
-    def is_late(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
-        return False
+    def hear(self, producer_id: int, epoch: int, connection: ConnectionAge, request: Hashable) -> Arrival:
+        return Arrival.TIMELY
 
     def hear_from_now(self) -> None:
         pass

@@ -503,7 +503,7 @@ def test_end_with_bump_is_repeated_in_each_state(state: TransactionState, commit
         assert ended.error == Code.CONCURRENT_TRANSACTIONS
     elif state is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT):
         assert ended == (0, 7, 4)
-    elif state in (S.COMPLETE_COMMIT, S.COMPLETE_ABORT):
+    elif state is S.COMPLETE_COMMIT:
         assert ended.error == Code.INVALID_TXN_STATE
     else:
         assert ended.error == Code.PRODUCER_FENCED
@@ -535,7 +535,8 @@ def test_the_last_epoch_leads_to_another_id(commit: bool) -> None:
         again.brokers.deliver(-1)
     assert again.markers()[-1][:3] == (7, LAST_EPOCH + 1, commit)
     assert again.end_with_bump(last, commit) == [(0, 1000, 0)]
-    assert again.end_with_bump(last, not commit) == [(Code.INVALID_TXN_STATE, -1, -1)]
+    refused = Code.INVALID_TXN_STATE if commit else Code.PRODUCER_FENCED
+    assert again.end_with_bump(last, not commit) == [(refused, -1, -1)]
     assert again.add(Producer(1000, 0)) == [Code.NONE]
 
 
@@ -566,13 +567,13 @@ def test_a_client_moves_between_the_versions() -> None:
 
 
 def test_a_producer_of_version_2_continues_after_its_time_was_up() -> None:
-    """Its abort is answered as if it had come first; a newer producer still fences it."""
+    """Its abort is answered as if it had come first, its commit as fenced (KAFKA-20785); a newer producer fences it."""
     world = TransactionWorld()
     producer = world.producer()
     assert world.add_for_leader(producer) == [Code.NONE]
     world.clock.advance(100)
     assert world.state() == "CompleteAbort"
-    assert world.end_with_bump(producer, True) == [(Code.INVALID_TXN_STATE, -1, -1)]
+    assert world.end_with_bump(producer, True) == [(Code.PRODUCER_FENCED, -1, -1)]
     assert world.end_with_bump(producer, False) == [(0, producer.id, 1)]
     world.producer()
     assert world.end_with_bump(producer, False) == [(Code.PRODUCER_FENCED, -1, -1)]

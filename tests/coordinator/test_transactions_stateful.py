@@ -7,7 +7,7 @@ is what the log says, and every request is answered.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,6 +41,7 @@ from ottla_broker.coordinator.transaction.states import (
     TRANSITIONS,
     TransactionState,
 )
+from ottla_broker.log.heard_connections import Arrival, ConnectionAge
 from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.metadata.internal_topics import TRANSACTION_TOPIC
 from ottla_broker.replica.offset_waiters import OffsetWaiter, Reached
@@ -71,8 +72,8 @@ class ReplicatedPartition(FakePartition):
         self.committed_end = 0
         self.appended = appended
 
-    def is_late(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
-        return False
+    def hear(self, producer_id: int, epoch: int, connection: ConnectionAge, request: Hashable) -> Arrival:
+        return Arrival.TIMELY
 
     def hear_from_now(self) -> None:
         pass

@@ -23,6 +23,7 @@ from ottla_broker.coordinator.share.state_coordinator import (
 from ottla_broker.coordinator.share.states import RecordState
 from ottla_broker.handlers import IN_CLUSTERS, find_coordinator, write_share_group_state
 from ottla_broker.log.config import LogConfig
+from ottla_broker.log.heard_connections import ConnectionAge
 from ottla_broker.metadata.cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
 from ottla_broker.metadata.internal_topics import SHARE_STATE_TOPIC
 from ottla_broker.network.peer import PeerError, Peers
@@ -68,7 +69,7 @@ class Other:
         version = served.max_version
         asked = type(request).decode(request.encode(version), version)
         context = request_context(self.given, version, request.API_KEY, listener)
-        cast(Client, context.connection).connected_at = connected_at
+        cast(Client, context.connection).age = ConnectionAge(connected_at)
         answer = handled(import_module(f"ottla_broker.handlers.{served.module}"), context, asked)
         if isinstance(answer, PendingResponse):
             heard: list[Any] = []

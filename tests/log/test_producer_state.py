@@ -12,6 +12,7 @@ from crc32c import crc32c
 
 from ottla_broker.log import producer_state
 from ottla_broker.log.files import CorruptFileError
+from ottla_broker.log.heard_connections import REACTION_SECONDS, Arrival, ConnectionAge
 from ottla_broker.log.log import Log
 from ottla_broker.log.producer_limit import ProducerLimit
 from ottla_broker.log.producer_state import ProducerEntry, ProducerStates, decode_snapshot
@@ -24,6 +25,7 @@ from .batches import batch
 from .conftest import NOW_MS, Clock, OpenLog
 
 LAST = 2**31 - 1
+TIMELY, UNCERTAIN, LATE = Arrival
 
 
 def send(log: Log, sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0) -> AppendInfo:
@@ -253,89 +255,116 @@ def end_transaction(log: Log, *, commit: bool, epoch: int = 0) -> None:
     log.append(marker, leader_epoch=0, now_ms=NOW_MS, from_client=False)
 
 
-def test_the_newest_connection_of_a_producer_is_heard(open_log: OpenLog) -> None:
+class Heard:
+    """What a log's producers make of requests, at times that the test sets."""
+
+    def __init__(self, log: Log) -> None:
+        self.now = 10.0
+        self.log = log
+        log.producers.monotonic = lambda: self.now
+
+    def batch(self, connection: ConnectionAge, sequence: int, *, epoch: int = 0) -> Arrival:
+        return self.log.producers.hear(7, epoch, connection, sequence)
+
+    def marker(self, accepted_at: float, epoch: int = 0) -> Arrival:
+        return self.log.producers.hear_marker(7, epoch, ConnectionAge(accepted_at))
+
+
+def test_a_producer_that_writes_on_a_newer_connection_has_left_the_others(open_log: OpenLog) -> None:
+    heard = Heard(open_log())
+    older, newer = ConnectionAge(5), ConnectionAge(6)
+    assert heard.batch(older, 0) is TIMELY  # Before anything is written, too.
+    assert heard.batch(newer, 0) is TIMELY
+    assert heard.batch(older, 0) is LATE
+    # A newer epoch was given out to the producer that sends it; what the one before sends is refused for its epoch.
+    assert heard.batch(older, 0, epoch=1) is TIMELY
+    assert heard.batch(older, 1, epoch=1) is TIMELY
+    assert heard.batch(newer, 1) is TIMELY
+    assert heard.batch(older, 2, epoch=1) is TIMELY
+
+
+def test_what_may_have_been_sent_before_an_abort_is_sent_again(open_log: OpenLog) -> None:
     log = open_log()
-    now = 10.0
-    log.producers.monotonic = lambda: now
-    late = log.producers.is_late
-    assert not late(7, 0, 5, 0)  # Nothing is known of it.
-    send(log, 0)
-    assert not late(7, 0, 5, 1)
-    assert not late(7, 0, 6, 1)
-    assert late(7, 0, 5, 1)
-    assert not late(7, 1, 5, 0)  # What a newer epoch has sent is not late.
-    assert not late(7, 0, 5, 2)  # So this connection isn't given up.
-
-
-def test_batches_that_are_sent_again_come_by_a_connection_that_is_used(open_log: OpenLog) -> None:
-    log = open_log()
-    send(log, 0)
-    late = log.producers.is_late
-    end_transaction(log, commit=False)
-    log.producers.hear_from_now()
-    before = log.environment.monotonic() - 1
-    assert late(7, 0, before, 1)
-    assert late(7, 0, before, 4)
-    assert late(7, 0, before - 1, 1)
-    assert late(7, 0, before, 1)
-    assert not late(7, 0, before, 1)
-    assert not late(7, 0, before, 4)
-    for sequence in range(1000):
-        assert late(7, 0, before - 2, sequence)
-
-
-def test_an_abort_makes_connections_old_and_a_commit_does_not(open_log: OpenLog) -> None:
-    log = open_log()
-    now = 10.0
-    log.producers.monotonic = lambda: now
+    heard = Heard(log)
+    connection = ConnectionAge(5)
     end_transaction(log, commit=True)
-    assert not log.producers.is_late(7, 0, 5, 0)
-    # Also where nothing of the transaction has come.
+    assert heard.batch(connection, 0) is TIMELY
     end_transaction(log, commit=False)
-    assert log.producers.is_late(7, 0, 9, 0)
-    assert not log.producers.is_late(7, 0, 11, 0)
-    now = 20.0
+    heard.now = 11
+    assert heard.batch(connection, 1) is UNCERTAIN
+    assert heard.batch(connection, 4) is UNCERTAIN
+    heard.now += REACTION_SECONDS / 2
+    assert heard.batch(connection, 1) is UNCERTAIN
+    heard.now = 12
+    assert heard.batch(connection, 1) is TIMELY
+    assert heard.batch(connection, 4) is TIMELY
+    # The next abort comes after the answer.
+    end_transaction(log, commit=False)
+    assert heard.batch(connection, 1) is UNCERTAIN
+    assert heard.batch(ConnectionAge(13), 1) is TIMELY
+    # No one has an epoch before it was given out.
+    heard.now = 20
     end_transaction(log, commit=False, epoch=1)
-    assert log.producers.is_late(7, 1, 11, 0)
-    assert not log.producers.is_late(7, 2, 11, 0)
+    assert heard.batch(ConnectionAge(11), 1, epoch=1) is UNCERTAIN
+    assert heard.batch(ConnectionAge(11), 1, epoch=2) is TIMELY
+
+
+def test_the_refused_requests_that_are_remembered_are_limited(open_log: OpenLog) -> None:
+    heard = Heard(open_log())
+    heard.log.producers.hear_from_now()
+    connection = ConnectionAge(5)
+    for sequence in range(1000):
+        assert heard.batch(connection, sequence) is UNCERTAIN
+    heard.now += 1
+    assert heard.batch(connection, 999) is TIMELY
+    assert heard.batch(connection, 0) is TIMELY
+
+
+def test_a_producer_that_was_forgotten_is_not_trusted_more(open_log: OpenLog) -> None:
+    heard = Heard(open_log())
+    heard.log.environment.max_producers = 2
+    producers = heard.log.producers
+    connection = ConnectionAge(5)
+    for producer_id in range(3):
+        assert producers.hear(producer_id, 0, connection, 0) is TIMELY
+    assert producers.hear(0, 0, connection, 0) is UNCERTAIN
+    assert producers.hear(2, 0, connection, 0) is TIMELY
 
 
 def test_a_broker_that_starts_has_only_new_connections(open_log: OpenLog) -> None:
     log = open_log()
     end_transaction(log, commit=False)
     log.close()
-    again = open_log()
-    assert not again.producers.is_late(7, 0, 0.0, 0)
-    again.producers.hear_from_now()
-    assert not again.producers.is_late(7, 0, again.environment.monotonic(), 0)
+    again = Heard(open_log())
+    assert again.batch(ConnectionAge(1), 0) is TIMELY
+    again.log.producers.hear_from_now()
+    assert again.batch(ConnectionAge(9), 0) is UNCERTAIN
+    assert again.batch(ConnectionAge(10), 0) is TIMELY
 
 
 def test_markers_of_a_coordinator_are_heard_on_its_newest_connection(open_log: OpenLog) -> None:
     log = open_log()
-    now = 10.0
-    log.producers.monotonic = lambda: now
-    late = log.producers.is_marker_late
-    assert not late(7, 0, 6)  # Nothing is known of it.
+    heard = Heard(log)
+    # Also the first one, which ends a transaction that has written nothing here.
+    assert heard.marker(7) is TIMELY
     end_transaction(log, commit=True)
-    assert not late(7, 0, 6)
-    assert not late(7, 0, 7)
-    assert late(7, 0, 6)
+    assert heard.marker(7) is TIMELY
+    assert heard.marker(6) is LATE
     # Other coordinators have other connections; earlier ones are refused for their epoch.
-    assert not late(7, 1, 5)
-    assert not late(7, -1, 1)
-    assert late(7, 0, 4)
+    assert heard.marker(5, 1) is TIMELY
+    assert heard.marker(1, -1) is TIMELY
+    assert heard.marker(4, 1) is LATE
 
 
 def test_a_marker_that_another_leader_has_written_makes_connections_old(open_log: OpenLog) -> None:
     log = open_log()
-    log.producers.monotonic = lambda: 10.0
-    end_transaction(log, commit=True)
+    heard = Heard(log)
     marker = encode_transaction_marker(
-        producer_id=7, producer_epoch=0, commit=True, coordinator_epoch=0, timestamp_ms=NOW_MS, base_offset=1
+        producer_id=7, producer_epoch=0, commit=True, coordinator_epoch=1, timestamp_ms=NOW_MS
     )
     log.append_as_follower(marker)
-    assert log.producers.is_marker_late(7, 0, 9)
-    assert not log.producers.is_marker_late(7, 0, 11)
+    assert heard.marker(9, 1) is UNCERTAIN
+    assert heard.marker(11, 1) is TIMELY
 
 
 def test_the_oldest_of_too_many_producers_are_forgotten(open_log: OpenLog) -> None:

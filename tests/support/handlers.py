@@ -14,6 +14,7 @@ from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.conversions import Conversions
 from ottla_broker.handlers.services import Services
 from ottla_broker.handlers.turns import Turns
+from ottla_broker.log.heard_connections import ConnectionAge
 from ottla_broker.metadata.client_quotas import ClientQuotas
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.network.service import ANONYMOUS, Principal
@@ -31,7 +32,7 @@ class Client:
     client_host: str = "127.0.0.1"
     listener: str = "PLAINTEXT"
     principal: Principal = ANONYMOUS
-    connected_at: float = inf
+    age: ConnectionAge = field(default_factory=lambda: ConnectionAge(inf))
     waiting_since: float = 0.0
     authenticated: bool = True
     session: Any = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.transactions import TRY_AGAIN, is_late, producer_error
+from ottla_broker.handlers.transactions import TRY_AGAIN, must_try_again, producer_error
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -19,7 +19,7 @@ _RAISES_EPOCH = 5
 
 def handle(ctx: RequestContext, request: EndTxnRequest) -> PendingResponse | EndTxnResponse:
     producer = Producer(request.producer_id, request.producer_epoch)
-    if is_late(ctx, request.transactional_id, producer, ApiKey.END_TXN):
+    if must_try_again(ctx, request.transactional_id, producer, ApiKey.END_TXN):
         return EndTxnResponse(error_code=TRY_AGAIN)
     pending = PendingResponse()
     if ctx.version >= _RAISES_EPOCH:

@@ -13,7 +13,7 @@ from ottla_broker.coordinator.transaction.coordinator import ProducerResult
 from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.transactions import TRY_AGAIN, is_late, producer_error
+from ottla_broker.handlers.transactions import TRY_AGAIN, must_try_again, producer_error
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla_protocol.api_keys import ApiKey
@@ -37,7 +37,7 @@ def handle(
     if transactional_id is None:
         return _allocate(ctx)
     expected = None if request.producer_id == -1 else Producer(request.producer_id, request.producer_epoch)
-    if is_late(ctx, transactional_id, expected, ApiKey.INIT_PRODUCER_ID):
+    if must_try_again(ctx, transactional_id, expected, ApiKey.INIT_PRODUCER_ID):
         return InitProducerIdResponse(error_code=TRY_AGAIN, producer_id=-1, producer_epoch=-1)
     pending = PendingResponse()
 
@@ -51,7 +51,7 @@ def handle(
         )
 
     ctx.services.transactions.init_producer_id(
-        transactional_id, request.transaction_timeout_ms, expected, reply, ctx.connection.connected_at
+        transactional_id, request.transaction_timeout_ms, expected, reply, ctx.connection.age
     )
     return pending
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla_broker.events import get_logger
 from ottla_broker.handlers import slow_produce
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.late_requests import is_uncertain
 from ottla_broker.handlers.produce_verification import (
     Failure,
     Verified,
@@ -115,13 +116,13 @@ def serve(ctx: RequestContext, request: ProduceRequest, checked_records: Checked
     if refusal is not None:
         return _append(ctx, request, refusal, checked_records)
 
-    late = _late(ctx, batches)
-    timely = {key: header for key, header in batches.items() if key not in late}
+    uncertain = _uncertain(ctx, batches)
+    timely = {key: header for key, header in batches.items() if key not in uncertain}
 
     def append(request: ProduceRequest, verified: Verified, pending: PendingResponse | None) -> Any:
-        verified.failures.update(late)
+        verified.failures.update(uncertain)
         if pending is not None:
-            verified.failures.update(_late(ctx, timely))
+            verified.failures.update(_uncertain(ctx, timely))
             return _append(ctx, request, None, _of_copy(request, checked_records), verified, pending)
         return _append(ctx, request, None, checked_records, verified)
 
@@ -298,25 +299,27 @@ def _transactional_refusal(
     return None
 
 
-def _late(
+def _uncertain(
     ctx: RequestContext, batches: Mapping[tuple[str, int], BatchHeader]
 ) -> dict[tuple[str, int], Failure]:
-    """The batches that would get into a later transaction than theirs (decision 9).
+    """The batches that may have been sent before their producer went on (decision 9).
 
-    A producer that still uses the connection sends them again, with the same sequence numbers.
+    A producer that still uses the connection sends them again, with the same sequence numbers. Raises CloseConnection
+    if one of them is late.
     """
-    connected_at = ctx.connection.connected_at
     found = {}
     for key, header in batches.items():
         partition = ctx.services.replicas.partition(*key)
-        if partition is not None and partition.is_late(
-            header.producer_id, header.producer_epoch, connected_at, header.base_sequence
-        ):
-            found[key] = _LATE
+        if partition is not None:
+            arrival = partition.hear(
+                header.producer_id, header.producer_epoch, ctx.connection.age, header.base_sequence
+            )
+            if is_uncertain(arrival, "its producer"):
+                found[key] = _UNCERTAIN
     return found
 
 
-_LATE: Final[Failure] = (
+_UNCERTAIN: Final[Failure] = (
     ErrorCode.NOT_ENOUGH_REPLICAS,
-    "The batch came by a connection that is older than the last one of its producer, or than its last abort",
+    "The batch may have been sent before its producer's last abort: send it again",
 )

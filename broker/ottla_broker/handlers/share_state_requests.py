@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.late_requests import late
 from ottla_broker.handlers.share_requests import services
-from ottla_broker.handlers.transactions import late
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -87,7 +87,7 @@ class _Serving:
             key = ShareKey(self._group_id, topic_id, data.partition)
             leader_epoch = getattr(data, "leader_epoch", None)
             coordinator = services(self._ctx).coordinator
-            if coordinator.is_late(key, leader_epoch, self._ctx.connection.connected_at):
+            if coordinator.is_late(key, leader_epoch, self._ctx.connection.age.accepted_at):
                 self._abandon()
                 self._pending.complete(late("the broker that sent it"))
                 return

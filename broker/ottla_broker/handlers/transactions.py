@@ -8,6 +8,7 @@ from typing import Final
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.transaction.metadata import Producer, TopicPartition
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.late_requests import is_uncertain
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 
 
@@ -16,21 +17,19 @@ def producer_error(error: int, has_fenced: bool) -> int:
     return codes.INVALID_PRODUCER_EPOCH if error == codes.PRODUCER_FENCED and not has_fenced else error
 
 
-def is_late(ctx: RequestContext, transactional_id: str, producer: Producer | None, api: int) -> bool:
-    """Whether a request would reach into a later transaction than its own (decision 9).
+def must_try_again(ctx: RequestContext, transactional_id: str, producer: Producer | None, api: int) -> bool:
+    """Whether a request may have been sent before its producer went on (decision 9).
 
-    Answer it with :data:`TRY_AGAIN`: a producer that still uses the connection sends it again.
+    Answer it with :data:`TRY_AGAIN`: a producer that still uses the connection sends it again. Raises CloseConnection
+    for a request that is late.
     """
-    return ctx.services.transactions.is_late(transactional_id, producer, ctx.connection.connected_at, api)
+    return is_uncertain(
+        ctx.services.transactions.hear(transactional_id, producer, ctx.connection.age, api), "its producer"
+    )
 
 
 TRY_AGAIN: Final = codes.COORDINATOR_LOAD_IN_PROGRESS
 """All producers send a request again that gets this, to the same coordinator."""
-
-
-def late(who: str) -> CloseConnection:
-    """For a request of a coordinator that has sent it again."""
-    return CloseConnection(f"a late request: {who} has gone on, on a newer connection or with another leader")
 
 
 def add_partitions(
@@ -57,7 +56,12 @@ def add_partitions(
     def serve(again: Callable[[], None] | None) -> None:
         if gone:
             return
-        if is_late(ctx, transactional_id, producer, api):
+        try:
+            uncertain = must_try_again(ctx, transactional_id, producer, api)
+        except CloseConnection as closed:
+            pending.complete(closed)
+            return
+        if uncertain:
             reply(TRY_AGAIN)
         else:
             ctx.services.transactions.add_partitions(transactional_id, producer, partitions, reply, again)

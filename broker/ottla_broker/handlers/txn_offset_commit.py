@@ -16,12 +16,13 @@ from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.late_requests import is_uncertain
 from ottla_broker.handlers.offset_commit import commit_items
 from ottla_broker.handlers.transactions import TRY_AGAIN
 from ottla_broker.handlers.turns import Steps
 from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
-from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.replica.transaction_verifier import TopicPartition, Verdicts, Verification
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
@@ -92,20 +93,23 @@ class _Commit:
         """The client has gone: offsets whose verification is under way are not written any more."""
         self._abandoned = True
 
-    def is_late(self) -> bool:
-        return self._ctx.services.groups.is_late(
-            self._request.group_id, self._producer, self._ctx.connection.connected_at
-        )
-
     def start(self) -> None:
-        if self.is_late():
-            self._refuse_late()
-        else:
+        if not self._refuse_late():
             self._verify()
 
-    def _refuse_late(self) -> None:
-        """A producer that still uses the connection sends it again (decision 9)."""
-        self._reply([TRY_AGAIN] * len(self._items))
+    def _refuse_late(self) -> bool:
+        """Refuse a request that may have been sent before its producer went on (decision 9)."""
+        arrival = self._ctx.services.groups.hear(
+            self._request.group_id, self._producer, self._ctx.connection.age
+        )
+        try:
+            uncertain = is_uncertain(arrival, "its producer")
+        except CloseConnection as closed:
+            self.pending.complete(closed)
+            return True
+        if uncertain:
+            self._reply([TRY_AGAIN] * len(self._items))
+        return uncertain
 
     def _verify(self) -> None:
         services, request = self._ctx.services, self._request
@@ -130,9 +134,9 @@ class _Commit:
         if self._ctx.version >= _ADDS:
             # The marker of the transaction before may have made it void; that of this one has a higher epoch.
             guard = self._ctx.services.groups.begin_verification(self._request.group_id, self._producer)
-        if self.is_late():
-            self._refuse_late()
-        elif code is None:
+        if self._refuse_late():
+            return
+        if code is None:
             self._write(guard)
         else:
             self._reply([_failure(code, self._ctx.version)] * len(self._items))

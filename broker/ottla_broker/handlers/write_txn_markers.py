@@ -7,7 +7,8 @@ It is answered when all in-sync replicas have the markers. It needs ALTER or CLU
 from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.transactions import late
+from ottla_broker.handlers.late_requests import late
+from ottla_broker.log.heard_connections import Arrival
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.txn_markers import MarkerErrors, TxnMarker
 from ottla_protocol.acls import CLUSTER_NAME, AclOperation, AclResource
@@ -52,14 +53,15 @@ def _refuse_late(ctx: RequestContext, markers: list[TxnMarker]) -> None:
 
     Raises CloseConnection: a coordinator sends again on a new connection what is still missing.
     """
-    connected_at = ctx.connection.connected_at
     for marker in markers:
         for topic, index in marker.partitions:
             partition = ctx.services.replicas.partition(topic, index)
-            if partition is not None and partition.is_marker_late(
-                marker.producer_id, marker.coordinator_epoch, connected_at
-            ):
-                raise late(f"the coordinator of producer {marker.producer_id}")
+            if partition is not None:
+                arrival = partition.hear_marker(
+                    marker.producer_id, marker.coordinator_epoch, ctx.connection.age
+                )
+                if arrival is not Arrival.TIMELY:
+                    raise late(f"the coordinator of producer {marker.producer_id}")
 
 
 def _is_authorized(ctx: RequestContext) -> bool:

@@ -23,9 +23,9 @@ ProducerStateManager)::
       current_txn_first_offset: int64   -1 outside a transaction
 
 A request may be late: its connection was given up by the client, which tried again on another one and went on, but its
-bytes still come. Each producer's entry therefore remembers which of its connections are current: those that were
-accepted since the newest one was on which the producer has written, and since a transaction of its was aborted, as a
-client aborts without waiting for records that are under way. See :mod:`ottla_broker.log.heard_connections`.
+bytes still come. So the partition remembers on which connection each producer has written, and when a transaction of
+its was aborted, as a client aborts without waiting for records that are under way; and the same of the coordinators
+that send markers. See :mod:`ottla_broker.log.heard_connections`.
 
 A snapshot is written at each roll, named by the new segment's base offset, and at a clean close, named by the end
 offset; it is removed with its segment. Owned by the log's thread.
@@ -34,7 +34,7 @@ offset; it is removed with its segment. Owned by the log's thread.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from struct import Struct
@@ -45,7 +45,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.log import names
 from ottla_broker.log.environment import no_time
 from ottla_broker.log.files import CorruptFileError
-from ottla_broker.log.heard_connections import HeardConnections
+from ottla_broker.log.heard_connections import Arrival, ConnectionAge, HeardSenders
 from ottla_broker.log.txn_index import AbortedTransaction
 from ottla_broker.log.unstable_transactions import UnstableTransactions
 from ottla_broker.log.verification import VerificationGuard, Verifications
@@ -90,19 +90,13 @@ class EndedTransaction(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ProducerEntry:
-    """One producer: its epoch, its last batches (oldest first), and its open transaction, if any.
-
-    ``heard``: the connections that it writes on; ``marked_since``: markers of its coordinator that come by connections
-    that were accepted earlier are late. Only memory knows them: when a broker starts, all connections are new.
-    """
+    """One producer: its epoch, its last batches (oldest first), and its open transaction, if any."""
 
     producer_id: int
     epoch: int = NO_EPOCH
     coordinator_epoch: int = -1
     last_timestamp: int = -1
     txn_first_offset: int = -1
-    heard: HeardConnections = field(default_factory=HeardConnections)
-    marked_since: float = 0.0
     batches: list[SentBatch] = field(default_factory=list)
 
     @property
@@ -178,6 +172,8 @@ class ProducerStates:
         end_offset: the state covers all batches below it.
         snapshots: offsets of the snapshot files, ascending.
         monotonic: the time; before any connection until the log is open.
+        heard: the connections of transactional producers.
+        heard_markers: the connections of the coordinators that end their transactions.
     """
 
     __slots__ = (
@@ -187,6 +183,8 @@ class ProducerStates:
         "_full_until",
         "_name",
         "end_offset",
+        "heard",
+        "heard_markers",
         "last_snapshot",
         "monotonic",
         "producers",
@@ -207,56 +205,67 @@ class ProducerStates:
         self.last_snapshot = 0
         self.snapshots: list[int] = []
         self.monotonic: Callable[[], float] = no_time
+        self.heard = HeardSenders(name, "producer")
+        self.heard_markers = HeardSenders(name, "coordinator")
         # With this number of producers, forgetting some is tried again.
         self._full_until = 0
 
-    def is_late(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
-        """Whether a producer's request is late, and note the connection, which was accepted at ``connected_at``.
+    def hear(self, producer_id: int, epoch: int, connection: ConnectionAge, request: Hashable) -> Arrival:
+        """Tell whether a producer's request is late, and note its connection.
 
-        A request with a newer epoch than seen here is not late: the producer sent earlier ones with the older epoch.
-        ``request``: see :meth:`.HeardConnections.is_late`.
+        ``request``: see :meth:`.ConnectionAge.is_sent_after`.
         """
         entry = self.producers.get(producer_id)
-        if entry is None or epoch < entry.epoch:
-            return False  # The producer is unknown, or is refused for its epoch.
-        if epoch > entry.epoch:
-            entry.heard.trust(connected_at)
-            return False
-        return entry.heard.is_late(connected_at, request)
+        if entry is not None and epoch < entry.epoch:
+            return Arrival.TIMELY  # It is refused for its epoch.
+        return self.heard.hear(producer_id, epoch, connection, request, self.monotonic(), self._most_heard)
 
-    def is_marker_late(self, producer_id: int, coordinator_epoch: int, connected_at: float) -> bool:
-        """Whether a coordinator's marker is late, and note the connection, which was accepted at ``connected_at``.
+    def hear_marker(self, producer_id: int, coordinator_epoch: int, connection: ConnectionAge) -> Arrival:
+        """Tell whether a coordinator's marker is late, and note its connection.
 
         The coordinator has sent a late marker again, and the producer may have continued: the marker would end the next
         transaction.
         """
         entry = self.producers.get(producer_id)
-        if entry is None or coordinator_epoch < entry.coordinator_epoch:
-            return False  # The producer is unknown, or the marker is refused for its epoch.
-        if coordinator_epoch == entry.coordinator_epoch and connected_at < entry.marked_since:
-            return True
-        entry.marked_since = connected_at
-        return False
+        if entry is not None and coordinator_epoch < entry.coordinator_epoch:
+            return Arrival.TIMELY  # It is refused for its epoch.
+        return self.heard_markers.hear(
+            producer_id, coordinator_epoch, connection, None, self.monotonic(), self._most_heard
+        )
 
     def marked_elsewhere(self, producer_id: int) -> None:
         """A coordinator has sent a marker to another leader: what comes here by an older connection is late."""
         entry = self.producers.get(producer_id)
         if entry is not None:
-            entry.marked_since = self.monotonic()
+            self.heard_markers.begin(producer_id, entry.coordinator_epoch, self.monotonic(), self._most_heard)
 
     def hear_from_now(self) -> None:
-        """Another broker may have heard the producers until now: whatever comes by a connection from before is late."""
+        """Another broker may have heard the producers until now."""
         now = self.monotonic()
-        for entry in self.producers.values():
-            entry.heard.begin(now)
-            entry.marked_since = now
+        self.heard.begin_all(now)
+        self.heard_markers.begin_all(now)
 
     def hear_as(self, other: ProducerStates) -> None:
-        """Take over from the states of an identical log since when its producers are heard."""
-        for producer_id, entry in self.producers.items():
-            known = other.producers.get(producer_id)
-            if known is not None:
-                entry.heard, entry.marked_since = known.heard, known.marked_since
+        """Take over from the states of an identical log what it has heard."""
+        self.heard, self.heard_markers = other.heard, other.heard_markers
+
+    @property
+    def _most_heard(self) -> int:
+        return self._environment.max_producers
+
+    def _forget(self, producer_id: int) -> None:
+        del self.producers[producer_id]
+        now = self.monotonic()
+        self.heard.forget(producer_id, now)
+        self.heard_markers.forget(producer_id, now)
+
+    def _forget_all(self) -> None:
+        """After a truncation nothing is known of the connections any more."""
+        self.producers.clear()
+        self.unstable.restore([])
+        now = self.monotonic()
+        self.heard.forget_all(now)
+        self.heard_markers.forget_all(now)
 
     def check(
         self,
@@ -421,7 +430,7 @@ class ProducerStates:
         ]
         oldest = nsmallest(count, idle)
         for _, producer_id in oldest:
-            del self.producers[producer_id]
+            self._forget(producer_id)
         return len(oldest)
 
     def replay(
@@ -468,7 +477,7 @@ class ProducerStates:
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = header.max_timestamp
         if marker.type != COMMIT and not raised:
-            entry.heard.begin(self.monotonic())
+            self.heard.begin(entry.producer_id, entry.epoch, self.monotonic(), self._most_heard)
         if self.verifications:
             self.verifications.end(header.producer_id)
         if first_offset < 0:
@@ -493,7 +502,7 @@ class ProducerStates:
         for number, producer_id in enumerate(tuple(producers), 1):
             entry = producers.get(producer_id)
             if entry is not None and entry.last_timestamp <= oldest and entry.txn_first_offset < 0:
-                del producers[producer_id]
+                self._forget(producer_id)
             if number % _PRODUCERS_PER_STEP == 0:
                 yield
 
@@ -542,8 +551,7 @@ class ProducerStates:
         """Forget all producers and snapshots: the log restarts at ``offset``. Raises OSError."""
         for snapshot in list(self.snapshots):
             self.remove_snapshot(snapshot)
-        self.producers.clear()
-        self.unstable.restore([])
+        self._forget_all()
         self.end_offset = self.last_snapshot = offset
 
     def load(self, log_start: int, end: int, now_ms: int) -> None:
@@ -554,8 +562,7 @@ class ProducerStates:
         for offset in list(self.snapshots):
             if offset > end or offset <= log_start:
                 self.remove_snapshot(offset)
-        self.producers.clear()
-        self.unstable.restore([])
+        self._forget_all()
         while self.snapshots:
             offset = self.snapshots[-1]
             try:
@@ -570,9 +577,6 @@ class ProducerStates:
                 continue
             oldest = now_ms - self._environment.producer_id_expiration_ms
             for entry in entries:
-                # After a truncation nothing is known of the connections any more.
-                entry.heard.begin(self.monotonic())
-                entry.marked_since = self.monotonic()
                 if entry.last_timestamp > oldest or entry.txn_first_offset >= 0:
                     self.producers[entry.producer_id] = entry
             self.unstable.restore(

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.events import LimitedLogger, get_logger
 from ottla_broker.log.files import FileSlice
+from ottla_broker.log.heard_connections import ConnectionAge
 from ottla_broker.network.answer_memory import SMALL_ANSWERS
 from ottla_broker.network.backlog import PORTION_BYTES, TURN_SECONDS, Backlog
 from ottla_broker.network.large_frame import LargeFrame, room_for
@@ -163,11 +164,11 @@ class Connection:
         "_waiting_for_memory",
         "_waiting_for_piece",
         "_writing",
+        "age",
         "authenticated",
         "client_host",
         "client_id",
         "closed",
-        "connected_at",
         "fd",
         "id",
         "last_active",
@@ -197,7 +198,8 @@ class Connection:
         self.session: Any = None
         self.on_close: dict[object, Callable[[], None]] = {}
         self.closed = False
-        self.connected_at = self.last_active = self._received_at = processor.clock.monotonic()
+        self.last_active = self._received_at = processor.clock.monotonic()
+        self.age = ConnectionAge(self.last_active)
         self.waiting_since = 0.0
         self._pending: deque[PendingResponse] = deque()
         self._queued_bytes = 0
@@ -419,7 +421,7 @@ class Connection:
 
     def is_late(self, now: float) -> bool:
         """Whether the client should have authenticated by now."""
-        return not self.authenticated and now - self.connected_at > AUTHENTICATION_SECONDS
+        return not self.authenticated and now - self.age.accepted_at > AUTHENTICATION_SECONDS
 
     def is_stalled(self, now: float) -> bool:
         """Whether the client has begun a frame and sends the rest too slowly. Asked every few seconds."""

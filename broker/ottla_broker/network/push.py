@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, cast
 
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.events import get_logger
+from ottla_broker.log.heard_connections import ConnectionAge
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.service import ANONYMOUS, Principal
 from ottla_broker.tasks import Tasks
@@ -148,10 +149,10 @@ class PushConnection(asyncio.Protocol):
         "_timer",
         "_transport",
         "_unsent",
+        "age",
         "authenticated",
         "client_host",
         "client_id",
-        "connected_at",
         "id",
         "listener",
         "on_close",
@@ -178,7 +179,7 @@ class PushConnection(asyncio.Protocol):
         self.authenticated = True
         self.client_host = ""
         self.client_id: str | None = None
-        self.connected_at = 0.0
+        self.age = ConnectionAge(0.0)
         self.id = ""
         self.listener = LISTENER
         self.on_close: dict[object, Callable[[], None]] = {}
@@ -228,13 +229,13 @@ class PushConnection(asyncio.Protocol):
             self.close(str(error))
             return
         self.id = f"{LISTENER}-{number}"
-        self.connected_at = self._listener.clock.monotonic()
+        self.age = ConnectionAge(self._listener.clock.monotonic())
         self._wait_for_request()
 
     def _wait_for_request(self) -> None:
         self._stop_waiting()
         clock = self._listener.clock
-        left = self.connected_at + REGISTERED_SECONDS - clock.monotonic()
+        left = self.age.accepted_at + REGISTERED_SECONDS - clock.monotonic()
         seconds = min(REQUEST_SECONDS, max(0.0, left))
         self._timer = clock.call_later(seconds, self.close, "it has not registered in time")
 

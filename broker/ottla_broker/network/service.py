@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
+from ottla_broker.log.heard_connections import ConnectionAge
 from ottla_broker.network.pending_response import PendingResponse
 
 
@@ -44,7 +45,7 @@ class ClientConnection(Protocol):
         id: unique among the connections of this broker.
         principal: the identity that the connection has proved; a client id proves nothing.
         client_host: the client's address.
-        connected_at: when it was accepted, on the monotonic clock.
+        age: when it was accepted, and since when it is known to be in use.
         listener: the name of the listener that accepted it.
         authenticated: whether requests are served; false until the client of a listener with SASL has logged in.
         session: what the service keeps of the login.
@@ -67,7 +68,7 @@ class ClientConnection(Protocol):
     @property
     def listener(self) -> str: ...
     @property
-    def connected_at(self) -> float: ...
+    def age(self) -> ConnectionAge: ...
     def throttle(self, seconds: float) -> None:
         """Read nothing for a time; responses are still sent."""
         ...

@@ -19,6 +19,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.events import get_logger
+from ottla_broker.log.heard_connections import Arrival
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.high_watermark import HighWatermark
 from ottla_broker.replica.leadership import Leadership, LeaderState
@@ -26,6 +27,9 @@ from ottla_broker.replica.offset_waiters import OffsetWaiter, OffsetWaiters, Rea
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from ottla_broker.log.heard_connections import ConnectionAge
     from ottla_broker.log.log import Log
     from ottla_broker.log.record_validation import Validated
     from ottla_broker.log.validator import AppendInfo
@@ -333,26 +337,26 @@ class Partition:
             self._appended(info)
         return info
 
-    def is_late(self, producer_id: int, epoch: int, connected_at: float, request: int) -> bool:
-        """Whether a transactional producer's request is late; see :meth:`.ProducerStates.is_late`."""
+    def hear(self, producer_id: int, epoch: int, connection: ConnectionAge, request: Hashable) -> Arrival:
+        """Tell whether a transactional producer's request is late; see :meth:`.ProducerStates.hear`."""
         try:
             self.check_leader()
             producers = self.log.producers
         except KafkaError:
-            return False  # The caller refuses the request for that.
-        return producers.is_late(producer_id, epoch, connected_at, request)
+            return Arrival.TIMELY  # The caller refuses the request for that.
+        return producers.hear(producer_id, epoch, connection, request)
 
-    def is_marker_late(self, producer_id: int, coordinator_epoch: int, connected_at: float) -> bool:
-        """Whether a coordinator's marker is late; see :meth:`.ProducerStates.is_marker_late`."""
+    def hear_marker(self, producer_id: int, coordinator_epoch: int, connection: ConnectionAge) -> Arrival:
+        """Tell whether a coordinator's marker is late; see :meth:`.ProducerStates.hear_marker`."""
         try:
             self.check_leader()
             producers = self.log.producers
         except KafkaError:
-            return False  # The caller refuses the request for that.
-        return producers.is_marker_late(producer_id, coordinator_epoch, connected_at)
+            return Arrival.TIMELY  # The caller refuses the request for that.
+        return producers.hear_marker(producer_id, coordinator_epoch, connection)
 
     def hear_from_now(self) -> None:
-        """Take all connections that exist now for old ones. Raises KafkaError: KAFKA_STORAGE_ERROR."""
+        """What was sent before now may be late. Raises KafkaError: KAFKA_STORAGE_ERROR."""
         self.log.producers.hear_from_now()
 
     def begin_verification(

@@ -305,10 +305,9 @@ class TransactionManager:
         may_be_unknown = ask.step is Step.END and not (ask.commit or self._began or self.is_version_2)
         if code is ErrorCode.INVALID_TXN_STATE and may_be_unknown:
             reaction = Reaction.DONE  # the request that would have begun the transaction never arrived
-        elif code is ErrorCode.INVALID_TXN_STATE and ask.commit and self.is_version_2:
-            reaction = (
-                Reaction.ABORT
-            )  # the coordinator has aborted it; the answer to the abort has the new epoch
+        elif code in _NOT_COMMITTED and ask.commit and self.is_version_2:
+            # The coordinator has aborted it; the answer to the abort has the new epoch, unless another has come.
+            reaction = Reaction.ABORT
         if reaction is Reaction.DONE:
             self._done(ask, response)
         elif reaction in (Reaction.ABORT, Reaction.RENEW):
@@ -444,7 +443,8 @@ class TransactionManager:
             )
         why = _ADVICE.get(code)
         said = code.name if why is None else f"{why} ({code.name})"
-        return BrokerError(code, f"{self}: {_WHAT[ask.step].format(what)}: {said}")
+        kind = ProducerFencedError if code is ErrorCode.PRODUCER_FENCED else BrokerError
+        return kind(code, f"{self}: {_WHAT[ask.step].format(what)}: {said}")
 
 
 def is_concurrent(ask: Ask, response: Any) -> bool:
@@ -492,6 +492,8 @@ _NOT_OPEN = {
     TransactionState.COMMITTING: "the transaction is being committed",
     TransactionState.ABORTING: "the transaction is being aborted",
 }
+_NOT_COMMITTED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE)
+"""The answers to a commit that comes after the transaction's time was up; Kafka up to 4.4 has the second."""
 _WHAT = {
     Step.INIT_PRODUCER_ID: "the coordinator gave no producer id",
     Step.ADD_PARTITIONS: "{} can't be part of the transaction",
@@ -505,6 +507,10 @@ _ADVICE = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user is not allowed to write to the cluster",
     ErrorCode.INVALID_TXN_STATE: (
         "the coordinator has no such transaction; it aborts one that takes longer than transaction_timeout_ms"
+    ),
+    ErrorCode.PRODUCER_FENCED: (
+        "another producer with this id has started, or the coordinator has aborted the transaction, which took longer"
+        " than transaction_timeout_ms"
     ),
     ErrorCode.OPERATION_NOT_ATTEMPTED: "another partition was refused",
     ErrorCode.TRANSACTION_ABORTABLE: "the broker asks to abort the transaction",

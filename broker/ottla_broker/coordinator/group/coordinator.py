@@ -47,6 +47,7 @@ from ottla_broker.coordinator.group.states import GroupState
 from ottla_broker.coordinator.shard import Shard, ShardHost
 from ottla_broker.coordinator.time_sliced_task import Sweeps
 from ottla_broker.events import get_logger
+from ottla_broker.log.heard_connections import Arrival, ConnectionAge
 from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -439,11 +440,13 @@ class GroupCoordinator:
         else:
             self._commits.commit(group_id, group, shard, sender, items, reply, version)
 
-    def is_late(self, group_id: str, producer: tuple[int, int], connected_at: float) -> bool:
-        """Whether a commit of ``producer`` (id and epoch), by a connection accepted at ``connected_at``, is late."""
+    def hear(self, group_id: str, producer: tuple[int, int], connection: ConnectionAge) -> Arrival:
+        """Tell whether a commit of ``producer`` (id and epoch) is late, and note its connection."""
         _, _, shard = self._find(group_id)
-        # A producer has one commit under way.
-        return shard is not None and shard.shard.partition.is_late(*producer, connected_at, 0)
+        if shard is None:
+            return Arrival.TIMELY  # The commit is refused for that.
+        # A producer has one commit of a group under way.
+        return shard.shard.partition.hear(*producer, connection, group_id)
 
     def begin_verification(self, group_id: str, producer: tuple[int, int]) -> VerificationGuard | None:
         """The guard under which the transaction of ``producer`` must be verified before it commits offsets.

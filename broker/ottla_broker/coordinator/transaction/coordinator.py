@@ -28,6 +28,7 @@ from ottla_broker.coordinator.transaction.states import (
     CAN_EXPIRE,
     DEAD,
     END,
+    END_REPEATED,
     END_WITH_BUMP,
     ONGOING,
     PREPARED,
@@ -41,6 +42,7 @@ from ottla_broker.coordinator.transaction.transaction_shard import (
     TransactionShard,
 )
 from ottla_broker.events import get_logger
+from ottla_broker.log.heard_connections import Arrival, ConnectionAge
 from ottla_broker.metadata.internal_topics import TRANSACTION_TOPIC
 
 _log = get_logger()
@@ -204,21 +206,20 @@ class TransactionCoordinator:
         error = transaction.metadata.check_producer(producer)
         return (error, None, None) if error != codes.NONE else (codes.NONE, shard, transaction)
 
-    def is_late(
-        self, transactional_id: str, producer: Producer | None, connected_at: float, request: int
-    ) -> bool:
-        """Whether a producer's request is late, and note the connection, which was accepted at ``connected_at``.
+    def hear(
+        self, transactional_id: str, producer: Producer | None, connection: ConnectionAge, api: int
+    ) -> Arrival:
+        """Tell whether a producer's request is late, and note its connection.
 
         The client has continued on a newer connection or with another coordinator, so a late request must not reach
-        into its next transaction (decision 9). ``producer``: None where the request names none. ``request``: see
-        :meth:`.HeardConnections.is_late`.
+        into its next transaction (decision 9). ``producer``: None where the request names none.
         """
         _, _, transaction = self._find(transactional_id)
         if transaction is None:
-            return False
+            return Arrival.TIMELY
         if producer is not None and transaction.metadata.check_producer(producer) != codes.NONE:
-            return False  # The caller refuses the request for that.
-        return transaction.heard.is_late(connected_at, request)
+            return Arrival.TIMELY  # The caller refuses the request for that.
+        return transaction.heard.hear(connection, (transactional_id, api), self._clock.monotonic())
 
     def _draw_id(self, again: Callable[[int], None], refuse: Reply) -> None:
         """Draw a producer id, and serve the request ``again`` with it; ``refuse`` it if there is none."""
@@ -239,18 +240,18 @@ class TransactionCoordinator:
         timeout_ms: int,
         expected: Producer | None,
         reply: ProducerReply,
-        connected_at: float = 0.0,
+        connection: ConnectionAge | None = None,
     ) -> None:
         """Give a producer the id and the next epoch of its transactional id; older instances are fenced.
 
         ``expected`` is the producer that wants to continue after an error (KIP-360). An ongoing transaction is aborted,
-        and the client asks again (CONCURRENT_TRANSACTIONS) until its markers are written. ``connected_at``: see
-        :meth:`is_late`.
+        and the client asks again (CONCURRENT_TRANSACTIONS) until its markers are written. If the id is new, the
+        ``connection`` is noted.
         """
         if transactional_id and not 0 < timeout_ms <= self._settings.max_timeout_ms:
             reply(ProducerResult(codes.INVALID_TRANSACTION_TIMEOUT))
         else:
-            self._init(transactional_id, timeout_ms, expected, reply, connected_at, None)
+            self._init(transactional_id, timeout_ms, expected, reply, connection, None)
 
     def _init(
         self,
@@ -258,7 +259,7 @@ class TransactionCoordinator:
         timeout_ms: int,
         expected: Producer | None,
         reply: ProducerReply,
-        connected_at: float,
+        connection: ConnectionAge | None,
         new_id: int | None,
     ) -> None:
         """``new_id``: a producer id that has been drawn because one was needed; everything is looked at again."""
@@ -268,7 +269,7 @@ class TransactionCoordinator:
             return
         draw_first = partial(
             self._draw_id,
-            partial(self._init, transactional_id, timeout_ms, expected, reply, connected_at),
+            partial(self._init, transactional_id, timeout_ms, expected, reply, connection),
             lambda error: reply(ProducerResult(error)),
         )
         now_ms = self._clock.now_ms()
@@ -280,7 +281,9 @@ class TransactionCoordinator:
                 draw_first()
                 return
             made = TransactionMetadata(new_id, timeout_ms=timeout_ms, update_ms=now_ms)
-            transaction = Transaction(transactional_id, made, connected_at)
+            transaction = Transaction(transactional_id, made)
+            if connection is not None:
+                transaction.heard.newest = connection.accepted_at
             new_id = None
         metadata = transaction.metadata
         if transaction.pending is not None:
@@ -289,6 +292,9 @@ class TransactionCoordinator:
             reply(ProducerResult(codes.PRODUCER_FENCED))
         elif metadata.state in PREPARED:
             reply(ProducerResult(codes.CONCURRENT_TRANSACTIONS))
+        elif metadata.state is ONGOING and expected is not None and metadata.check_producer(expected):
+            # Kafka has it abort the transaction of the producer that has replaced it.
+            reply(ProducerResult(codes.PRODUCER_FENCED))
         elif metadata.state is ONGOING:
             self._fence(
                 shard,
@@ -437,7 +443,7 @@ class TransactionCoordinator:
         if error != codes.NONE:
             reply(ProducerResult(error))
             return
-        answer = (END if repeated else END_WITH_BUMP)[metadata.state][0 if commit else 1]
+        answer = (END_REPEATED if repeated else END_WITH_BUMP)[metadata.state][0 if commit else 1]
         if answer is not None:
             reply(_ended(answer, metadata))
         elif metadata.is_exhausted and next_id == NO_PRODUCER_ID:

@@ -113,6 +113,13 @@ END_WITH_BUMP: Final[Answers] = {
 }
 """The answers to an EndTxn that raises the epoch: under the current epoch it ends the next transaction."""
 
+END_REPEATED: Final[Answers] = {**END, COMPLETE_ABORT: (codes.PRODUCER_FENCED, codes.NONE)}
+"""The answers to an EndTxn that names the epoch before: the client sends again what has raised the epoch.
+
+A commit that finds an abort is no repetition: the coordinator has aborted the transaction, because its time was up or a
+new instance has come (KAFKA-20785).
+"""
+
 PREPARED: Final = frozenset(state for state, events in TRANSITIONS.items() if Event.MARKED in events)
 """The transaction has ended, but not all of its partitions have their markers yet."""
 
