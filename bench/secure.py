@@ -15,7 +15,7 @@ from harness.zookeeper import HOST
 from ottla_client.commands.trial_files import ADMIN, make_files
 from ottla_client.errors import ClientError
 from ottla_client.sync import Admin
-from ottla_protocol.properties import read_properties
+from ottla_protocol.properties import parse_properties
 
 _SECONDS: Final = 60.0
 
@@ -73,4 +73,4 @@ class SecureFiles:
 
     def options(self) -> dict[str, str]:
         """The options of ``admin.properties``, by librdkafka's names."""
-        return read_properties(self.admin)
+        return parse_properties(self.admin.read_bytes())

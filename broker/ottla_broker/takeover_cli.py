@@ -104,8 +104,9 @@ def _folders(
     config_file: Path | None, data_dirs: Sequence[str], metadata_dir: str | None
 ) -> tuple[list[str], str | None]:
     """The folders of log.dirs, and metadata.log.dir, from the options or from Kafka's own configuration."""
+    from ottla_broker.config import ConfigError
+    from ottla_broker.config.properties import read_properties
     from ottla_broker.tools.data_folders import folder_paths
-    from ottla_protocol.properties import PropertiesError, read_properties
 
     settings: dict[str, str] = {}
     if config_file is not None:
@@ -113,7 +114,7 @@ def _folders(
             raise click.UsageError(f"{config_file} is a folder; name it with --data-dir {config_file}")
         try:
             settings = read_properties(config_file)
-        except PropertiesError as error:
+        except ConfigError as error:
             raise click.ClickException(str(error)) from None
     given = data_dirs or [settings.get("log.dirs") or settings.get("log.dir") or ""]
     paths = folder_paths(given)

@@ -13,7 +13,6 @@ that it says what an editor shows. With ASCII and escapes alone, both are the sa
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Final
 
 _BLANKS: Final = " \t\f"
@@ -23,38 +22,27 @@ _HEX: Final = re.compile(r"[0-9a-fA-F]{4}")
 
 
 class PropertiesError(ValueError):
-    """A file can't be read as properties; the message is one line with its name."""
+    """A text can't be read as properties; the message is one line with its name."""
 
 
-def parse_properties(text: str, source: str = "configuration") -> dict[str, str]:
-    """Parse a properties text into keys and values, in the order of their first appearance.
+def parse_properties(data: bytes | str, source: str = "configuration") -> dict[str, str]:
+    """Parse a file's bytes, or a text, into keys and values, in the order of their first appearance.
 
     Raises PropertiesError: a ``\\uXXXX`` escape is malformed; the message has ``source`` and the line's number.
     """
     found: dict[str, str] = {}
-    for number, line in _logical_lines(text):
+    for number, line in _logical_lines(data if isinstance(data, str) else _decoded(data)):
         key, value = _split(line)
         where = f"{source}: line {number}"
         found[_unescape(key, where)] = _unescape(value, where)
     return found
 
 
-def read_properties(path: Path) -> dict[str, str]:
-    """Parse a file in UTF-8, or in ISO-8859-1 if it isn't valid UTF-8.
-
-    Raises PropertiesError: the file can't be read or parsed; the message names it.
-    """
+def _decoded(data: bytes) -> str:
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise PropertiesError(
-            f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
-        ) from error
-    try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = data.decode("iso-8859-1")
-    return parse_properties(text, str(path))
+        return data.decode("iso-8859-1")
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:

@@ -19,8 +19,8 @@ from packaging.utils import canonicalize_name
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.broker import all_keys
 from ottla_broker.config.environment import read_environment
+from ottla_broker.config.properties import read_properties
 from ottla_client.commands.trial_files import make_files
-from ottla_protocol.properties import read_properties
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ("docker-compose.yml", "docker-compose.secure.yml")

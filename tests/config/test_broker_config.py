@@ -8,6 +8,7 @@ import pytest
 
 from ottla_broker.config import BrokerConfig, ConfigError, InvalidValue, load_config
 from ottla_broker.config.oauth_keys import UNSECURED_TOKENS
+from ottla_broker.config.properties import read_properties
 from ottla_protocol.sasl.jaas import parse_login
 
 
@@ -654,3 +655,14 @@ def test_logins(text: str, options: dict[str, str]) -> None:
 def test_logins_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match="login"):
         parse_login(text)
+
+
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "x.properties").write_text("a=1\n# comment\nb=\\u12\n")
+    for path, said in (
+        ("missing.properties", r"missing\.properties: cannot be read \(No such file"),
+        (".", r"cannot be read \(Is a directory"),
+        ("x.properties", r"x\.properties: line 3: malformed \\uXXXX escape"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            read_properties(tmp_path / path)

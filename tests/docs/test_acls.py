@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.docs.pages import ROOT, blocks, marked
 from tests.support.processes import BrokerProcess
 
-from ottla_protocol.properties import read_properties
+from ottla_broker.config.properties import read_properties
 
 PAGE = ROOT / "docs/acls.md"
 

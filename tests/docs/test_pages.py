@@ -16,10 +16,10 @@ import ottla_client.sync
 from ottla_broker.config.broker import BrokerConfig, all_keys
 from ottla_broker.config.group_configs import GROUP_KEYS
 from ottla_broker.config.listener_settings import listener_setting
+from ottla_broker.config.properties import read_properties
 from ottla_broker.config.topics import TOPIC_KEYS
 from ottla_broker.handlers import IN_CLUSTERS, SERVED
 from ottla_protocol.api_keys import ApiKey
-from ottla_protocol.properties import read_properties
 from ottla_protocol.sasl.mechanism import MECHANISMS
 
 DASH = "\N{EN DASH}"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla_protocol.properties import PropertiesError, parse_properties, read_properties
+from ottla_protocol.properties import PropertiesError, parse_properties
 
 GOLDEN = json.loads((Path(__file__).parent / "properties.json").read_text())
 
@@ -25,18 +25,9 @@ def test_a_malformed_escape_names_file_and_line() -> None:
         parse_properties("a=1\n# comment\nb=\\u12\n", "x.properties")
 
 
-def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(PropertiesError, match=r"missing\.properties: cannot be read \(No such file"):
-        read_properties(tmp_path / "missing.properties")
-    with pytest.raises(PropertiesError, match=r"cannot be read \(Is a directory"):
-        read_properties(tmp_path)
-
-
-def test_files_in_utf_8_and_latin_1(tmp_path: Path) -> None:
-    path = tmp_path / "x.properties"
+def test_texts_in_utf_8_and_latin_1() -> None:
     for encoding in ("utf-8", "utf-8-sig", "iso-8859-1"):
-        path.write_bytes("rack=Zürich\n".encode(encoding))
-        assert read_properties(path) == {"rack": "Zürich"}
+        assert parse_properties("rack=Zürich\n".encode(encoding)) == {"rack": "Zürich"}
 
 
 @given(st.text(alphabet="ab=: \\#!\t\n\r\fu0", max_size=40))

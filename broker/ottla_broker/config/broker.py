@@ -36,6 +36,7 @@ from ottla_broker.config.model import (
 )
 from ottla_broker.config.oauth_keys import UNSECURED_TOKENS, OAuthKeys
 from ottla_broker.config.password_keys import PasswordKeys
+from ottla_broker.config.properties import read_properties
 from ottla_broker.config.push_keys import PushKeys
 from ottla_broker.config.quota_keys import QuotaKeys
 from ottla_broker.config.sasl import check_logins, check_sasl
@@ -45,7 +46,6 @@ from ottla_broker.config.share_keys import SHARE_TIMES, ShareKeys
 from ottla_broker.config.transaction_keys import TransactionKeys
 from ottla_broker.events import get_logger
 from ottla_protocol.prometheus import parse_address
-from ottla_protocol.properties import PropertiesError, read_properties
 from ottla_protocol.sasl.mechanism import OAUTHBEARER
 
 if TYPE_CHECKING:
@@ -540,10 +540,7 @@ def load_config(
 
     Raises ConfigError: the file can't be read, or a setting is invalid.
     """
-    try:
-        properties = read_properties(path) if path is not None else {}
-    except PropertiesError as error:
-        raise ConfigError(str(error)) from error
+    properties = read_properties(path) if path is not None else {}
     sources = dict.fromkeys(properties, str(path))
     warnings: list[str] = []
     if environ is not None and any(name.startswith(PREFIX) for name in environ):

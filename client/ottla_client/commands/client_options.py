@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ottla_protocol.printable import printable
-from ottla_protocol.properties import PropertiesError, read_properties
+from ottla_protocol.properties import PropertiesError, parse_properties
 
 from ..errors import ConfigurationError
 
@@ -32,9 +32,10 @@ def pair(text: str, option: str) -> tuple[str, str]:
 def read_settings(path: str) -> dict[str, str]:
     """The settings in a file, as Java's clients read them. Raises click.BadParameter."""
     try:
-        return {name: text.strip() for name, text in read_properties(Path(path)).items()}
-    except PropertiesError as error:
+        found = parse_properties(Path(path).read_bytes(), path)
+    except (OSError, PropertiesError) as error:
         raise click.BadParameter(str(error), param_hint="--command-config") from None
+    return {name: text.strip() for name, text in found.items()}
 
 
 def option_group(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
