@@ -6,7 +6,7 @@ The coordinators are built when they are first needed: see :mod:`ottla_broker.co
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from ottla_broker.coordinator.old_consumers import OldConsumers
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ottla_broker.coordinator.group.coordinator import GroupCoordinator
     from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla_broker.coordinator.transaction.markers import DeliverMarkers
+    from ottla_broker.coordinator.zookeeper_groups import ZooKeeperGroups
     from ottla_broker.group_coordinators import Groups
     from ottla_broker.handlers.share_services import ShareServices
     from ottla_broker.replica.transaction_verifier import Verification
@@ -90,6 +91,13 @@ class Coordinators:
         await self._transactions.load()
 
     # Groups
+
+    @cached_property
+    def zookeeper_groups(self) -> ZooKeeperGroups:
+        """The groups whose consumers coordinate in ZooKeeper."""
+        from ottla_broker.coordinator.zookeeper_groups import ZooKeeperGroups
+
+        return ZooKeeperGroups(self._old_consumers)
 
     @property
     def has_groups(self) -> bool:

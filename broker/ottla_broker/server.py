@@ -404,6 +404,7 @@ class Broker:
             load_coordinators=None if coordinators.are_needed else coordinators.load,
             telemetry=self.telemetry,
             coordinated=lambda: None if self.push is None else self.push.groups,
+            zookeeper_groups=lambda: self.coordinators.zookeeper_groups,
         )
 
     def _listen(self) -> None:

@@ -22,7 +22,7 @@ COORDINATED: Final = "coordinated"
 """The protocol type of groups of the coordinator designed in 2012, which Ottla alone has."""
 
 IN_ZOOKEEPER: Final = "zookeeper"
-"""The protocol type of groups that coordinate in ZooKeeper, which brokers don't know."""
+"""The protocol type of groups that coordinate in ZooKeeper, which brokers of Kafka don't know."""
 
 
 class TopicPartition(NamedTuple):

@@ -68,6 +68,7 @@ def services(**given: Any) -> Services:
         "quotas": quotas,
         "quota_admin": QuotaAdmin(nothing, nothing, quotas),
         "turns": Turns(),
+        "zookeeper_groups": lambda: None,
     }
     for name in ("groups", "transactions", "shares"):
         made = given.pop(name, None)

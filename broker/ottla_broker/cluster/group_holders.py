@@ -21,6 +21,8 @@ _log = get_logger()
 
 _ModernDescribe = ConsumerGroupDescribeRequest | ShareGroupDescribeRequest
 
+_ELSEWHERE: Final = frozenset({"coordinated", "zookeeper"})
+"""Protocol types of groups that only look like classic ones."""
 _SECONDS: Final = 5.0
 """How long the coordinator may take for one answer."""
 
@@ -71,7 +73,7 @@ async def _classic(connection: PeerConnection, group_id: str) -> str | None:
     for group in response.groups:
         if group.error_code:
             raise PeerError(f"DescribeGroups: {error_code(group.error_code).name}")
-        if group.members:
+        if group.members and group.protocol_type not in _ELSEWHERE:
             return members_of(len(group.members), CLASSIC_TYPE)
     return None
 

@@ -73,8 +73,8 @@ class OldConsumers:
 
     def __init__(self, store: Store, clock: Clock, members_here: Callable[[str], str | None]) -> None:
         """``members_here``: the members of a group on this broker, for the log."""
-        self._store = store
-        self._clock = clock
+        self.store = store
+        self.clock = clock
         self._members_here = members_here
         self._in_zookeeper = _Names(store, clock, ConsumerIdsNode.PARENT, self._appeared_in_zookeeper)
         self._coordinated = _Names(store, clock, CoordinatedGroupNode.PARENT, self._appeared_at_coordinator)
@@ -86,6 +86,16 @@ class OldConsumers:
         """Read the names, and follow them. Raises StoreError."""
         for names in (self._in_zookeeper, self._coordinated):
             await names.start()
+
+    @property
+    def in_zookeeper(self) -> frozenset[str]:
+        """The groups with a node below ``/consumers``, which may have no consumers."""
+        return self._in_zookeeper.now
+
+    @property
+    def coordinated(self) -> frozenset[str]:
+        """The groups of the coordinator of 2012, whichever broker that is."""
+        return self._coordinated.now
 
     async def close(self) -> None:
         """Answer those who wait."""
@@ -125,7 +135,7 @@ class OldConsumers:
             if oldest is None:
                 break
             self._ids.pop(oldest).watch.cancel()
-        return _Ids(self._store.watch(ConsumerIdsNode.path(group_id), partial(self._ids_changed, group_id)))
+        return _Ids(self.store.watch(ConsumerIdsNode.path(group_id), partial(self._ids_changed, group_id)))
 
     def _ids_changed(self, group_id: str, _: StoreEvent) -> None:
         ids = self._ids.get(group_id)
@@ -143,8 +153,8 @@ class OldConsumers:
         try:
             while ids.changed:
                 ids.changed = False
-                async with self._clock.timeout(_LOOK_SECONDS):
-                    members = len(await children_of(self._store, ConsumerIdsNode.path(group_id)))
+                async with self.clock.timeout(_LOOK_SECONDS):
+                    members = len(await children_of(self.store, ConsumerIdsNode.path(group_id)))
                 self._known(group_id, ids, members)
         except (StoreError, TimeoutError) as error:
             _log.warning(

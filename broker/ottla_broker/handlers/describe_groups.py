@@ -2,10 +2,13 @@
 
 Version 3 can ask for authorized operations (KIP-430), 4 has static members (KIP-345), 5 is
 flexible. A group that doesn't exist is Dead, without an error. The coordinator of 2012 describes its groups, whichever
-broker their ids hash to.
+broker their ids hash to. A group without members here may have some in ZooKeeper.
 """
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from ottla_broker.coordinator.group.metadata_limit import MEMBER
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
@@ -15,16 +18,25 @@ from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import describe_groups as wire
 
+if TYPE_CHECKING:
+    from ottla_broker.coordinator.group.coordinator import GroupDescription
+    from ottla_broker.coordinator.zookeeper_groups import ZooKeeperGroups
+
 _NONE = int(ErrorCode.NONE)
 _LISTED = 5
 """Members that are listed in the time in which one is described."""
 _PORTION = 100
+_STABLE: Final = "Stable"
+_COORDINATED: Final = "coordinated"
 
 
-def handle(ctx: RequestContext, request: wire.DescribeGroupsRequest) -> Steps[wire.DescribeGroupsResponse]:
-    asked = request.include_authorized_operations
+def handle(
+    ctx: RequestContext, request: wire.DescribeGroupsRequest
+) -> Steps[wire.DescribeGroupsResponse | Awaitable[wire.DescribeGroupsResponse]]:
     groups = []
+    elsewhere: list[wire.DescribedGroup] = []
     coordinated = ctx.services.coordinated()
+    in_zookeeper = ctx.services.zookeeper_groups()
     described = 0
     # A group that is named twice is described once: its members may be many.
     for group_id in dict.fromkeys(request.groups):
@@ -40,35 +52,71 @@ def handle(ctx: RequestContext, request: wire.DescribeGroupsRequest) -> Steps[wi
             )
             continue
         found = (coordinated and coordinated.describe(group_id)) or ctx.services.groups.describe(group_id)
-        yield len(found.members) // _LISTED
-        members = []
-        for done, (member, metadata, assignment) in enumerate(found.members, 1):
-            members.append(
-                wire.DescribedGroupMember(
-                    member_id=member.member_id,
-                    group_instance_id=member.instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    member_metadata=metadata,
-                    member_assignment=assignment,
-                )
-            )
-            described += MEMBER + len(metadata) + len(assignment)
-            if done % _PORTION == 0:
-                yield _PORTION
-        groups.append(
-            wire.DescribedGroup(
-                error_code=found.error,
-                group_id=group_id,
-                group_state=found.state,
-                protocol_type=found.protocol_type,
-                protocol_data=found.protocol,
-                members=members,
-                authorized_operations=(
-                    ctx.operations(AclResource.GROUP, group_id)
-                    if asked and found.error == _NONE
-                    else NOT_ASKED
-                ),
+        group = wire.DescribedGroup(group_id=group_id)
+        described += yield from _describe(ctx, request, group, found)
+        groups.append(group)
+        if in_zookeeper is not None and found.error == _NONE and not found.members:
+            if group_id in in_zookeeper.coordinated:
+                # Its coordinator, which is another broker, says more.
+                group.group_state, group.protocol_type = _STABLE, _COORDINATED
+            elif group_id in in_zookeeper.names and ctx.services.groups.may_be_in_zookeeper(group_id):
+                elsewhere.append(group)
+    response = wire.DescribeGroupsResponse(groups=groups)
+    if in_zookeeper is None or not elsewhere:
+        return response
+    return _with_those_in_zookeeper(ctx, request, response, elsewhere, in_zookeeper)
+
+
+async def _with_those_in_zookeeper(
+    ctx: RequestContext,
+    request: wire.DescribeGroupsRequest,
+    response: wire.DescribeGroupsResponse,
+    groups: Sequence[wire.DescribedGroup],
+    in_zookeeper: ZooKeeperGroups,
+) -> wire.DescribeGroupsResponse:
+    """The response, with the consumers of groups that have them in ZooKeeper."""
+    described = 0
+    for group in groups:
+        if described > MOST_ANSWER:
+            group.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            continue
+        found = await in_zookeeper.describe(group.group_id)
+        if found is not None:
+            steps = _describe(ctx, request, group, found)
+            described += await ctx.services.turns.run(steps, ctx.connection)
+    return response
+
+
+def _describe(
+    ctx: RequestContext,
+    request: wire.DescribeGroupsRequest,
+    group: wire.DescribedGroup,
+    found: GroupDescription,
+) -> Steps[int]:
+    """Fill in a group; returns the bytes of its members."""
+    yield len(found.members) // _LISTED
+    described = 0
+    for done, (member, metadata, assignment) in enumerate(found.members, 1):
+        group.members.append(
+            wire.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=metadata,
+                member_assignment=assignment,
             )
         )
-    return wire.DescribeGroupsResponse(groups=groups)
+        described += MEMBER + len(metadata) + len(assignment)
+        if done % _PORTION == 0:
+            yield _PORTION
+    group.error_code = found.error
+    group.group_state = found.state
+    group.protocol_type = found.protocol_type
+    group.protocol_data = found.protocol
+    group.authorized_operations = (
+        ctx.operations(AclResource.GROUP, group.group_id)
+        if request.include_authorized_operations and found.error == _NONE
+        else NOT_ASKED
+    )
+    return described

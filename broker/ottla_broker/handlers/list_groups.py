@@ -2,35 +2,42 @@
 
 Version 3 is flexible, 4 filters by state (KIP-518), 5 by type (KIP-848). While groups are loading, the response has the
 loaded ones and COORDINATOR_LOAD_IN_PROGRESS. The coordinator of 2012 lists its groups, too, with a protocol type of
-their own.
+their own, and so does the broker that the id of a group in ZooKeeper hashes to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import Steps
+from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
     from ottla_broker.coordinator.group.coordinator import GroupListing
+    from ottla_broker.coordinator.zookeeper_groups import ZooKeeperGroups
 
 _PORTION = 100
+_STABLE: Final = "Stable"
+_CLASSIC: Final = "classic"
 
 
-def handle(ctx: RequestContext, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
+def handle(
+    ctx: RequestContext, request: ListGroupsRequest
+) -> Steps[ListGroupsResponse | Awaitable[ListGroupsResponse]]:
     every = ctx.may(AclOperation.DESCRIBE, AclResource.CLUSTER)
     error, found = ctx.services.groups.list(request.states_filter, request.types_filter)
     coordinated = ctx.services.coordinated()
     listed: Sequence[GroupListing] = ()
     if coordinated is not None:
         listed = coordinated.listings(request.states_filter, request.types_filter)
+    in_zookeeper = ctx.services.zookeeper_groups()
     # Such a group may have offsets here, which are a group without members.
-    names = {group.group_id for group in listed}
+    names = {group.group_id for group in listed} | (in_zookeeper.coordinated if in_zookeeper else set())
     others = (group for group in found if group is None or group.group_id not in names)
     groups = []
     for done, group in enumerate(chain(listed, others), 1):
@@ -45,4 +52,39 @@ def handle(ctx: RequestContext, request: ListGroupsRequest) -> Steps[ListGroupsR
             )
         if done % _PORTION == 0:
             yield _PORTION // 2
-    return ListGroupsResponse(error_code=error, groups=groups)
+    response = ListGroupsResponse(error_code=error, groups=groups)
+    if in_zookeeper is None or not in_zookeeper.names:
+        return response
+    there = []
+    for name in in_zookeeper.names:
+        if ctx.services.groups.may_be_in_zookeeper(name):
+            there.append(name)
+        yield 1
+    return _with_those_in_zookeeper(ctx, request, response, there, in_zookeeper) if there else response
+
+
+async def _with_those_in_zookeeper(
+    ctx: RequestContext,
+    request: ListGroupsRequest,
+    response: ListGroupsResponse,
+    names: Sequence[str],
+    in_zookeeper: ZooKeeperGroups,
+) -> ListGroupsResponse:
+    """The response with the groups that have consumers in ZooKeeper, instead of what it says of them."""
+    from ottla_broker.coordinator.zookeeper_groups import PROTOCOL_TYPE
+
+    held = set(await in_zookeeper.with_consumers(names))
+    response.groups = [group for group in response.groups if group.group_id not in held]
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    if (states and _STABLE.lower() not in states) or (types and _CLASSIC not in types):
+        return response
+    every = ctx.may(AclOperation.DESCRIBE, AclResource.CLUSTER)
+    async for name in unhurried(sorted(held)):
+        if every or ctx.shows(AclResource.GROUP, name):
+            response.groups.append(
+                ListedGroup(
+                    group_id=name, protocol_type=PROTOCOL_TYPE, group_state=_STABLE, group_type=_CLASSIC
+                )
+            )
+    return response

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ottla_broker.coordinator.group.coordinator import GroupCoordinator
     from ottla_broker.coordinator.push.listing import CoordinatedGroups
     from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
+    from ottla_broker.coordinator.zookeeper_groups import ZooKeeperGroups
     from ottla_broker.coordinator.zookeeper_offsets import ZooKeeperOffsets
     from ottla_broker.handlers import Served
     from ottla_broker.handlers.authorization import Authorizer
@@ -84,6 +85,7 @@ class Services:
         telemetry: the metrics that clients push; None: that isn't served.
         cluster_member: None for a broker that stands alone, which doesn't serve the APIs that use it.
         coordinated: the groups of the 2012 coordinator; None without ``coordinator.listener``.
+        zookeeper_groups: those whose consumers coordinate in ZooKeeper.
     """
 
     config: BrokerConfig
@@ -115,6 +117,7 @@ class Services:
     load_coordinators: Callable[[bool], Awaitable[None]] | None = None
     telemetry: ClientTelemetry | None = None
     coordinated: Callable[[], CoordinatedGroups | None] = lambda: None
+    zookeeper_groups: Callable[[], ZooKeeperGroups | None] = lambda: None
 
     @property
     def groups(self) -> GroupCoordinator:

@@ -27,7 +27,7 @@ from ..deadline import Deadline
 from ..errors import ClientError, UnsupportedApiError
 from ..requests.driver import Node, Outcomes, ToCoordinators
 from ..requests.outcomes import error_of, outcome_of
-from ..types import COORDINATED, TopicPartition
+from ..types import COORDINATED, IN_ZOOKEEPER, TopicPartition
 from .arguments import listed
 from .base import AdminBase
 from .results import is_unknown_group
@@ -100,7 +100,9 @@ class GroupCalls(AdminBase):
             found |= await self._describe_assigned(node, missing, deadline)
             missing = [name for name, group in found.items() if is_unknown_group(group)]
             found |= await self._describe_shared(node, missing, deadline)
-            missing = [name for name, group in found.items() if is_unknown_group(group)]
+            missing = [
+                name for name, group in found.items() if is_unknown_group(group) or _is_elsewhere(group)
+            ]
             return found | await self._describe_coordinated(node, missing, deadline)
 
         return await self._ask_each(
@@ -285,7 +287,7 @@ def _group(group: DescribedGroup, node: Node) -> GroupDescription | ClientError:
         return error_of(group.error_code, what)
     if group.group_state == "Dead":  # the response for an unknown group up to version 5
         return error_of(ErrorCode.GROUP_ID_NOT_FOUND, what)
-    is_of_consumers = group.protocol_type in (CONSUMER, COORDINATED)
+    is_of_consumers = group.protocol_type in (CONSUMER, COORDINATED, IN_ZOOKEEPER)
     return GroupDescription(
         group.group_id,
         group.group_state,
@@ -294,6 +296,11 @@ def _group(group: DescribedGroup, node: Node) -> GroupDescription | ClientError:
         -1 if node is None else node,
         tuple(_member(member, is_of_consumers) for member in group.members),
     )
+
+
+def _is_elsewhere(group: GroupDescription | ClientError) -> bool:
+    """Whether another broker, which is the coordinator of 2012, knows the group's members."""
+    return isinstance(group, GroupDescription) and group.protocol_type == COORDINATED and not group.members
 
 
 def _member(member: DescribedGroupMember, is_of_consumers: bool) -> MemberDescription:

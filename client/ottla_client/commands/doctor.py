@@ -288,7 +288,12 @@ async def _gather_groups(
         seen.later_groups = await described(admin, seen, [name for name in again if name in listed])
         seen.later = await lags_of(admin, seen, seen.later_groups)
         if registry is not None:
-            await _look_again(admin, seen, registry, [name for name in again if name not in listed])
+            its = [
+                name
+                for name in again
+                if name not in listed or seen.groups[name].protocol_type == IN_ZOOKEEPER
+            ]
+            await _look_again(admin, seen, registry, its)
 
 
 async def _look_into_zookeeper(
@@ -303,10 +308,12 @@ async def _look_into_zookeeper(
     seen.in_zookeeper = {
         name: group
         for name, group in found.items()
-        if name not in seen.groups or kept(seen.groups[name]) is Kept.OFFSETS
+        if name not in seen.groups or kept(seen.groups[name]) in (Kept.OFFSETS, Kept.EITHER)
     }
     # Consumers may coordinate in ZooKeeper, and commit to Kafka: offsets.storage=kafka.
-    alone = {name: group for name, group in seen.in_zookeeper.items() if name not in seen.groups}
+    alone = {
+        name: group for name, group in seen.in_zookeeper.items() if group.members or name not in seen.groups
+    }
     seen.groups = {**seen.groups, **{name: as_description(name, group) for name, group in alone.items()}}
     seen.lags = {**seen.lags, **await lags_in_zookeeper(admin, seen, alone)}
 

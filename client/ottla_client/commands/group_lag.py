@@ -18,7 +18,15 @@ from .admin_common import admin_of, count_of, live_view, show_seconds, unknown_g
 from .completion import complete_groups
 from .console import Console, one_line, options, to_json
 from .findings import some_of
-from .group_places import in_zookeeper, kept, lag_of, registry_of, zookeeper_option
+from .group_places import (
+    groups_in_zookeeper,
+    in_zookeeper,
+    kept,
+    lag_in_zookeeper,
+    lag_of,
+    registry_of,
+    zookeeper_option,
+)
 from .sparklines import sparkline
 from .tables import Column
 
@@ -119,8 +127,8 @@ async def lag(
     records a second by which the lag grows; it takes two looks. Catch-up is when the lag is gone if it goes on
     shrinking like this. It works with Apache Kafka too.
 
-    Groups of every generation are shown. Brokers can't list groups that coordinate in ZooKeeper: name such a group, or
-    give --zookeeper to see them all.
+    Groups of every generation are shown. Kafka's brokers can't list groups that coordinate in ZooKeeper: name such a
+    group, or give --zookeeper to see them all.
 
     With --watch, the view is refreshed at a terminal, with a sparkline. Elsewhere one line is printed for each group
     each time, with --json one document per line.
@@ -177,14 +185,11 @@ async def _look(
         return not patterns or any(fnmatchcase(name, each) for each in patterns)
 
     names = [name for name in listed if is_wanted(name)]
+    there = {} if registry is None else await groups_in_zookeeper(registry, listed, is_wanted)
+    names = [name for name in names if name not in there]
     unlisted: dict[str, Mapping[TopicPartition, int]] = {}
-    if registry is not None:
-        from ..zookeeper_consumer.groups import read_groups
-
-        found_there = await read_groups(registry, lambda name: name not in listed and is_wanted(name))
-        unlisted = {name: group.offsets for name, group in found_there.items()}
     for pattern in patterns:
-        if not any(letter in pattern for letter in "*?[") and pattern not in {*listed, *unlisted}:
+        if not any(letter in pattern for letter in "*?[") and pattern not in {*listed, *there}:
             unlisted[pattern] = await in_zookeeper(admin, pattern)
             if not unlisted[pattern]:
                 raise await unknown_group(admin, pattern)
@@ -192,11 +197,13 @@ async def _look(
 
     async def one(name: str) -> Mapping[TopicPartition, PartitionLag]:
         async with free:
+            if name in there:
+                return await lag_in_zookeeper(admin, name, there[name])
             if name in unlisted:
                 return await admin.group_lag(name, offsets=unlisted[name])
             return await lag_of(admin, name, kept(listed[name]))
 
-    names += unlisted
+    names += [*there, *unlisted]
     found = dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
     now = asyncio.get_running_loop().time()
     lags = {name: its for name, its in sorted(found.items()) if its}

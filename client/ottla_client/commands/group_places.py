@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from enum import Enum
@@ -15,6 +15,7 @@ from ottla_protocol.errors import ErrorCode
 
 from ..errors import BrokerError, ClientError, UnsupportedApiError
 from ..types import COORDINATED, IN_ZOOKEEPER, OffsetAndMetadata, TopicPartition
+from .admin_common import plural
 
 if TYPE_CHECKING:
     from ..admin import Admin, GroupDescription, GroupListing, PartitionLag
@@ -33,19 +34,42 @@ class Kept(Enum):
     OFFSETS = "in the topic of offsets"
     STARTS = "with the share groups' state"
     ZOOKEEPER = "in ZooKeeper"
+    EITHER = "in ZooKeeper or the topic of offsets"
+    """By ``offsets.storage`` of consumers that coordinate in ZooKeeper, which no one else knows."""
 
 
 def kept(group: GroupListing | GroupDescription) -> Kept:
     """The store of a group's place, by what brokers say of the group."""
     if group.type == _SHARE:
         return Kept.STARTS
-    return Kept.ZOOKEEPER if group.protocol_type in (COORDINATED, IN_ZOOKEEPER) else Kept.OFFSETS
+    if group.protocol_type == IN_ZOOKEEPER:
+        return Kept.EITHER
+    return Kept.ZOOKEEPER if group.protocol_type == COORDINATED else Kept.OFFSETS
+
+
+_ELSEWHERE: Final = {
+    COORDINATED: " at the coordinator of 2012",
+    IN_ZOOKEEPER: " in ZooKeeper",
+}
+
+
+def check_stopped(group: GroupDescription, then: str) -> None:
+    """Raises click.ClickException for a group with members, which says where they are.
+
+    ``then`` is what they would undo, or what would take the ground from under them.
+    """
+    if group.members:
+        where = _ELSEWHERE.get(group.protocol_type, "")
+        raise click.ClickException(
+            f"group {group.group_id} has {plural(len(group.members), 'member')}{where}: stop its consumers, then"
+            f" {then}"
+        )
 
 
 zookeeper_option = click.option(
     "--zookeeper",
     metavar="HOST:PORT/CHROOT",
-    help="Also look for groups that coordinate in this ZooKeeper, which brokers can't list.",
+    help="Also look for groups that coordinate in this ZooKeeper, which Kafka's brokers don't know.",
 )
 
 
@@ -62,13 +86,16 @@ async def registry_of(console: Console, address: str | None) -> AsyncIterator[Re
 
 
 async def groups_in_zookeeper(
-    console: Console, address: str, wanted: Callable[[str], bool]
+    registry: Registry, listed: Collection[str], wanted: Callable[[str], bool] = lambda _: True
 ) -> dict[str, GroupInZooKeeper]:
-    """The groups that coordinate there and are wanted. Raises ClientError."""
-    from ..zookeeper_consumer.groups import connected, read_groups
+    """The wanted groups that have consumers in ZooKeeper, and those that brokers don't list. Raises ClientError.
 
-    async with connected(address, console.timeout) as registry:
-        return await read_groups(registry, wanted)
+    A listed group without consumers there is what brokers say of it: its nodes may be what an earlier generation left.
+    """
+    from ..zookeeper_consumer.groups import read_groups
+
+    found = await read_groups(registry, wanted)
+    return {name: group for name, group in found.items() if group.members or name not in listed}
 
 
 def as_description(name: str, group: GroupInZooKeeper) -> GroupDescription:
@@ -82,8 +109,28 @@ def as_description(name: str, group: GroupInZooKeeper) -> GroupDescription:
 async def lag_in_zookeeper(
     admin: Admin, name: str, group: GroupInZooKeeper
 ) -> dict[TopicPartition, PartitionLag]:
-    """The lag of a group that only ZooKeeper has, in partitions that it reads or has read. Raises ClientError."""
-    return await admin.group_lag(name, group.owners, offsets=group.offsets)
+    """The lag of a group in ZooKeeper, in partitions that it reads or has read. Raises ClientError."""
+    return await admin.group_lag(
+        name, group.owners, offsets=await offsets_in_use(admin, name, in_zookeeper=group.offsets)
+    )
+
+
+async def offsets_in_use(
+    admin: Admin,
+    name: str,
+    owned: Collection[TopicPartition] = (),
+    in_zookeeper: Mapping[TopicPartition, int] | None = None,
+) -> dict[TopicPartition, int]:
+    """Where consumers that coordinate in ZooKeeper read on: the larger offset of both places, as dual commit does it.
+
+    ``in_zookeeper`` None asks brokers for the ``owned`` partitions and those committed in Kafka. Raises ClientError.
+    """
+    in_kafka = {p: each.offset for p, each in (await admin.list_group_offsets(name)).items()}
+    if in_zookeeper is None:
+        in_zookeeper = await admin.list_zookeeper_offsets(name, {*owned, *in_kafka})
+    return {
+        p: max(in_kafka.get(p, -1), in_zookeeper.get(p, -1)) for p in in_kafka.keys() | in_zookeeper.keys()
+    }
 
 
 async def places_of(admin: Admin, name: str, where: Kept) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -93,21 +140,32 @@ async def places_of(admin: Admin, name: str, where: Kept) -> dict[TopicPartition
     if where is Kept.STARTS:
         shared = await admin.share_group_offsets(name)
         return {p: OffsetAndMetadata(each.start) for p, each in shared.items() if each.start is not None}
-    return {p: OffsetAndMetadata(offset) for p, offset in (await in_zookeeper(admin, name)).items()}
+    offsets = (
+        await in_zookeeper(admin, name)
+        if where is Kept.ZOOKEEPER
+        else await offsets_in_use(admin, name, await _owned(admin, name))
+    )
+    return {p: OffsetAndMetadata(offset) for p, offset in offsets.items()}
 
 
-async def _of_members(admin: Admin, name: str) -> dict[TopicPartition, int]:
-    """The offsets of the partitions that members read: it is quicker than to ask for all that there are."""
+async def _owned(admin: Admin, name: str) -> set[TopicPartition]:
+    """The partitions that members read: it is quicker than to ask for the offsets of all that there are."""
     members = (await admin.describe_groups([name]))[name].members
-    return await admin.list_zookeeper_offsets(name, {p for each in members for p in each.assignment})
+    return {p for each in members for p in each.assignment}
 
 
 async def lag_of(admin: Admin, name: str, where: Kept) -> Mapping[TopicPartition, PartitionLag]:
     """A group's lag in records and time. Empty for share groups of brokers that don't say it. Raises ClientError."""
     if where is Kept.OFFSETS:
         return await admin.group_lag(name)
-    if where is Kept.ZOOKEEPER:
-        return await admin.group_lag(name, offsets=await _of_members(admin, name))
+    if where is not Kept.STARTS:
+        owned = await _owned(admin, name)
+        offsets = (
+            await admin.list_zookeeper_offsets(name, owned)
+            if where is Kept.ZOOKEEPER
+            else await offsets_in_use(admin, name, owned)
+        )
+        return await admin.group_lag(name, owned, offsets=offsets)
     try:
         shared = await admin.share_group_offsets(name)
     except UnsupportedApiError:  # Kafka 4.0

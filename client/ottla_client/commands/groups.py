@@ -25,13 +25,24 @@ from .admin_common import (
 from .completion import complete_groups
 from .console import YES, Console, options, unknown
 from .group_lag import lag, rounded, total_lag
-from .group_places import as_description, groups_in_zookeeper, in_zookeeper, zookeeper_option
+from .group_places import (
+    Kept,
+    as_description,
+    check_stopped,
+    groups_in_zookeeper,
+    in_zookeeper,
+    kept,
+    offsets_in_use,
+    registry_of,
+    zookeeper_option,
+)
 from .migrate_offsets import migrate_offsets
 from .reset_offsets import reset_offsets
 from .tables import Column
 
 if TYPE_CHECKING:
     from ..admin import Admin, GroupDescription, GroupListing, PartitionLag, ShareGroupOffset
+    from ..zookeeper_consumer.registry import Registry
 
 
 @click.group()
@@ -76,15 +87,23 @@ async def list_groups(
     ottla groups list 'billing-*' --state Stable --json
     ottla groups list --zookeeper 127.0.0.1:2181
     """
-    async with admin_of(console) as admin:
+
+    def is_wanted(name: str) -> bool:
+        return pattern is None or fnmatchcase(name, pattern)
+
+    async with admin_of(console) as admin, registry_of(console, zookeeper) as registry:
         listed = {
-            name: group
-            for name, group in (await admin.list_groups(states=states)).items()
-            if pattern is None or fnmatchcase(name, pattern)
+            name: group for name, group in (await admin.list_groups(states=states)).items() if is_wanted(name)
         }
         described = await _described(admin, listed)
+        there = {}
+        if registry is not None:
+            every = await admin.list_groups() if states else listed
+            there = await groups_in_zookeeper(registry, every, is_wanted)
     rows: list[tuple[Any, ...]] = []
     for name, group in listed.items():
+        if name in there:
+            continue
         known = described.get(name)
         rows.append(
             (
@@ -97,12 +116,11 @@ async def list_groups(
                 group.coordinator,
             )
         )
-    if zookeeper is not None:
-        # The coordinator of 2012 keeps offsets and owners there.
-        elsewhere = {row[0] for row in rows if row[3] == COORDINATED}
-        rows += [
-            row for row in await _in_zookeeper(console, zookeeper, pattern, states) if row[0] not in elsewhere
-        ]
+    rows += [
+        (name, group.state, None, IN_ZOOKEEPER, None, len(group.members), None)
+        for name, group in there.items()
+        if not states or group.state in states
+    ]
     columns = ["Group", "State", "Type", "Generation", "Protocol", "Members", "Coordinator"]
     console.table(
         columns,
@@ -113,27 +131,11 @@ async def list_groups(
 
 def _generation(group: GroupListing) -> str:
     """How the group coordinates; one that never had members only has offsets."""
-    if group.protocol_type == COORDINATED:
-        return COORDINATED
+    if group.protocol_type in (COORDINATED, IN_ZOOKEEPER):
+        return group.protocol_type
     if group.type in ("", "classic"):
         return "classic" if group.protocol_type else "simple"
     return group.type
-
-
-async def _in_zookeeper(
-    console: Console, address: str, pattern: str | None, states: tuple[str, ...]
-) -> list[tuple[Any, ...]]:
-    """The rows of the groups in ZooKeeper."""
-    from ..zookeeper_consumer.groups import connected, groups_in
-
-    async with connected(address, console.timeout) as registry:
-        found = await groups_in(registry)
-    rows = []
-    for name, members in found.items():
-        state = "Stable" if members else "Empty"
-        if (pattern is None or fnmatchcase(name, pattern)) and (not states or state in states):
-            rows.append((name, state, None, "zookeeper", None, len(members), None))
-    return rows
 
 
 async def _described(admin: Admin, names: Collection[str]) -> dict[str, GroupDescription]:
@@ -154,25 +156,28 @@ async def _described(admin: Admin, names: Collection[str]) -> dict[str, GroupDes
 
 
 async def _described_with_offsets(
-    console: Console, admin: Admin, name: str, zookeeper: str | None
+    admin: Admin, name: str, registry: Registry | None
 ) -> tuple[GroupDescription, Mapping[TopicPartition, int] | None]:
-    """A group, and its offsets if they are in ZooKeeper. One that isn't anywhere ends the command."""
+    """A group, and its offsets unless they are where brokers keep them. One that isn't anywhere ends the command."""
     from ..admin import GroupDescription, is_unknown_group
 
+    group: GroupDescription | None = None
     try:
         group = (await admin.describe_groups([name]))[name]
     except ClientError as error:
         if not is_unknown_group(error):
             raise
-    else:
-        if group.protocol_type != COORDINATED:
-            return group, None
+    if registry is not None:
+        listed = () if group is None else (name,)
+        there = (await groups_in_zookeeper(registry, listed, name.__eq__)).get(name)
+        if there is not None:
+            return as_description(name, there), await offsets_in_use(admin, name, in_zookeeper=there.offsets)
+    if group is not None:
         owned = {partition for member in group.members for partition in member.assignment}
-        return group, await admin.list_zookeeper_offsets(name, owned)
-    if zookeeper is not None:
-        found = (await groups_in_zookeeper(console, zookeeper, name.__eq__)).get(name)
-        if found is not None:
-            return as_description(name, found), found.offsets
+        where = kept(group)
+        if where is Kept.ZOOKEEPER:
+            return group, await admin.list_zookeeper_offsets(name, owned)
+        return group, await offsets_in_use(admin, name, owned) if where is Kept.EITHER else None
     offsets = await in_zookeeper(admin, name)
     if not offsets:
         raise await unknown_group(admin, name)
@@ -206,16 +211,16 @@ async def describe(console: Console, name: str, zookeeper: str | None) -> None:
 
     Of a share group it shows the start, before which every record is done with, and the number of records left. Of a
     group of the coordinator designed in 2012, which keeps offsets as Kafka 0.8 did, it shows the partitions that its
-    members read. Brokers know a group that coordinates in ZooKeeper by its offsets alone; with --zookeeper, its
-    members and owners are shown too.
+    members read. The offsets of a group that coordinates in ZooKeeper are the larger ones of ZooKeeper and Kafka, as
+    consumers read them during a migration; Kafka's brokers don't know its members, which takes --zookeeper.
 
     \b
     ottla groups describe billing
     ottla groups describe old --zookeeper 127.0.0.1:2181
     ottla groups describe billing --json | jq .lag_seconds
     """
-    async with admin_of(console) as admin:
-        group, offsets = await _described_with_offsets(console, admin, name, zookeeper)
+    async with admin_of(console) as admin, registry_of(console, zookeeper) as registry:
+        group, offsets = await _described_with_offsets(admin, name, registry)
         if group.type == "share":
             _show_share_group(console, group, _document(group), await admin.share_group_offsets(name))
             return
@@ -375,6 +380,8 @@ def _show_members(console: Console, group: GroupDescription) -> None:
 async def delete(console: Console, names: tuple[str, ...], yes: bool) -> None:
     """Delete groups that have no members, with their committed offsets. Without --yes, the command asks first.
 
+    A group whose consumers coordinate in ZooKeeper, or at the coordinator designed in 2012, is refused, too.
+
     \b
     ottla groups delete billing
     """
@@ -384,6 +391,8 @@ async def delete(console: Console, names: tuple[str, ...], yes: bool) -> None:
         for name in wanted:
             if name not in known:
                 raise unknown("group", name, known)
+        for group in (await _described(admin, wanted)).values():
+            check_stopped(group, "delete it")
         console.confirm(f"Delete {', '.join(wanted)} with all committed offsets?", yes=yes)
         await admin.delete_groups(wanted)
     console.report({"deleted": wanted}, *(f"deleted group {name}" for name in wanted))

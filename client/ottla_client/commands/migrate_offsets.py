@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import ClientError
-from ..types import OffsetAndMetadata, TopicPartition
+from ..types import IN_ZOOKEEPER, OffsetAndMetadata, TopicPartition
 from .admin_common import admin_of, count_of, plural, without_repeats
 from .completion import complete_groups
 from .console import Console, options
@@ -126,7 +126,8 @@ async def _in_kafka(admin: Admin, name: str) -> list[str]:
     from ..admin import is_unknown_group
 
     try:
-        return [member.client_id for member in (await admin.describe_groups([name]))[name].members]
+        group = (await admin.describe_groups([name]))[name]
+        return [] if group.protocol_type == IN_ZOOKEEPER else [each.client_id for each in group.members]
     except ClientError as error:
         if not is_unknown_group(error):
             raise

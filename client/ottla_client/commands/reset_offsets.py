@@ -26,12 +26,12 @@ from .admin_common import (
 )
 from .completion import complete_groups
 from .console import Console, options, unknown
-from .group_places import Kept, kept, places_of, set_places
+from .group_places import Kept, check_stopped, kept, places_of, set_places
 from .tables import Column
 from .timefmt import now_ms
 
 if TYPE_CHECKING:
-    from ..admin import Admin
+    from ..admin import Admin, GroupDescription
 
 
 @click.command("reset-offsets", short_help="Set where a group continues reading.")
@@ -138,9 +138,10 @@ async def _reset(
     export: bool,
 ) -> None:
     async with admin_of(console) as admin:
-        members, where = await _members(console, admin, name, may_be_new=bool(wanted))
-        if execute:
-            reset_plans.check_stopped(name, members)
+        group = await _described(console, admin, name, may_be_new=bool(wanted))
+        if execute and group is not None:
+            check_stopped(group, "reset its offsets")
+        where = Kept.OFFSETS if group is None else kept(group)
         committed = await places_of(admin, name, where)
         if wanted:
             partitions = known_partitions(wanted, await topics_of(admin, wanted))
@@ -165,9 +166,9 @@ async def _reset(
     _show(console, now, new)
     if execute:
         console.note(f"offsets of group {name} are set")
-    elif members:
+    elif group is not None and group.members:
         console.note(
-            f"nothing was changed; group {name} has {plural(members, 'member')}, which must be stopped first"
+            f"nothing was changed; group {name} has {plural(len(group.members), 'member')}, which must be stopped first"
         )
     else:
         console.note("nothing was changed; add --execute to set them")
@@ -199,16 +200,14 @@ def _show(console: Console, now: reset_plans.Now, new: Mapping[TopicPartition, i
         console.print()
 
 
-async def _members(console: Console, admin: Admin, name: str, *, may_be_new: bool) -> tuple[int, Kept]:
-    """The group's number of members, and where its offsets are.
-
-    An unknown group ends the command unless ``may_be_new``.
-    """
+async def _described(
+    console: Console, admin: Admin, name: str, *, may_be_new: bool
+) -> GroupDescription | None:
+    """The group. An unknown one ends the command unless ``may_be_new``; then it is None."""
     from ..admin import is_unknown_group
 
     try:
-        group = (await admin.describe_groups([name]))[name]
-        return len(group.members), kept(group)
+        return (await admin.describe_groups([name]))[name]
     except ClientError as error:
         if not is_unknown_group(error):
             raise
@@ -216,7 +215,7 @@ async def _members(console: Console, admin: Admin, name: str, *, may_be_new: boo
     if not may_be_new:
         raise missing
     console.note(f"{missing.message}; these offsets create it")
-    return 0, Kept.OFFSETS
+    return None
 
 
 def _read(file: TextIO) -> dict[TopicPartition, int]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ..types import OffsetAndMetadata, OffsetSpec, TopicPartition
-from .admin_common import plural
 
 if TYPE_CHECKING:
     from ..admin import Admin
@@ -28,14 +27,6 @@ class Now:
 
 Plan = Callable[[Now], Awaitable[dict[TopicPartition, int]]]
 """The new offset of each partition, before it is brought into the log's bounds."""
-
-
-def check_stopped(name: str, members: int) -> None:
-    """Raises click.ClickException for a group with members: they would commit over the new offsets."""
-    if members:
-        raise click.ClickException(
-            f"group {name} has {plural(members, 'member')}: stop its consumers, then reset its offsets"
-        )
 
 
 def still_there(

@@ -97,7 +97,7 @@ class Checks:
         budget: TokenBucket | None = None,
         unlisted: Callable[[], Mapping[str, GroupInZooKeeper]] = dict,
     ) -> None:
-        """``unlisted``: the groups that only ZooKeeper has."""
+        """``unlisted``: the groups of which ZooKeeper says more than brokers."""
         self._unlisted = unlisted
         self._in_zookeeper: Mapping[str, GroupInZooKeeper] = {}
         self.seen: Gathered | None = None

@@ -12,7 +12,7 @@ from ..commands.doctor_checks import findings_of
 from ..commands.findings import Finding
 from ..commands.gathered import Gathered
 from ..commands.group_lag import History, Look, look_of
-from ..commands.group_places import Kept, lag_in_zookeeper, lag_of
+from ..commands.group_places import Kept, groups_in_zookeeper, lag_in_zookeeper, lag_of
 from ..commands.timefmt import now_ms
 from ..errors import ClientError
 from ..types import IN_ZOOKEEPER, OffsetSpec, TopicPartition
@@ -92,7 +92,7 @@ class ClusterWatch:
     ) -> None:
         """``zookeeper``: where groups coordinate that brokers can't list; it may take ``timeout`` seconds."""
         self.unlisted: Mapping[str, GroupInZooKeeper] = {}
-        """The groups that only ZooKeeper has."""
+        """The groups that have consumers in ZooKeeper, and those that brokers don't list."""
         self._zookeeper, self._timeout = zookeeper, timeout
         self.admin = admin
         self.sizes: Cached[Sizes] = Cached(self._look_slowly, _SIZES_SECONDS, _MOST_SLOW_SECONDS)
@@ -167,10 +167,10 @@ class ClusterWatch:
         if self._zookeeper is None:
             return listed
         from ..admin import GroupListing
-        from ..zookeeper_consumer.groups import connected, read_groups
+        from ..zookeeper_consumer.groups import connected
 
         async with connected(self._zookeeper, self._timeout) as registry:
-            self.unlisted = await read_groups(registry, lambda name: name not in listed)
+            self.unlisted = await groups_in_zookeeper(registry, listed)
         others = {
             name: GroupListing(name, IN_ZOOKEEPER, group.state) for name, group in self.unlisted.items()
         }

@@ -18,7 +18,7 @@ from ..deadline import Deadline
 from ..errors import ClientError, ConfigurationError, GroupError
 from ..group.offsets import OffsetsClient
 from ..settings import ConnectionSettings, accepts
-from ..types import TopicPartition
+from ..types import IN_ZOOKEEPER, TopicPartition
 from . import paths
 from .assignors import STRATEGIES
 from .brokers import RegisteredBrokers
@@ -142,7 +142,7 @@ class ZookeeperConsumer(StreamsConsumer):
                 if not is_unknown_group(error):
                     _log.info("group %s could not be looked up among the brokers: %s", group_id, error)
                 return
-        if group.members:
+        if group.members and group.protocol_type != IN_ZOOKEEPER:
             raise _held(
                 group_id,
                 f"{len(group.members)} members of the {group.type or 'classic'} protocol, which coordinate through the"

@@ -135,7 +135,7 @@ def test_a_group_with_members(
     dry = ottla.run("groups", "reset-offsets", name, "--topic", topic, "--to-latest")
     assert dry.exit_code == 0
     assert "must be stopped first" in dry.stderr
-    assert "has members" in ottla.fails("groups", "delete", name, "--yes")
+    assert "has 1 member: stop its consumers" in ottla.fails("groups", "delete", name, "--yes")
     assert "did you mean desk-1" in ottla.fails("groups", "remove-member", name, "desk-2", "-y")
     assert "desk-1" in ottla("groups", "remove-member", name, "desk-1", "-y")
 

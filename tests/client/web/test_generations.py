@@ -149,7 +149,7 @@ async def test_a_group_of_the_coordinator_of_2012() -> None:
     assert where is Kept.ZOOKEEPER
     await lag_of(admin, "g", where)
     admin.list_zookeeper_offsets.assert_awaited_once_with("g", {place})
-    admin.group_lag.assert_awaited_once_with("g", offsets={place: 7})
+    admin.group_lag.assert_awaited_once_with("g", {place}, offsets={place: 7})
 
 
 async def test_brokers_without_zookeeper_or_share_groups() -> None:

@@ -513,6 +513,21 @@ class GroupCoordinator:
         reply: Callable[[int, dict[TopicPartition, int]], None],
     ) -> None:
         """OffsetDelete (KIP-496): ``reply`` gets the group's error code, and one per partition if that is NONE."""
+
+        def proceed(holder: str | None) -> None:
+            if holder is None:
+                self._delete_offsets(group_id, keys, reply)
+            else:
+                reply(codes.NON_EMPTY_GROUP, {})
+
+        self.admission.check_old_consumers(group_id, proceed)
+
+    def _delete_offsets(
+        self,
+        group_id: str,
+        keys: Sequence[TopicPartition],
+        reply: Callable[[int, dict[TopicPartition, int]], None],
+    ) -> None:
         error, group, shard = self._find(group_id)
         if shard is None:
             reply(error, {})
@@ -582,6 +597,13 @@ class GroupCoordinator:
 
         return error, map(select, [*self._groups.values(), *shares])
 
+    def may_be_in_zookeeper(self, group_id: str) -> bool:
+        """Whether this broker coordinates a group that has no members here."""
+        if self.share_group(group_id) is not None:
+            return False
+        _, group, shard = self._find(group_id)
+        return shard is not None and (group is None or group.is_empty)
+
     def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
         """ConsumerGroupDescribe for one group."""
         error, group, shard = self._find(group_id)
@@ -630,12 +652,25 @@ class GroupCoordinator:
             _log.info("group deleted", group=share.group_id, protocol=SHARE_TYPE)
             self.shares.delete(share, partial(removed, share.group_id))
         for group in doomed:
+            # Consumers of another generation may have their offsets here.
+            self.admission.check_old_consumers(
+                group.group_id, partial(self._delete, group, partial(removed, group.group_id))
+            )
+
+    def _delete(self, group: AnyGroup, removed: Callable[[int], None], holder: str | None) -> None:
+        """Remove a group, unless it has got a member, or has gone, while ZooKeeper was asked."""
+        if self._groups.get(group.group_id) is not group:
+            removed(codes.GROUP_ID_NOT_FOUND)
+        elif holder is not None or not group.is_empty:
+            _log.warning("a group with consumers was not deleted", group=group.group_id, held_by=holder)
+            removed(codes.NON_EMPTY_GROUP)
+        else:
             _log.info("group deleted", group=group.group_id, offsets=len(group.offsets))
             keys = {
                 **dict.fromkeys(group.offsets.committed_keys()),
                 **dict.fromkeys(group.offsets.pending_keys()),
             }
-            self._commits.remove(group, list(keys), True, partial(removed, group.group_id))
+            self._commits.remove(group, list(keys), True, removed)
 
     # Background work
 

@@ -10,8 +10,16 @@ import click
 from aiohttp import web
 
 from ...commands import reset_plans
-from ...commands.admin_common import duration_in, known_partitions, partitions_in, plural
-from ...commands.group_places import Kept, as_description, in_zookeeper, kept, places_of, set_places
+from ...commands.admin_common import duration_in, known_partitions, partitions_in
+from ...commands.group_places import (
+    Kept,
+    as_description,
+    check_stopped,
+    in_zookeeper,
+    kept,
+    places_of,
+    set_places,
+)
 from ...commands.timefmt import now_ms
 from ...errors import ClientError
 from ...types import IN_ZOOKEEPER, TopicPartition
@@ -29,6 +37,7 @@ _READS_ON = "The group reads on from these offsets: records are read again, or s
 _WARNINGS = {
     Kept.OFFSETS: _READS_ON,
     Kept.STARTS: f"{_READS_ON} What is known of single records after them is forgotten.",
+    Kept.EITHER: _READS_ON,
     Kept.ZOOKEEPER: f"{_READS_ON} Brokers don't know whether consumers of Kafka 0.8 run: stop them first.",
 }
 RESETS = ("earliest", "latest", "offset", "time", "duration", "shift")
@@ -183,7 +192,7 @@ async def reset(request: web.Request, session: Session) -> Change:
         partitions = reset_plans.still_there(committed, there)
     if not partitions:
         raise click.BadParameter(f"group {name} has not committed any offsets; name a topic")
-    reset_plans.check_stopped(name, len(described.members))
+    check_stopped(described, "reset its offsets")
     now = await reset_plans.gather_now(admin, committed, partitions)
     new = reset_plans.within(now, await plan(now))
 
@@ -211,11 +220,13 @@ async def reset(request: web.Request, session: Session) -> Change:
 
 async def delete(request: web.Request, session: Session) -> Change:
     name = str((await request.post()).get("id", ""))
-    described = (await session.admin.describe_groups([name]))[name]
-    if described.members:
-        raise click.ClickException(
-            f"group {name} has {plural(len(described.members), 'member')}: stop its consumers, then delete it"
-        )
+    unlisted = session.watch.unlisted.get(name)
+    described = (
+        (await session.admin.describe_groups([name]))[name]
+        if unlisted is None
+        else as_description(name, unlisted)
+    )
+    check_stopped(described, "delete it")
     committed = await session.admin.list_group_offsets(name)
 
     async def run() -> None:
