@@ -18,7 +18,7 @@ from ottla_broker.log.producer_limit import ProducerLimit
 from ottla_broker.log.producer_state import ProducerEntry, ProducerStates, decode_snapshot
 from ottla_broker.log.validator import AppendInfo
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.records.batch import read_header
+from ottla_protocol.records.batch import TRANSACTIONAL, read_header
 from ottla_protocol.records.control import encode_transaction_marker
 
 from .batches import batch
@@ -253,6 +253,37 @@ def end_transaction(log: Log, *, commit: bool, epoch: int = 0) -> None:
         producer_id=7, producer_epoch=epoch, commit=commit, coordinator_epoch=0, timestamp_ms=NOW_MS
     )
     log.append(marker, leader_epoch=0, now_ms=NOW_MS, from_client=False)
+
+
+def write_in_transaction(log: Log, sequence: int, count: int = 1) -> AppendInfo:
+    records = batch(count, producer_id=7, epoch=0, sequence=sequence, attributes=TRANSACTIONAL)
+    guard = log.producers.verifications.begin(7, sequence, 0, NOW_MS)
+    return log.append(records, leader_epoch=0, now_ms=NOW_MS, from_client=True, guard=guard)
+
+
+def test_a_batch_replaces_one_of_an_aborted_transaction_that_its_producer_has_not_seen(
+    open_log: OpenLog,
+) -> None:
+    """librdkafka uses the sequence numbers again, after an abort, of batches whose answers were lost."""
+    log = open_log()
+    write_in_transaction(log, 0, 2)
+    end_transaction(log, commit=True)
+    write_in_transaction(log, 2)
+    write_in_transaction(log, 3, 2)
+    assert write_in_transaction(log, 2).duplicate
+    end_transaction(log, commit=False)
+    assert not write_in_transaction(log, 2, 3).duplicate
+    assert write_in_transaction(log, 2, 3).duplicate
+    assert write_in_transaction(log, 5).first_offset == 10
+    # What was committed has been seen.
+    end_transaction(log, commit=False)
+    assert write_in_transaction(log, 0, 2).duplicate
+    assert not write_in_transaction(log, 6).duplicate
+    # The transaction has begun with what follows the last one, so nothing is used again.
+    assert write_in_transaction(log, 5).duplicate
+    log.close()
+    again = open_log()
+    assert again.producers.producers[7].last_sequence == 6
 
 
 class Heard:

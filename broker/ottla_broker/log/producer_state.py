@@ -77,6 +77,8 @@ class SentBatch(NamedTuple):
     first_offset: int
     last_offset: int
     timestamp: int
+    aborted: bool = False
+    """Whether it belongs to the last transaction, which was aborted."""
 
 
 class EndedTransaction(NamedTuple):
@@ -277,6 +279,9 @@ class ProducerStates:
     ) -> SentBatch | None:
         """Check that the batch may be appended; a batch sent again is returned as it was stored the first time.
 
+        Nobody sends a batch of an aborted transaction again, but librdkafka uses its sequence numbers again if it has
+        seen no answer: the batch of the next transaction replaces it.
+
         With a ``guard``, a batch may begin a transaction only if it was verified under it.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH for a producer that has been replaced,
@@ -294,10 +299,14 @@ class ProducerStates:
                 self._check_lowest(header)
             return None
         batches = entry.batches
+        replaces = False
         if from_client and epoch == entry.epoch:
             for batch in batches:
-                if batch.first_sequence == sequence and batch.last_sequence == last_sequence:
-                    return batch
+                if batch.first_sequence == sequence:
+                    if batch.aborted and batches[-1].aborted:
+                        replaces = True
+                    elif batch.last_sequence == last_sequence:
+                        return batch
         if epoch < entry.epoch:
             raise self._old_epoch(header, entry)
         if (
@@ -312,7 +321,7 @@ class ProducerStates:
                     raise self._out_of_order(header, f"a new epoch ({epoch} after {entry.epoch}) begins at 0")
             elif sequence >= 0 and epoch != NO_EPOCH:
                 last = batches[-1].last_sequence if batches else -1
-                if sequence != last + 1 and not (sequence == 0 and last == _SEQUENCE_MASK):
+                if sequence != last + 1 and not (replaces or (sequence == 0 and last == _SEQUENCE_MASK)):
                     raise self._out_of_order(header, f"{last} is the last one written")
         if entry.txn_first_offset >= 0 and not header.is_transactional:
             raise KafkaError(
@@ -393,6 +402,11 @@ class ProducerStates:
             entry.epoch = epoch
             entry.batches.clear()
         batches = entry.batches
+        if batches and batches[-1].aborted:
+            for at, batch in enumerate(batches):
+                if batch.aborted and batch.first_sequence == header.base_sequence:
+                    del batches[at:]
+                    break
         if len(batches) == _REMEMBERED:
             del batches[0]
         batches.append(SentBatch(header.base_sequence, last_sequence, first_offset, last_offset, timestamp))
@@ -482,6 +496,11 @@ class ProducerStates:
             self.verifications.end(header.producer_id)
         if first_offset < 0:
             return None
+        if marker.type != COMMIT:
+            entry.batches = [
+                batch._replace(aborted=True) if batch.first_offset >= first_offset else batch
+                for batch in entry.batches
+            ]
         self.unstable.end(first_offset, marker_offset)
         return EndedTransaction(header.producer_id, first_offset, marker_offset, marker.type != COMMIT)
 
