@@ -11,3 +11,13 @@ def printable(text: str) -> str:
         each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode()
         for each in text
     )
+
+
+LONGEST_SHOWN = 249
+"""The length of the longest topic's name; longer names of groups and clients are cut where they are shown."""
+
+
+def shown_name(name: str) -> str:
+    """A name in a sentence: ``''`` for the empty one, as a shell wants it, and a very long one cut."""
+    text = printable(name) or "''"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"

@@ -31,8 +31,8 @@ async def lag_page(sources: Sources, query: Mapping[str, str]) -> Page:
     if history is None:
         return _error(503, "no sample has been taken yet")
     now_ms = sources.clock.now_ms()
-    group_id = query.get("group", "")
-    if not group_id:
+    group_id = query.get("group")
+    if group_id is None:
         states = sorted(history.latest.values(), key=lambda state: (-state.records, state.group_id))
         left_out = history.left_out + max(0, len(states) - _MOST_GROUPS)
         documents = (

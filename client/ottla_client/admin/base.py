@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
+from ottla_protocol.printable import shown_name
+
 from ..cluster import Cluster
 from ..deadline import Deadline
 from ..errors import ClosedError, ConfigurationError
@@ -184,4 +186,4 @@ class AdminBase:
             return {group_id: await ask(node, deadline)}
 
         found = await self._ask_each(what, [group_id], ToCoordinators(self._cluster), ask_of, timeout)
-        return results_or_raise(f"{what} of group {group_id}", found[group_id])
+        return results_or_raise(f"{what} of group {shown_name(group_id)}", found[group_id])

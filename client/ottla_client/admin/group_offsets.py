@@ -13,6 +13,7 @@ from ottla_protocol.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from ottla_protocol.printable import shown_name
 
 from ..deadline import Deadline
 from ..errors import BrokerError, ClientError, CorruptBatchError
@@ -93,7 +94,7 @@ class GroupOffsetCalls(OffsetCalls):
             )
             answer = await self._call(node, request, deadline)
             if answer.error_code:
-                raise error_of(answer.error_code, f"group {group_id}")
+                raise error_of(answer.error_code, f"group {shown_name(group_id)}")
             codes = {
                 TopicPartition(topic.name, result.partition_index): result.error_code
                 for topic in answer.topics
@@ -188,12 +189,12 @@ def _outcomes(group_id: str, codes: Mapping[TopicPartition, int]) -> dict[TopicP
     """Each partition's outcome. Raises the group's error."""
     for code in codes.values():
         if code in _GROUP_CODES:
-            raise error_of(code, f"group {group_id}")
+            raise error_of(code, f"group {shown_name(group_id)}")
     return {
         partition: outcome_of(
             code,
             None,
-            f"group {group_id}, partition {partition}",
+            f"group {shown_name(group_id)}, partition {partition}",
             _HAS_MEMBERS if code == ErrorCode.UNKNOWN_MEMBER_ID else None,
         )
         for partition, code in codes.items()

@@ -22,6 +22,7 @@ from ottla_protocol.messages.list_groups import ListGroupsRequest
 from ottla_protocol.messages.share_group_describe import DescribedGroup as SharedGroup
 from ottla_protocol.messages.share_group_describe import Member as SharedMember
 from ottla_protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from ottla_protocol.printable import shown_name
 
 from ..deadline import Deadline
 from ..errors import ClientError, UnsupportedApiError
@@ -40,6 +41,9 @@ SHARE: Final = "share"
 
 # LeaveGroup accepts several members, and instance ids, from this version on (KIP-345).
 _REMOVE_SINCE: Final = 3
+# Answers to requests for newer kinds of groups that say nothing of the group: Kafka 3.9 has the request, but not its
+# kind of group, and only a classic group can have the empty id.
+_NOT_DESCRIBED: Final = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_GROUP_ID)
 # ListGroups filters by state from version 4 on (KIP-518).
 _STATES_SINCE: Final = 4
 
@@ -124,7 +128,7 @@ class GroupCalls(AdminBase):
         return {
             group.group_id: _assigned_group(group, node)
             for group in answer.groups
-            if group.error_code != ErrorCode.UNSUPPORTED_VERSION  # in 3.9 the request exists but is disabled
+            if group.error_code not in _NOT_DESCRIBED
         }
 
     async def _describe_shared(
@@ -141,7 +145,7 @@ class GroupCalls(AdminBase):
         return {
             group.group_id: _shared_group(group, node)
             for group in answer.groups
-            if group.error_code != ErrorCode.GROUP_ID_NOT_FOUND
+            if group.error_code not in (*_NOT_DESCRIBED, ErrorCode.GROUP_ID_NOT_FOUND)
         }
 
     async def _describe_coordinated(
@@ -173,7 +177,7 @@ class GroupCalls(AdminBase):
         async def ask(node: Node, some: list[str], deadline: Deadline) -> Outcomes[str, None]:
             answer = await self._call(node, DeleteGroupsRequest(groups_names=some), deadline)
             return {
-                result.group_id: outcome_of(result.error_code, None, f"group {result.group_id}")
+                result.group_id: outcome_of(result.error_code, None, f"group {shown_name(result.group_id)}")
                 for result in answer.results
             }
 
@@ -220,7 +224,7 @@ class GroupCalls(AdminBase):
             )
             answer = await self._call(node, request, deadline, version)
             if answer.error_code:
-                raise error_of(answer.error_code, f"group {group_id}")
+                raise error_of(answer.error_code, f"group {shown_name(group_id)}")
             codes = {(m.member_id, m.group_instance_id): m.error_code for m in answer.members}
             codes |= {("", m.group_instance_id): m.error_code for m in answer.members if m.group_instance_id}
             missing = int(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -228,7 +232,7 @@ class GroupCalls(AdminBase):
                 member: outcome_of(
                     codes.get((member.member_id, member.instance_id), missing),
                     None,
-                    f"member {member} of group {group_id}",
+                    f"member {member} of group {shown_name(group_id)}",
                 )
                 for member in wanted
             }
@@ -241,7 +245,9 @@ def _assigned_group(group: AssignedGroup, node: Node) -> GroupDescription | Clie
         # The broker's message only says that the group isn't of the newer type.
         is_missing = group.error_code == ErrorCode.GROUP_ID_NOT_FOUND
         return error_of(
-            group.error_code, f"group {group.group_id}", None if is_missing else group.error_message
+            group.error_code,
+            f"group {shown_name(group.group_id)}",
+            None if is_missing else group.error_message,
         )
     members = (_assigned_member(member, member.instance_id) for member in group.members)
     return _described(group, node, CONSUMER, "consumer", members)
@@ -249,7 +255,7 @@ def _assigned_group(group: AssignedGroup, node: Node) -> GroupDescription | Clie
 
 def _shared_group(group: SharedGroup, node: Node) -> GroupDescription | ClientError:
     if group.error_code:
-        return error_of(group.error_code, f"group {group.group_id}", group.error_message or None)
+        return error_of(group.error_code, f"group {shown_name(group.group_id)}", group.error_message or None)
     return _described(group, node, SHARE, SHARE, (_assigned_member(member, None) for member in group.members))
 
 
@@ -282,7 +288,7 @@ def _assigned_member(member: AssignedMember | SharedMember, instance_id: str | N
 
 
 def _group(group: DescribedGroup, node: Node) -> GroupDescription | ClientError:
-    what = f"group {group.group_id}"
+    what = f"group {shown_name(group.group_id)}"
     if group.error_code:
         return error_of(group.error_code, what)
     if group.group_state == "Dead":  # the response for an unknown group up to version 5

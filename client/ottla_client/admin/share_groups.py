@@ -18,6 +18,7 @@ from ottla_protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )
+from ottla_protocol.printable import shown_name
 
 from ..deadline import Deadline
 from ..errors import ClientError
@@ -134,8 +135,10 @@ class ShareGroupCalls(AdminBase):
 def _check(answer: Any, group_id: str) -> None:
     """Raises the group's error."""
     if answer.error_code:
-        raise error_of(answer.error_code, f"group {group_id}", answer.error_message or None)
+        raise error_of(answer.error_code, f"group {shown_name(group_id)}", answer.error_message or None)
 
 
 def _outcome(answer: Any, value: V, group_id: str, what: str) -> V | ClientError:
-    return outcome_of(answer.error_code, value, f"group {group_id}, {what}", answer.error_message or None)
+    return outcome_of(
+        answer.error_code, value, f"group {shown_name(group_id)}, {what}", answer.error_message or None
+    )

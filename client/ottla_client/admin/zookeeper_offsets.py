@@ -12,6 +12,7 @@ from typing import Final
 
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.offset_commit import OffsetCommitRequest
+from ottla_protocol.printable import shown_name
 
 from ..deadline import Deadline
 from ..errors import ConfigurationError
@@ -46,7 +47,7 @@ class ZooKeeperOffsetCalls(AdminBase):
                 TopicPartition(topic.name, each.partition_index): outcome_of(
                     0 if each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else each.error_code,
                     each.committed_offset,
-                    f"group {group_id}, partition {topic.name}-{each.partition_index}",
+                    f"group {shown_name(group_id)}, partition {topic.name}-{each.partition_index}",
                 )
                 for topic in answer.topics
                 for each in topic.partitions
@@ -81,7 +82,7 @@ class ZooKeeperOffsetCalls(AdminBase):
             return {
                 each: None
                 if (code := codes.get(each, missing)) == 0
-                else error_of(code, f"group {group_id}, partition {each}")
+                else error_of(code, f"group {shown_name(group_id)}, partition {each}")
                 for each in some
             }
 
@@ -89,7 +90,7 @@ class ZooKeeperOffsetCalls(AdminBase):
         outcomes: dict[TopicPartition, None] = {}
         for some in _in_parts(sorted(offsets)):
             outcomes |= await self._ask_each("alter offsets", some, self._any_broker(), ask, deadline)
-        results_or_raise(f"alter offsets of group {group_id}", outcomes)
+        results_or_raise(f"alter offsets of group {shown_name(group_id)}", outcomes)
 
 
 def _in_parts(partitions: Sequence[TopicPartition]) -> list[list[TopicPartition]]:

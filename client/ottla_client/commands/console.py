@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 from click.core import ParameterSource
 
-from ottla_protocol.printable import printable
+from ottla_protocol.printable import printable, shown_name
 
 from ..errors import ClientError, ConfigurationError
 from ..settings import DEFAULT_BOOTSTRAP
@@ -353,7 +353,7 @@ def unknown_topic(name: str, known: Iterable[str]) -> click.ClickException:
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> click.ClickException:
     """The error for an unknown topic, group, …, with a suggestion."""
-    return click.ClickException(f"unknown {kind} {printable(name)}{did_you_mean(name, known)}")
+    return click.ClickException(f"unknown {kind} {shown_name(name)}{did_you_mean(name, known)}")
 
 
 def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:

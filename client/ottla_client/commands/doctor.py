@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 from ottla_protocol.errors import ErrorCode
+from ottla_protocol.printable import shown_name
 
 from ..errors import BrokerError, ClientError
 from ..types import IN_ZOOKEEPER, OffsetSpec, TopicPartition
@@ -336,7 +337,9 @@ async def lags_in_zookeeper(
     admin: Admin, seen: Gathered, groups: Mapping[str, GroupInZooKeeper]
 ) -> dict[str, dict[TopicPartition, PartitionLag]]:
     return {
-        name: await attempt(seen, f"lag of group {name}", lag_in_zookeeper(admin, name, group), {})
+        name: await attempt(
+            seen, f"lag of group {shown_name(name)}", lag_in_zookeeper(admin, name, group), {}
+        )
         for name, group in groups.items()
     }
 
@@ -383,7 +386,9 @@ async def lags_of(
 
     async def one(name: str, group: GroupDescription) -> Mapping[TopicPartition, PartitionLag]:
         async with free:
-            return await attempt(seen, f"lag of group {name}", lag_of(admin, name, kept(group)), {})
+            return await attempt(
+                seen, f"lag of group {shown_name(name)}", lag_of(admin, name, kept(group)), {}
+            )
 
     found = await asyncio.gather(*(one(name, group) for name, group in groups.items()))
     return dict(zip(groups, found, strict=True))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla_protocol.printable import shown_name
+
 from ..types import IN_ZOOKEEPER, TopicPartition
 from .admin_common import plural
 from .findings import CRITICAL, NOTE, WARNING, Finding, some_of
@@ -25,7 +27,7 @@ def groups(seen: Gathered) -> Iterator[Finding]:
             yield Finding(
                 WARNING,
                 "group-rebalances",
-                f"group {name}",
+                f"group {shown_name(name)}",
                 f"It was rebalancing at both looks ({group.state}, {after.state}).",
                 "Members join again and again: they take longer than max.poll.interval.ms, or restart. See their logs.",
             )
@@ -33,7 +35,7 @@ def groups(seen: Gathered) -> Iterator[Finding]:
             yield Finding(
                 WARNING,
                 "group-rebalances",
-                f"group {name}",
+                f"group {shown_name(name)}",
                 "All of its members were replaced between two looks.",
                 "Consumers restart, or time out: see their logs, session.timeout.ms and max.poll.interval.ms.",
             )
@@ -98,7 +100,7 @@ def _group_lags(seen: Gathered, name: str, group: GroupDescription) -> Iterator[
         yield Finding(
             CRITICAL,
             "group-lost-records",
-            f"group {name}",
+            f"group {shown_name(name)}",
             f"Its committed offset is before the first record that is left: {some_of(lost)}.",
             "Records were removed unread. Read on with ottla groups reset-offsets, and lengthen retention.",
         )
@@ -106,7 +108,7 @@ def _group_lags(seen: Gathered, name: str, group: GroupDescription) -> Iterator[
         yield Finding(
             WARNING,
             "group-beyond-end",
-            f"group {name}",
+            f"group {shown_name(name)}",
             f"Its committed offset is beyond the last record: {some_of(beyond)}.",
             "The topic was made again or lost records. Read on with ottla groups reset-offsets.",
         )
@@ -114,7 +116,7 @@ def _group_lags(seen: Gathered, name: str, group: GroupDescription) -> Iterator[
         yield Finding(
             CRITICAL,
             "group-near-retention",
-            f"group {name}",
+            f"group {shown_name(name)}",
             f"Its next record is about to be removed by retention: {some_of(near)}.",
             "Start more consumers, or lengthen retention.ms until it has caught up.",
         )
@@ -125,7 +127,7 @@ def _group_lags(seen: Gathered, name: str, group: GroupDescription) -> Iterator[
         yield Finding(
             WARNING if grown else NOTE,
             "group-without-members",
-            f"group {name}",
+            f"group {shown_name(name)}",
             f"It has no members, and {plural(behind, 'record')} to read{more}.",
             "Start its consumers."
             if group.protocol_type == IN_ZOOKEEPER
@@ -141,7 +143,7 @@ def _stuck(name: str, group: GroupDescription, stuck: Sequence[tuple[TopicPartit
         return Finding(
             WARNING,
             "share-group-stuck",
-            f"group {name}",
+            f"group {shown_name(name)}",
             f"Its start doesn't move: {where}.",
             f"That record fails again and again, or a member keeps it: {look} Fix the consumer, or have it reject the"
             " record.",
@@ -149,7 +151,7 @@ def _stuck(name: str, group: GroupDescription, stuck: Sequence[tuple[TopicPartit
     return Finding(
         WARNING,
         "group-stuck",
-        f"group {name}",
+        f"group {shown_name(name)}",
         f"Its members don't get on: {where}.",
         f"Perhaps that record fails again and again: {look} Fix the consumer; or stop it, and skip the record: ottla"
         f" groups reset-offsets {name} --topic {partition.topic}:{partition.partition} --to-offset {offset + 1}"
@@ -164,7 +166,7 @@ def share_deliveries(seen: Gathered) -> Iterator[Finding]:
             yield Finding(
                 WARNING,
                 "share-group-last-delivery",
-                f"group {last.group}",
+                f"group {shown_name(last.group)}",
                 f"{plural(last.records, 'record')} of {last.partition}, from offset {last.first} on, had nearly all of"
                 f" {last.most} deliveries: the group drops what the last one doesn't process.",
                 f"{_show(last.partition, last.first)} shows the first. Fix the consumer, or raise"
@@ -175,7 +177,7 @@ def share_deliveries(seen: Gathered) -> Iterator[Finding]:
             yield Finding(
                 NOTE if lost.rejected else WARNING,
                 "share-group-dropped",
-                f"group {lost.group}",
+                f"group {shown_name(lost.group)}",
                 f"{why} {plural(lost.records, 'record')} in the last hour: the last one is {lost.partition}, offset"
                 f" {lost.last}.",
                 f"{_show(lost.partition, lost.last)} shows it. No consumer gets it again: fix the consumer, then go"
@@ -205,7 +207,7 @@ def groups_in_zookeeper(seen: Gathered) -> Iterator[Finding]:
             yield Finding(
                 WARNING,
                 "zookeeper-group-unowned",
-                f"group {name}",
+                f"group {shown_name(name)}",
                 f"No consumer reads {some_of(list(map(str, unread)))}: the partitions have no owner in ZooKeeper.",
                 "A rebalance has failed or goes round in circles: see the consumers' logs and rebalance.max.retries,"
                 " and restart one of them.",
@@ -220,7 +222,7 @@ def groups_in_zookeeper(seen: Gathered) -> Iterator[Finding]:
             yield Finding(
                 WARNING,
                 "zookeeper-group-owner-gone",
-                f"group {name}",
+                f"group {shown_name(name)}",
                 f"Consumers that aren't in the group own {some_of(strangers)}: perhaps no consumer reads there.",
                 "The owner's session may be ending: look again after zookeeper.session.timeout.ms. If it stays, restart"
                 f" that consumer, or delete its nodes below /consumers/{name}/owners.",
@@ -236,7 +238,7 @@ def groups_in_zookeeper(seen: Gathered) -> Iterator[Finding]:
             yield Finding(
                 NOTE,
                 "zookeeper-group-uncommitted",
-                f"group {name}",
+                f"group {shown_name(name)}",
                 f"It has committed no offset of {some_of(uncommitted)}: after a restart it begins there where"
                 " auto.offset.reset says.",
                 "Unless it has just started (auto.commit.interval.ms), set auto.commit.enable=true, or have the"

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from ottla_protocol.printable import shown_name
+
 from ..errors import ClientError
 from .admin_common import admin_of, count_of, live_view, show_seconds, unknown_group
 from .completion import complete_groups
@@ -172,7 +174,7 @@ async def lag(
             beyond = {str(p): each.beyond_end for p, each in its.items() if each.beyond_end}
             if beyond:
                 places = some_of([f"{p} by {by:,}" for p, by in beyond.items()])
-                console.note(f"group {name} has committed offsets beyond the end: {places}")
+                console.note(f"group {shown_name(name)} has committed offsets beyond the end: {places}")
 
 
 async def _look(

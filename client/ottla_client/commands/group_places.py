@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla_protocol.errors import ErrorCode
+from ottla_protocol.printable import shown_name
 
 from ..errors import BrokerError, ClientError, UnsupportedApiError
 from ..types import COORDINATED, IN_ZOOKEEPER, OffsetAndMetadata, TopicPartition
@@ -61,8 +62,8 @@ def check_stopped(group: GroupDescription, then: str) -> None:
     if group.members:
         where = _ELSEWHERE.get(group.protocol_type, "")
         raise click.ClickException(
-            f"group {group.group_id} has {plural(len(group.members), 'member')}{where}: stop its consumers, then"
-            f" {then}"
+            f"group {shown_name(group.group_id)} has {plural(len(group.members), 'member')}{where}:"
+            f" stop its consumers, then {then}"
         )
 
 
@@ -208,11 +209,12 @@ async def in_zookeeper(admin: Admin, name: str) -> dict[TopicPartition, int]:
 
 
 def _has_none(error: ClientError) -> bool:
-    """Whether the cluster has no offsets in ZooKeeper: Kafka without ZooKeeper."""
+    """Whether the cluster has no offsets in ZooKeeper, as Kafka without it, or can't have them under such a name."""
     from ..admin import PartialError
 
     if isinstance(error, PartialError):
         return not error.results and all(map(_has_none, error.errors.values()))
     return isinstance(error, UnsupportedApiError) or (
-        isinstance(error, BrokerError) and error.code is ErrorCode.UNSUPPORTED_VERSION
+        isinstance(error, BrokerError)
+        and error.code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_GROUP_ID)
     )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ottla_protocol.printable import shown_name
+
 from ..errors import ClientError, GroupError
 from ..types import COORDINATED, IN_ZOOKEEPER, TopicPartition
 from .admin_common import (
@@ -395,7 +397,7 @@ async def delete(console: Console, names: tuple[str, ...], yes: bool) -> None:
             check_stopped(group, "delete it")
         console.confirm(f"Delete {', '.join(wanted)} with all committed offsets?", yes=yes)
         await admin.delete_groups(wanted)
-    console.report({"deleted": wanted}, *(f"deleted group {name}" for name in wanted))
+    console.report({"deleted": wanted}, *(f"deleted group {shown_name(name)}" for name in wanted))
 
 
 @groups.command("remove-member", short_help="Remove members from a group.")
@@ -432,9 +434,9 @@ async def remove_member(
                 raise unknown("member", each, known)
         chosen = members or tuple(member.instance_id or member.member_id for member in group.members)
         if chosen:
-            console.confirm(f"Remove {plural(len(chosen), 'member')} from group {name}?", yes=yes)
+            console.confirm(f"Remove {plural(len(chosen), 'member')} from group {shown_name(name)}?", yes=yes)
             await admin.remove_members(name, [known[each] for each in chosen])
     console.report(
         {"group": name, "removed": list(chosen)},
-        *(f"removed member {each} from group {name}" for each in chosen),
+        *(f"removed member {each} from group {shown_name(name)}" for each in chosen),
     )

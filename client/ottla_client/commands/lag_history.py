@@ -12,6 +12,7 @@ import click
 from ottla_protocol.errors import ProtocolError
 from ottla_protocol.group_lag import IN_ZOOKEEPER, HistoryReader, LagSample
 from ottla_protocol.partitioning import LAG_TOPIC, partition_for
+from ottla_protocol.printable import shown_name
 
 from ..errors import ConfigurationError, OffsetOutOfRangeError, UnknownTopicError
 from ..types import TopicPartition
@@ -48,8 +49,8 @@ async def show_history(console: Console, group_id: str, hours: float) -> None:
         return
     if not samples:
         raise click.ClickException(
-            f"brokers have kept no lag of group {group_id} in the last {show_seconds(hours * 3600)}: they sample"
-            " groups with committed offsets every minute (ottla.lag.history.enable)"
+            f"brokers have kept no lag of group {shown_name(group_id)} in the last {show_seconds(hours * 3600)}:"
+            " they sample groups with committed offsets every minute (ottla.lag.history.enable)"
         )
     found = list(buckets(samples, since_ms, round(hours * 3_600_000)))
     last = samples[-1]

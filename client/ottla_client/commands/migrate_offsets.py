@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ottla_protocol.printable import shown_name
+
 from ..errors import ClientError
 from ..types import IN_ZOOKEEPER, OffsetAndMetadata, TopicPartition
 from .admin_common import admin_of, count_of, plural, without_repeats
@@ -57,8 +59,8 @@ async def migrate_offsets(
         members += await _in_kafka(admin, name)
         if members and execute:
             raise click.ClickException(
-                f"group {name} has {plural(len(members), 'member')} ({', '.join(members[:3])}): stop its consumers,"
-                " then migrate its offsets"
+                f"group {shown_name(name)} has {plural(len(members), 'member')} ({', '.join(members[:3])}):"
+                " stop its consumers, then migrate its offsets"
             )
         committed = await admin.list_group_offsets(name)
         in_kafka = {partition: each.offset for partition, each in committed.items()}
@@ -69,7 +71,7 @@ async def migrate_offsets(
         new = {partition: offset for partition, offset in sorted(new.items()) if partition in there}
         if not new:
             source = "ZooKeeper" if target == "kafka" else "Kafka"
-            raise click.ClickException(f"group {name} has no offsets in {source}")
+            raise click.ClickException(f"group {shown_name(name)} has no offsets in {source}")
         if execute:
             if target == "kafka":
                 exact = {partition: OffsetAndMetadata(offset) for partition, offset in new.items()}
@@ -78,10 +80,11 @@ async def migrate_offsets(
                 await admin.alter_zookeeper_offsets(name, new)
     _show(console, name, target, old, new, gone)
     if execute:
-        console.note(f"offsets of group {name} are in {_PLACES[target]}")
+        console.note(f"offsets of group {shown_name(name)} are in {_PLACES[target]}")
     elif members:
         console.note(
-            f"nothing was changed; group {name} has {plural(len(members), 'member')}, which must be stopped first"
+            f"nothing was changed; group {shown_name(name)} has {plural(len(members), 'member')},"
+            " which must be stopped first"
         )
     else:
         console.note("nothing was changed; add --execute to copy them")
@@ -116,8 +119,8 @@ def _show(
     back = [each for each, offset in new.items() if old.get(each, -1) > offset]
     if back:
         console.note(
-            f"{plural(len(back), 'partition')} of group {name} would go back: {_PLACES[target]} has a larger offset for"
-            f" {', '.join(map(str, back[:3]))}"
+            f"{plural(len(back), 'partition')} of group {shown_name(name)} would go back:"
+            f" {_PLACES[target]} has a larger offset for {', '.join(map(str, back[:3]))}"
         )
 
 

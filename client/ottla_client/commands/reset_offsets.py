@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from ottla_protocol.printable import shown_name
+
 from ..errors import ClientError
 from ..types import TopicPartition
 from . import reset_plans
@@ -150,7 +152,7 @@ async def _reset(
             partitions = reset_plans.still_there(committed, there)
             if not partitions:
                 raise click.ClickException(
-                    f"group {name} has not committed any offsets; name topics by --topic"
+                    f"group {shown_name(name)} has not committed any offsets; name topics by --topic"
                 )
         now = await reset_plans.gather_now(admin, committed, partitions)
         asked_for = await plan(now)
@@ -165,10 +167,11 @@ async def _reset(
         return
     _show(console, now, new)
     if execute:
-        console.note(f"offsets of group {name} are set")
+        console.note(f"offsets of group {shown_name(name)} are set")
     elif group is not None and group.members:
         console.note(
-            f"nothing was changed; group {name} has {plural(len(group.members), 'member')}, which must be stopped first"
+            f"nothing was changed; group {shown_name(name)} has {plural(len(group.members), 'member')},"
+            " which must be stopped first"
         )
     else:
         console.note("nothing was changed; add --execute to set them")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ottla_protocol.printable import printable
+from ottla_protocol.printable import LONGEST_SHOWN, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class Column:
             return printable(self.show(value))
         if isinstance(value, bool):
             return "yes" if value else "no"
+        if self.title == "Group":
+            return printable(str(value)) or "''"
         if isinstance(value, (list, tuple, set, frozenset)):
             return ",".join(printable(str(item)) for item in value) or "-"
         return printable(str(value))
@@ -50,10 +52,16 @@ class Column:
 
 
 def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> str:
-    """A table as plain text: titles in capitals, columns two spaces apart, one line per row."""
+    """A table as plain text: titles in capitals, columns two spaces apart, one line per row.
+
+    A value longer than any topic's name moves the rest of its own line only.
+    """
     texts = [[column.text(value) for column, value in zip(columns, row, strict=True)] for row in rows]
     titles = [column.title.upper() for column in columns]
-    widths = [max(map(len, cells)) for cells in zip(titles, *texts, strict=True)]
+    widths = [
+        max(len(cell) for cell in cells if len(cell) <= LONGEST_SHOWN)
+        for cells in zip(titles, *texts, strict=True)
+    ]
     rights = [column.is_right(row[index] for row in rows) for index, column in enumerate(columns)]
     lines = (
         "  ".join(

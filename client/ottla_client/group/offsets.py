@@ -45,9 +45,6 @@ class OffsetsClient:
     """The offsets of one group. Any number of calls may run at once."""
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
-        """Raises ConfigurationError for a group without a name."""
-        if not group_id:
-            raise ConfigurationError("offsets can't be committed or read without a group_id")
         self.group_id = group_id
         self._cluster = cluster
         self._coordinator = Coordinator(cluster, group_id)

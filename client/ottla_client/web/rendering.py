@@ -104,8 +104,12 @@ def spark(history: History | Trace | None) -> Markup:
 
 
 def link(path: str, **parameters: Any) -> str:
-    """A path with parameters; those that are None or empty are left out."""
-    given = {name: each for name, each in parameters.items() if each not in (None, "", False)}
+    """A path with parameters; those that are None or empty are left out, but for ``id``: a group may have no name."""
+    given = {
+        name: each
+        for name, each in parameters.items()
+        if each not in (None, False) and (each != "" or name == "id")
+    }
     return f"{path}?{urlencode(given)}" if given else path
 
 

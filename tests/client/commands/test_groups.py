@@ -77,6 +77,39 @@ def reset(ottla: Ottla, *arguments: str) -> dict[int, tuple[int | None, int]]:
     return {row["partition"]: (row["old_offset"], row["new_offset"]) for row in rows}
 
 
+def test_the_group_with_the_empty_name(ottla: Ottla, filled: tuple[str, int]) -> None:
+    """Old clients commit to it."""
+    topic, _ = filled
+    reset(ottla, "", "--topic", f"{topic}:0", "--to-offset", "2", "--execute")
+    try:
+        assert reset(ottla, "", "--all-topics", "--to-earliest") == {0: (2, 0)}
+        (group,) = ottla.json("groups", "list", "")
+        assert (group["group"], group["state"], group["generation"]) == ("", "Empty", "simple")
+        assert ["''", "Empty"] in [row[:2] for row in ottla.rows("groups", "list")]
+        described = ottla.json("groups", "describe", "")
+        assert (described["group"], described["lag_records"]) == ("", 3)
+        assert ottla("groups", "describe", "").startswith("Group        ''\n")
+        (lag,) = ottla.json("groups", "lag", "")
+        assert (lag["group"], lag["lag_records"]) == ("", 3)
+    finally:
+        assert ottla("groups", "delete", "", "--yes") == "deleted group ''\n"
+    assert ottla.fails("groups", "describe", "") == "Error: unknown group ''\n"
+
+
+def test_names_that_are_odd_or_very_long_move_no_other_line(ottla: Ottla, filled: tuple[str, int]) -> None:
+    odd, long = "a\x1b[31m\nb\u202e", "g" * 20_000
+    for name in (odd, long):
+        reset(ottla, name, "--topic", f"{filled[0]}:0", "--to-offset", "2", "--execute")
+    try:
+        lines = ottla("groups", "list").splitlines()
+        assert sorted(map(len, lines))[-2] < 500
+        assert any(line.startswith(r"a\x1b[31m\nb\u202e ") for line in lines)
+        assert any(line.startswith(long) for line in lines)
+        assert len(ottla("groups", "delete", long, "--yes")) < 300
+    finally:
+        ottla("groups", "delete", odd, "--yes")
+
+
 def test_listing(ottla: Ottla, filled: tuple[str, int], new_group: Callable[[str], str]) -> None:
     name = new_group(filled[0])
     (group,) = ottla.json("groups", "list", name)

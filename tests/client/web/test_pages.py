@@ -221,13 +221,22 @@ async def test_a_filter_ends_when_the_page_goes(
         await ended.wait()
 
 
+@pytest.mark.parametrize("unnamed", [False, True], ids=["named", "the empty name"])
 async def test_offsets_are_reset_after_a_look(
-    browser: Browser, broker: BrokerProcess, admin: Admin, new_topic: Topic, new_name: Name, tmp_path: Path
+    browser: Browser,
+    broker: BrokerProcess,
+    admin: Admin,
+    new_topic: Topic,
+    new_name: Name,
+    tmp_path: Path,
+    unnamed: bool,
 ) -> None:
-    topic, group = new_topic(), new_name("group")
+    topic, group = new_topic(), "" if unnamed else new_name("group")
     await fill(broker, topic, *((None, b"v") for _ in range(5)))
     place = TopicPartition(topic, 0)
     await admin.alter_group_offsets(group, {place: 1})
+    assert (await browser.get(f"/group/history?id={group}")).status == 200
+    assert f'"/group?id={group}"' in (await browser.get("/groups?state=Empty")).text
     form = (await browser.get(f"/group?id={group}")).hidden
     shown = await browser.post("/group/reset", **form, to="shift", value="2")
     assert f"{place}: 1 → 3 (lag then 2)" in shown.text

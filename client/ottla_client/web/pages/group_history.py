@@ -34,7 +34,7 @@ class GroupHistory:
     async def history(self, request: web.Request, session: Session) -> View:
         """The lag in records as a drawing, and a row for each part of the time."""
         name = request.query.get("id")
-        if not name:
+        if name is None:
             raise click.BadParameter("which group? Its name is missing behind /group/history?id=")
         hours = number_in(request.query, "hours", 24, 1, MOST_HOURS)
         since_ms = now_ms() - hours * _HOUR_MS

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from aiohttp import web
 
+from ottla_protocol.printable import shown_name
+
 from ...commands import reset_plans
 from ...commands.admin_common import duration_in, known_partitions, partitions_in
 from ...commands.group_places import (
@@ -143,7 +145,7 @@ async def _described(session: Session, name: str) -> tuple[GroupDescription | No
             raise
     else:
         return described, kept(described)
-    if not name or not await in_zookeeper(admin, name):
+    if not await in_zookeeper(admin, name):
         return None, Kept.ZOOKEEPER
     return GroupDescription(name, "", IN_ZOOKEEPER, "", -1, (), ""), Kept.ZOOKEEPER
 
@@ -191,7 +193,7 @@ async def reset(request: web.Request, session: Session) -> Change:
     else:
         partitions = reset_plans.still_there(committed, there)
     if not partitions:
-        raise click.BadParameter(f"group {name} has not committed any offsets; name a topic")
+        raise click.BadParameter(f"group {shown_name(name)} has not committed any offsets; name a topic")
     check_stopped(described, "reset its offsets")
     now = await reset_plans.gather_now(admin, committed, partitions)
     new = reset_plans.within(now, await plan(now))
@@ -204,7 +206,7 @@ async def reset(request: web.Request, session: Session) -> Change:
         return f"{p}: {before} → {offset:,} (lag then {now.ends[p] - offset:,})"
 
     return Change(
-        f"Reset the offsets of group {name} {how}",
+        f"Reset the offsets of group {shown_name(name)} {how}",
         [line(p, offset) for p, offset in sorted(new.items())],
         run,
         link("/group", id=name),
@@ -233,7 +235,7 @@ async def delete(request: web.Request, session: Session) -> Change:
         await session.admin.delete_groups([name])
 
     return Change(
-        f"Delete group {name}",
+        f"Delete group {shown_name(name)}",
         [f"{p}: committed offset {each.offset:,} is lost" for p, each in sorted(committed.items())]
         or ["It has no committed offsets."],
         run,
