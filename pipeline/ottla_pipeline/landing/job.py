@@ -107,7 +107,7 @@ class _Job:
         return replace(self._landed, offsets=table.offsets(), seconds=time.perf_counter() - began)
 
     def _run(self, spark: SparkSession | None) -> Table:
-        """Until the job ends, or another program changes the table: all plans are made anew then."""
+        """Until the job ends, or another program changes the table: all plans are made again then."""
         landing = self._landing
         plan = plan_job(landing, self._cluster, self._run_id)
         sink = sink_of(landing, plan.table)

@@ -54,7 +54,7 @@ class DataFile:
     stats: str = "{}"
     """numRecords, minValues, maxValues and nullCount, as Delta Lake writes them."""
     deletes: str = ""
-    """Identifies what other programs have deleted of its rows, without writing the file anew."""
+    """Identifies what other programs have deleted of its rows, without rewriting the file."""
     spec: int = 0
     """The partitioning that it was written by, where a table has several."""
 
@@ -273,7 +273,7 @@ class Table(ABC):
     def rename(self, old: str, new: str) -> None:
         """Rename a column, in the table's metadata alone. Raises LandingError if the format can't."""
         raise LandingError(
-            f"{self.name}: a column of a {self.format} table can't be renamed without writing all files anew"
+            f"{self.name}: a column of a {self.format} table can't be renamed without rewriting all files"
         )
 
     @abstractmethod

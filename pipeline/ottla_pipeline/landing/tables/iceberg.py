@@ -36,6 +36,8 @@ _KEY = "ottla"
 CATALOG = "ottla"
 """The catalogue's name if its properties have none; an SQL catalogue stores it with each table."""
 _RETRIES = "commit.retry.num-retries"
+_NEWEST = 2
+"""The newest version of the format that pyiceberg writes."""
 _MAPPING = "schema.name-mapping.default"
 _RESERVED = {
     *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"),
@@ -120,10 +122,15 @@ class IcebergTable(Table):
             ) from error
 
     def check(self) -> None:
-        """Types, transforms and deletes that can't be written or read."""
+        """Refuses versions, types, transforms and deletes that pyiceberg can't write or read."""
         from pyiceberg.manifest import DataFileContent, ManifestContent
 
         table = self._open()
+        if table.metadata.format_version > _NEWEST:
+            raise LandingError(
+                f"{self.name} has Iceberg's format version {table.metadata.format_version}, and pyiceberg writes up to "
+                f"{_NEWEST}: can't be landed in"
+            )
         for field in table.schema().fields:
             for one in types_in(field.field_type):
                 if str(one).startswith(("timestamp_ns", "timestamptz_ns", "unknown", "geo", "variant")):
