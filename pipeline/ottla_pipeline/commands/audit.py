@@ -10,6 +10,7 @@ import click
 
 from ottla_client.commands import Column, Console, complete_topics
 
+from ..progress import count
 from .common import (
     NotDone,
     check_client,
@@ -201,7 +202,7 @@ def _verdict(found: Audit) -> str:
         if removed:
             text += f", {removed:,} more removed by other programs"
         if found.foreign:
-            text += f", and {found.foreign:,} rows of other programs"
+            text += f", and {count(found.foreign, 'row')} of other programs"
         return f"{text}; {behind:,} offsets of the log aren't landed yet" if behind else text
     wrong = sum(not each.clean for each in partitions)
     return f"{found.table}: NOT clean, {wrong} of {len(partitions)} partitions differ from the log"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ottla_client import TopicPartition
 from ottla_pipeline.landing.errors import LandingError, SchemaRefused
@@ -16,7 +17,7 @@ from ottla_pipeline.landing.parsing import ParserSettings, formats
 from ottla_pipeline.landing.parsing.formats import packed
 from ottla_pipeline.landing.schema import checked, nullable
 from ottla_pipeline.landing.settings import Landing, whole_name
-from ottla_pipeline.landing.tables import Commit, Table, open_table
+from ottla_pipeline.landing.tables import Commit, Names, Table, open_table
 from ottla_pipeline.landing.task import TaskSettings
 from ottla_pipeline.reading import OffsetRange, read
 from ottla_pipeline.source.cluster_queries import ClusterQueries, ids_of, select
@@ -70,6 +71,10 @@ def plan_job(landing: Landing, cluster: ClusterQueries, run_id: str) -> JobPlan:
             if next_offset is not None:
                 known[at] = next_offset
     missing = [at for at in partitions if at not in known]
+    if state is not None:
+        check_recorded(
+            table, landing.names, {at.topic for at in missing} - {at.topic for at in state.ledger.landed}
+        )
     starts = start_of(cluster, options, partitions) if missing else {}
     offsets = {at: known.get(at, starts.get(at, 0)) for at in partitions}
     values = values_of(landing, table if exists else None, lambda: _sample(options, cluster, offsets, ids))
@@ -78,6 +83,20 @@ def plan_job(landing: Landing, cluster: ClusterQueries, run_id: str) -> JobPlan:
         landed = {at: (LandedRange(offsets[at], offsets[at]),) for at in missing}
         table.commit(Commit(landed=landed, topic_ids=ids, run_id=run_id))
     return JobPlan(table, values, ids, offsets)
+
+
+def check_recorded(table: Table, names: Names, topics: Collection[str]) -> None:
+    """Raises LandingError if the table has rows of topics of which it doesn't say that anything was landed."""
+    topic = names.of_table(table.schema()).topic
+    if not topics or topic not in table.schema().names:
+        return
+    for batch in table.scan([topic]):
+        for found in pc.unique(batch.column(0)).to_pylist():
+            if found in topics:
+                raise LandingError(
+                    f"{table.name} has rows of {found}, and no record of what was landed, as a copy or a clone of a "
+                    "landed table has none: their records would be landed again; land in a new table"
+                )
 
 
 def source_options(landing: Landing) -> SourceOptions:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 import pytest
 from tests.pipeline.audit.landed import Landing, produce
@@ -97,6 +98,41 @@ def test_rows_are_lost(topic: str, landing: Landing) -> None:
     text = done.out.decode()
     assert f"{topic}-0: missing: offset 50\n" in text
     assert text.endswith(f"{landing.place}: NOT clean, 1 of 2 partitions differ from the log\n")
+
+
+def test_rows_that_other_programs_removed_are_not_lost(topic: str, landing: Landing) -> None:
+    landing.land(topic, 0, 0, 50)
+    landing.land(topic, 0, 50, 100)
+    table = deltalake.DeltaTable(landing.place)
+    table.delete("_offset < 10")
+    table.update({"_timestamp": "_timestamp"}, predicate="_offset = 20")
+    table.optimize.compact()
+    table.delete("_offset = 30")
+    (found, _) = audit(landing.broker.bootstrap, landing.table).partitions
+    assert (list(found.removed), list(found.missing), found.short) == ([(0, 10), (30, 31)], [], [])
+    done = run(landing)
+    assert done.code == 0, done.err
+    lines = done.out.decode().splitlines()
+    assert lines[-2].startswith("other programs have removed rows: DELETE in version ")
+    assert lines[-1] == f"{landing.place}: clean, 89 records once each, 11 more removed by other programs"
+    # What is lost without another program is still missing.
+    landing.table.refresh()
+    landing.table.commit(Commit(removed=landing.table.data_files()))
+    (found, _) = audit(landing.broker.bootstrap, landing.table).partitions
+    assert (found.removed.count, found.missing.count) == (11, 89)
+
+
+def test_rows_of_other_programs_are_no_records(topic: str, landing: Landing) -> None:
+    landing.land(topic, 0, 0, 100)
+    deltalake.write_deltalake(
+        landing.place, pa.table({"value": [b"another's"]}), mode="append", schema_mode="merge"
+    )
+    done = run(landing)
+    assert (done.code, done.err) == (0, "")
+    text = done.out.decode()
+    assert text.endswith("clean, 100 records once each, and 1 row of other programs\n")
+    found = audit(landing.broker.bootstrap, landing.table)
+    assert (found.foreign, found.to_json()["foreign_rows"]) == (1, 1)
 
 
 def test_rows_are_doubled(topic: str, landing: Landing) -> None:

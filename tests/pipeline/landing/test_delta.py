@@ -19,6 +19,7 @@ from ottla_pipeline.landing import compact
 from ottla_pipeline.landing.constraints import Constraints
 from ottla_pipeline.landing.errors import LandingError, SchemaRefused
 from ottla_pipeline.landing.files import FileSettings, FileWriter
+from ottla_pipeline.landing.job_plan import check_recorded
 from ottla_pipeline.landing.ledger import LandedRange
 from ottla_pipeline.landing.tables import Commit, DataFile, Names, Table, open_table
 from ottla_pipeline.landing.tables.deletion_vectors import BadVector, Descriptor
@@ -249,8 +250,14 @@ def test_constraints_of_a_table_are_known(opened: Open) -> None:
     table.check_rows()
     layout = table.layout()
     constraints = Constraints(table.name, layout.schema, layout.checks)
-    good = {"amount": 1.0, "n": 1, "code": "abc", "st": {"a": 1}}
-    bad = [{"amount": -1.0}, {"n": None}, {"code": "abcd"}, {"st": {"a": None}}, {"amount": None}]
+    good: dict[str, Any] = {"amount": 1.0, "n": 1, "code": "abc", "st": {"a": 1}}
+    bad: list[dict[str, Any]] = [
+        {"amount": -1.0},
+        {"n": None},
+        {"code": "abcd"},
+        {"st": {"a": None}},
+        {"amount": None},
+    ]
     loose = [
         ("amount", pa.float64()),
         ("n", pa.int32()),
@@ -258,7 +265,7 @@ def test_constraints_of_a_table_are_known(opened: Open) -> None:
         ("st", pa.struct([("a", pa.int32())])),
     ]
     schema = pa.schema([*loose, *Names().fields()])
-    found = constraints.broken(pa.Table.from_pylist([good, *(good | one for one in bad)], schema=schema))
+    found = constraints.broken(pa.Table.from_pylist([good, *({**good, **one} for one in bad)], schema=schema))
     assert sorted(found) == [1, 2, 3, 4, 5]
     assert found[1] == "the CHECK constraint positive of the table isn't met: amount > 0 AND n < 100"
     assert found[3].startswith("the type VARCHAR(3) of code of the table isn't met")
@@ -311,6 +318,35 @@ def test_a_restore_to_what_the_log_has_no_more_is_refused(tmp_path: Path) -> Non
         log.unlink()
     with pytest.raises(LandingError, match="was restored to version 2, and its log doesn't say any more"):
         open_table("delta", table.name).state(["flights"])
+
+
+def test_a_clone_has_rows_and_no_record_of_them(opened: Open) -> None:
+    """A shallow clone has the files of another table, by their whole paths."""
+    source = opened("many")
+    clone = Path(source.name).parent / "clone"
+    (clone / "_delta_log").mkdir(parents=True)
+    log = []
+    for version in range(deltalake.DeltaTable(source.name).version() + 1):
+        for line in (Path(source.name) / "_delta_log" / f"{version:020d}.json").read_text().splitlines():
+            for name, action in json.loads(line).items():
+                if name in ("add", "remove"):
+                    action["path"] = f"file:{source.name}/{action['path']}"
+                    vector = action.get("deletionVector")
+                    if vector:
+                        vector["pathOrInlineDv"] = f"file:{source.name}/{Descriptor.from_json(vector).path}"
+                        vector["storageType"] = "p"
+                if name != "commitInfo":
+                    log.append(json.dumps({name: action}))
+        (clone / "_delta_log" / f"{version:020d}.json").write_text("\n".join(log))
+        log.clear()
+    table = open_table("delta", str(clone))
+    assert rows(table) == rows(source)
+    assert table.offsets(["flights"]) == {}
+    with pytest.raises(LandingError, match=r"clone has rows of flights, and no record of what was landed"):
+        check_recorded(table, Names(), {"flights", "other"})
+    check_recorded(table, Names(), {"other"})
+    land(table, 0, day="0")
+    assert len(rows(table)) == len(rows(source)) + 1
 
 
 def test_a_vector_that_can_not_be_read_is_an_error_in_one_line(opened: Open) -> None:
