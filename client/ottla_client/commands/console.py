@@ -40,6 +40,7 @@ from ..errors import ClientError, ConfigurationError
 from ..settings import DEFAULT_BOOTSTRAP
 from ..suggestions import did_you_mean
 from .client_options import ClientOptions, Command, option_group
+from .ending import Ending, run_to_the_end
 from .tables import Column, plain_table
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Console:
         if sys.stdout is None:  # the parent process closed it
             raise click.ClickException("standard output is closed; send it to a file, or to /dev/null")
         self.settings = settings
+        self.ending = Ending()
         self.as_json = as_json
         self.is_terminal = _is_terminal(sys.stdout)
         self.talks = _is_terminal(sys.stderr) and not as_json
@@ -234,7 +236,7 @@ def options(command: Command) -> Command:
         console = Console(settings, as_json=as_json)
         with _client_warnings(console):
             done = command(console, *args, **rest)
-            return run(done, settings.as_given) if asyncio.iscoroutine(done) else done
+            return run(done, settings.as_given, console.ending) if asyncio.iscoroutine(done) else done
 
     return _COMMON(with_console)  # type: ignore[return-value]
 
@@ -272,16 +274,16 @@ def _client_warnings(console: Console) -> Iterator[None]:
                 console.note(failure)
 
 
-def run(main: Coroutine[Any, Any, T], shown: Callable[[str], str] = str) -> T:
+def run(main: Coroutine[Any, Any, T], shown: Callable[[str], str] = str, ending: Ending | None = None) -> T:
     """Run a command's coroutine. An error ends the process with one line, which ``shown`` may change, and an exit code.
 
-    Ctrl-C and SIGTERM cancel the coroutine, which may catch CancelledError to finish cleanly and must raise it again. A
-    second Ctrl-C doesn't wait for that.
+    Ctrl-C and SIGTERM cancel the coroutine, which may catch CancelledError to finish cleanly and must raise it again;
+    ``ending`` says how long that may take.
     """
     # Commands create millions of records, which are never part of cycles: searching them would take a third of the run.
     gc.set_threshold(_COLLECT_AFTER, 20, 50)
-    with one_line_errors(shown), asyncio.Runner() as runner:
-        return runner.run(_terminable(main))
+    with one_line_errors(shown):
+        return run_to_the_end(ending or Ending(), main)
 
 
 @contextmanager
@@ -318,14 +320,6 @@ def _ended_by_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-async def _terminable(main: Coroutine[Any, Any, T]) -> T:
-    """Await the coroutine, which SIGTERM cancels."""
-    task = asyncio.current_task()
-    if task is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await main
 
 
 def one_line(error: BaseException | str) -> str:

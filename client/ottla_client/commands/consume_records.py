@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from ..errors import GroupError
 from ..types import OffsetAndMetadata, TopicPartition
 from .console import Console
 from .formatters import Formatter
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 # Seconds between a group's commits.
 _COMMIT_EVERY = 5.0
+# Seconds for which a member without partitions waits for some: others may be about to give them up.
+_WITHOUT_SECONDS = 3.0
 # Partitions that one note names.
 _MOST_NOTED = 5
 
@@ -39,6 +42,8 @@ class ConsumeRun(PrintRun["Consumer"]):
         self._places: dict[TopicPartition, int] = {}
         """The same, committed or not, to commit it once."""
         self._committed_at = monotonic()
+        self._without_since: float | None = None
+        """Since when the group has given this member no partition."""
 
     def _make(self, client_options: dict[str, Any]) -> Consumer:
         from ..consumer import Consumer
@@ -110,12 +115,31 @@ class ConsumeRun(PrintRun["Consumer"]):
             return False
         assigned = consumer.assignment()
         if self._wanted.group is not None:
+            if not assigned:
+                return self._has_no_partition(consumer)
+            self._without_since = None
             await self._bound(consumer, assigned)
         for partition in assigned:
             # The position, not the last record's offset: a log may end with control records.
             if await consumer.position(partition) < self._bounds[partition]:
                 return False
         return bool(assigned)
+
+    def _has_no_partition(self, consumer: Consumer) -> bool:
+        """Whether the group has kept giving this member nothing to read: it has more members than partitions."""
+        try:
+            consumer.group_metadata()
+        except GroupError:
+            self._without_since = None  # not a member, or not again
+            return False
+        now = monotonic()
+        self._without_since = self._without_since or now
+        if now - self._without_since < _WITHOUT_SECONDS:
+            return False
+        self._console.note(
+            f"nothing to read: the other members of group {self._wanted.group} have all of its partitions"
+        )
+        return True
 
     def _cut(self, rows: Rows) -> Rows:
         bound = self._bounds.get(TopicPartition(rows.topic, rows.partition))

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from ..errors import ClientError
 from .admin_common import plural
-from .console import Console, OutputClosedError
+from .console import Console, OutputClosedError, one_line
+from .ending import TIDY_SECONDS
 from .formatters import Formatter
 from .log_positions import LogPosition
 from .output import Output
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 POLL_MS = 100
 # Records that are read and written at once.
 AT_ONCE = 20_000
+# Seconds without a first record, after which a terminal is told that the command waits.
+_QUIET_SECONDS = 1.0
+# Seconds in which a consumer leaves its group after Ctrl-C.
+_CLOSE_SECONDS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ class ConsumeOptions:
 
 class _Consumer(Protocol):
     async def start(self) -> None: ...
-    async def close(self) -> None: ...
+    async def close(self, timeout: float | None = ...) -> None: ...
 
 
 C = TypeVar("C", bound=_Consumer)
@@ -93,12 +99,21 @@ class PrintRun(ABC, Generic[C]):
     async def commit(self, consumer: C) -> None:
         """Commit what was written. Called at the end, also after Ctrl-C."""
 
+    async def _commit_soon(self, consumer: C) -> None:
+        """Commit after Ctrl-C, for which a broker that is gone gets little time."""
+        try:
+            async with asyncio.timeout(TIDY_SECONDS):
+                await self.commit(consumer)
+        except (ClientError, TimeoutError) as error:
+            why = one_line(error) if isinstance(error, ClientError) else "no broker has answered"
+            self._console.note(f"the last offsets are not committed, so their records come again: {why}")
+
     async def run(self, client_options: dict[str, Any]) -> None:
         consumer = self._make(client_options)  # first, because it checks the options
         topics = await self._topics()
         output = Output(self._path)
         task = asyncio.current_task()
-        gone = False
+        gone = ended = False
 
         def reader_has_gone() -> None:
             nonlocal gone
@@ -115,23 +130,26 @@ class PrintRun(ABC, Generic[C]):
             await self._receive(consumer, output)
             await self.commit(consumer)
         except asyncio.CancelledError:
+            ended = True
             if task is not None:
                 task.uncancel()
-            await self.commit(consumer)
+            await self._commit_soon(consumer)
             if gone:
                 raise OutputClosedError from None
             raise
         except OutputClosedError:
-            await self.commit(consumer)
+            ended = True
+            await self._commit_soon(consumer)
             raise
         finally:
-            await consumer.close()
+            await consumer.close(_CLOSE_SECONDS if ended else self._console.timeout)
             output.close()
             self._print_summary(output, monotonic() - started)
 
     async def _receive(self, consumer: C, output: Output) -> None:
         """Read and write records until the limits are reached."""
         talks = self._console.talks and (self._path is not None or not self._console.is_terminal)
+        began, said = monotonic(), False
         with self._console.progress(
             "from " + (self._wanted.pattern or ", ".join(self._wanted.topics)), hidden=not talks
         ) as bar:
@@ -140,6 +158,10 @@ class PrintRun(ABC, Generic[C]):
                 for rows in await self._poll(consumer, at_most):
                     await self._write(consumer, rows, output)
                 bar.update(self._records)
+                if not said and not self._records and monotonic() - began > _QUIET_SECONDS:
+                    said = True
+                    if self._console.talks and self._wanted.until is None:
+                        self._console.note("waiting for records; Ctrl-C ends")
                 await self._turn(consumer)
 
     async def _write(self, consumer: C, rows: Rows, output: Output) -> None:

@@ -17,6 +17,7 @@ import click
 from ..errors import RecordTooLargeError, RequestTimeoutError
 from .admin_common import plural
 from .console import Console, one_line, text_or_base64, to_json
+from .ending import TIDY_SECONDS
 from .input_files import STDIN, InThread, pieces, total_size
 from .progress import amount_of_bytes, rate_of
 from .record_parsers import ParseFailure, Parser, Records
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 # Batches whose delivery isn't checked yet. The producer's buffer bounds their bytes.
 _DELIVERIES = 256
+# Seconds in which a producer disconnects after Ctrl-C.
+_CLOSE_SECONDS = 0.3
 # Failed deliveries that are printed one by one; the others are only counted.
 _TOLD = 10
 
@@ -97,7 +100,7 @@ class ProduceRun:
                     task.uncancel()
             await self._finish(producer, stopped)
         finally:
-            await producer.close(self._console.timeout)
+            await self._close(producer, interrupted=isinstance(stopped, asyncio.CancelledError))
         self._report(monotonic() - started, interrupted=isinstance(stopped, asyncio.CancelledError))
         if stopped is not None and not isinstance(stopped, StopError):
             raise stopped
@@ -106,9 +109,33 @@ class ProduceRun:
 
     async def _finish(self, producer: Producer, stopped: BaseException | None) -> None:
         """Whatever ended the reading, records that were read are sent."""
-        with suppress(RequestTimeoutError):  # the deliveries report it
-            await producer.flush(self._console.timeout)
+        if isinstance(stopped, asyncio.CancelledError):
+            if not await self._flush_while_it_goes_on(producer):
+                await self._close(producer, interrupted=True)
+        else:
+            with suppress(RequestTimeoutError):  # the deliveries report it
+                await producer.flush(self._console.timeout)
         await self._wait_for_deliveries(0)
+
+    async def _flush_while_it_goes_on(self, producer: Producer) -> bool:
+        """Send what is left after Ctrl-C, as long as brokers acknowledge some of it; returns whether all was sent."""
+        before = -1.0
+        while (free := producer.metrics()["producer-metrics"]["buffer-available-bytes"]) > before:
+            before = free
+            self._console.ending.went_on()
+            try:
+                await producer.flush(TIDY_SECONDS)
+            except RequestTimeoutError:
+                continue
+            return True
+        return False
+
+    async def _close(self, producer: Producer, *, interrupted: bool) -> None:
+        if not interrupted:
+            await producer.close(self._console.timeout)
+            return
+        with suppress(RequestTimeoutError):  # the deliveries report it
+            await producer.close(_CLOSE_SECONDS)
 
     async def _send_all(self, producer: Producer, parser: Parser, files: Sequence[str]) -> None:
         size = total_size(files)
@@ -284,7 +311,7 @@ class ProduceRun:
 
     def _note_end(self, *, interrupted: bool) -> None:
         """The last lines of the summary, on standard error."""
-        if interrupted:
+        if interrupted and not self._failed:
             self._console.note("Interrupted; all records read before that were sent.")
 
 

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 from ..errors import ClientError, TransactionAbortedError
 from .admin_common import plural
 from .console import Console, one_line
+from .ending import TIDY_SECONDS
 from .produce_records import ProduceRun, StopError
 from .record_parsers import Parser, Records
 
@@ -118,8 +119,9 @@ class TransactionalRun(ProduceRun):
             except StopError:
                 pass  # already reported: the transaction is aborted below
             self._aborted = self._in_transaction
+            interrupted = isinstance(stopped, asyncio.CancelledError)
             try:
-                await producer.abort_transaction(self._console.timeout)
+                await producer.abort_transaction(TIDY_SECONDS if interrupted else self._console.timeout)
             except ClientError as error:
                 self._console.note(f"the transaction could not be aborted: {one_line(error)}")
             finally:

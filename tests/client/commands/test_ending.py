@@ -1,0 +1,159 @@
+"""Nobody waits without a word or an end: Ctrl-C with brokers that don't answer, and commands with nothing to do."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.client.commands.ottla_command import OTTLA, Ottla
+from tests.conftest import QUICK
+from tests.support.processes import BrokerProcess
+from tests.support.topics import create_topic
+from tests.support.waiting import readable, wait_for
+
+pytestmark = pytest.mark.ottla_only
+HOUR = ("--timeout", "3600", "-X", "request_timeout_ms=3600000", "-X", "session_timeout_ms=1800000")
+
+STUBBORN = """
+import asyncio
+from ottla_client.commands.console import run
+
+async def main():
+    print("begun", flush=True)
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            print("cancelled", flush=True)
+
+run(main())
+"""
+BUSY = """
+import asyncio
+from ottla_client.commands.console import run
+
+async def main():
+    print("begun", flush=True)
+    while True:
+        pass
+
+run(main())
+"""
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """One that a test may freeze."""
+    settings = {**QUICK, "group.max.session.timeout.ms": 1_800_000}
+    made = BrokerProcess(tmp_path / "data", settings).start()
+    create_topic(made, "t", 1)
+    yield made
+    made.send_signal(signal.SIGCONT)
+    made.kill()
+
+
+def started(*command: str) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+def consumed(broker: BrokerProcess, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [OTTLA, "consume", "t", "-b", broker.bootstrap, *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("program", [STUBBORN, BUSY], ids=["stubborn", "busy"])
+def test_a_command_that_does_not_end_is_ended(number: signal.Signals, program: str) -> None:
+    process = started(sys.executable, "-c", program)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert said.startswith(
+        "Ending; Ctrl-C again ends it at once.\n" if number == signal.SIGINT else "Ending.\n"
+    )
+
+
+def test_a_second_ctrl_c_ends_it_at_once() -> None:
+    process = started(sys.executable, "-c", STUBBORN)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "cancelled\n"
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "without waiting" not in said
+
+
+@pytest.mark.parametrize("options", [["-g", "g"], ["-g", "s", "--share"]], ids=["group", "share"])
+def test_one_ctrl_c_ends_a_consumer_of_a_frozen_broker(broker: BrokerProcess, options: list[str]) -> None:
+    hour = HOUR if "--share" not in options else HOUR[:4]
+    process = started(OTTLA, "consume", "t", *options, "-b", broker.bootstrap, *hour)
+    ottla = Ottla(broker.bootstrap)
+    group = options[1]
+
+    def joined() -> bool:
+        return any(row["group"] == group and row["members"] for row in ottla.json("groups", "list"))
+
+    wait_for(joined, "the member")
+    broker.send_signal(signal.SIGSTOP)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+
+
+def test_one_ctrl_c_ends_a_producer_of_a_frozen_broker(broker: BrokerProcess) -> None:
+    """What was not delivered is said."""
+    options = (*HOUR[:4], "-X", "delivery_timeout_ms=7200000")
+    process = started(OTTLA, "produce", "t", "-b", broker.bootstrap, *options)
+    assert process.stdin is not None
+    process.stdin.write("a\n")
+    process.stdin.flush()
+    wait_for(lambda: consumed(broker, "-e").stdout == "a\n", "the first record")
+    broker.send_signal(signal.SIGSTOP)
+    process.stdin.write("b\n")
+    process.stdin.flush()
+    assert not readable(process.stderr, 1.0)  # it is sent, and waits
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "1 record not delivered" in said
+    assert "were sent" not in said
+
+
+def test_a_member_without_partitions_ends_at_the_end(broker: BrokerProcess) -> None:
+    ottla = Ottla(broker.bootstrap)
+    other = started(OTTLA, "consume", "t", "-g", "g", "-b", broker.bootstrap)
+    try:
+        wait_for(lambda: any(row["members"] for row in ottla.json("groups", "list")), "the other member")
+        result = consumed(broker, "-g", "g", "-e")
+        assert result.returncode == 0
+        assert result.stdout == ""
+        assert "the other members of group g have all of its partitions" in result.stderr
+    finally:
+        other.send_signal(signal.SIGINT)
+        other.communicate(timeout=60)
+
+
+def test_a_consumer_without_records_says_at_a_terminal_that_it_waits(broker: BrokerProcess) -> None:
+    parent, child = pty.openpty()
+    process = subprocess.Popen(
+        [OTTLA, "consume", "t", "-b", broker.bootstrap], stdin=child, stdout=child, stderr=child
+    )
+    os.close(child)
+    said = b""
+    while b"waiting for records; Ctrl-C ends" not in said:
+        assert readable(parent, 60)
+        said += os.read(parent, 4096)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    os.close(parent)
