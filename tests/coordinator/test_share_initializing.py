@@ -13,7 +13,7 @@ from ottla_broker.coordinator.group.modern.membership import MOST_NAMES
 from ottla_broker.coordinator.group.modern.settings import GroupTimes
 from ottla_broker.coordinator.group.share.groups import ShareGroups, ShareHeartbeat
 from ottla_broker.coordinator.refusals import Refusals
-from ottla_broker.coordinator.share.state_batches import ShareKey
+from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareKey
 from ottla_broker.coordinator.share.state_coordinator import Settled
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -23,9 +23,11 @@ TOPIC = bytes(16)
 class Keeper:
     def __init__(self) -> None:
         self.made: list[int] = []
+        self.starts: list[int] = []
 
     def initialize(self, key: ShareKey, epoch: int, start: int, settled: Settled) -> None:
         self.made.append(key.partition)
+        self.starts.append(start)
         settled(None)
 
     def delete(self, key: ShareKey, settled: Settled) -> None:
@@ -52,7 +54,7 @@ class Log:
 class Groups:
     def __init__(self, partitions: int) -> None:
         self.clock, self.keeper, self.log = FakeClock(), Keeper(), Log()
-        topic = SimpleNamespace(topic_id=TOPIC, partitions=partitions)
+        topic = self.topic = SimpleNamespace(topic_id=TOPIC, partitions=partitions)
         self.groups = ShareGroups(
             self.keeper,
             lambda _: GroupTimes(45_000, 5_000, False),
@@ -79,6 +81,16 @@ def test_the_states_of_many_partitions_are_made_a_few_at_a_time() -> None:
     (partitions,) = (world.answers[1].assignment or {}).values()
     assert world.answers[1].member_id == "m1"
     assert len(partitions) == 50
+
+
+def test_partitions_that_a_topic_gets_later_begin_at_their_start() -> None:
+    """Kafka: KAFKA-20742. The first ones begin where share.auto.offset.reset says."""
+    world = Groups(2)
+    world.join("m1")
+    world.topic.partitions = 4
+    world.join("m2")
+    assert world.keeper.made == [0, 1, 2, 3]
+    assert world.keeper.starts == [UNINITIALIZED, UNINITIALIZED, 0, 0]
 
 
 def test_a_group_that_is_unloaded_has_no_more_states_made() -> None:

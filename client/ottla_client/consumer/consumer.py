@@ -77,6 +77,9 @@ class Consumer(IteratedConsumer):
         :param group_remote_assignor: with "consumer", one of the broker's assignors: "uniform" or "range".
         :param auto_offset_reset: where to start when there is no committed offset, or the log no longer has the
             position: "earliest", "latest", or "none" to raise OffsetOutOfRangeError.
+        :param auto_offset_reset_new_partitions: where to start in partitions and topics that appear after the
+            subscription, without a committed offset (KIP-1327). None means "earliest" if ``auto_offset_reset`` is
+            "latest", because that would skip what comes before the consumer sees them, and otherwise the same.
         :param enable_auto_commit: commit processed records every ``auto_commit_interval_ms``, before partitions are
             given up, and in ``close``. Records count as processed when you ask for more, or call ``close``; not when
             an exception leaves ``async with``.

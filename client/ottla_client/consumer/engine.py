@@ -30,6 +30,7 @@ from .buffer import Buffer
 from .fetcher import Fetcher
 from .membership import Membership
 from .metadata_monitor import MetadataMonitor
+from .new_partitions import NewPartitions
 from .offset_commits import OffsetCommits
 from .poll_gate import PollGate
 from .positions import PartitionState, Positions, Stage
@@ -76,10 +77,12 @@ class Engine:
                 removed=self._remove,
                 ready=self.wake,
             )
+        self._new_partitions = NewPartitions(cluster)
         self.resolver = Resolver(
             cluster,
             settings,
             self.positions,
+            self._new_partitions,
             None if self.commits is None else self.commits.committed,
             changed=self._resolved,
             fail=self._fail,
@@ -230,6 +233,7 @@ class Engine:
 
     def _subscribed(self) -> None:
         self._update_interest()
+        self._new_partitions.look(self.names)
         if self.pattern is not None or self.settings.allow_auto_create_topics:
             self._topics_wanted.set()
         if self.membership is None:
@@ -280,9 +284,12 @@ class Engine:
             and pattern.match(name)
         )
         if names != self.names or not self._matched:
+            if self._matched:
+                self._new_partitions.appeared(names - self.names)
             self._matched = True
             self.names = names
             self._update_interest()
+            self._new_partitions.look(names)
             if self.membership is not None:
                 self.membership.subscribe(names)
             self._take_all()
@@ -434,7 +441,7 @@ class Engine:
         offset = state.fetch_offset
         _log.info("%s has no offset %d; applying auto_offset_reset", state.partition, offset)
         self.buffer.drop(state)
-        self.resolver.reset_by_policy(state, "the log doesn't have it")
+        self.resolver.reset_by_policy(state, "the log doesn't have it", read_before=True)
         state.set_back(self.cluster.backoff.after)
         self.wake()
 
@@ -473,6 +480,7 @@ class Engine:
             self.fetcher.wake()
 
     def _metadata_changed(self) -> None:
+        self._new_partitions.look(self.names)
         self._take_all()
         self._monitor.check(self.names if self.pattern is None else ())
         self.wake()

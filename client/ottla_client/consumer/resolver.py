@@ -22,6 +22,7 @@ from ..errors import BrokerError, ClientError, LogTruncatedError, OffsetOutOfRan
 from ..requests.leader_epochs import EpochEnd, ask_epochs
 from ..requests.list_offsets import OffsetQuery, ask_offsets
 from ..types import ListedOffset, OffsetAndMetadata, OffsetSpec, TopicPartition
+from .new_partitions import NewPartitions
 from .positions import PartitionState, Positions, Stage
 from .settings import ConsumerSettings
 
@@ -42,6 +43,7 @@ class Resolver:
         cluster: Cluster,
         settings: ConsumerSettings,
         positions: Positions,
+        new_partitions: NewPartitions,
         committed: Committed | None,
         *,
         changed: Callable[[], None],
@@ -55,6 +57,8 @@ class Resolver:
         self._changed = changed
         self._fail = fail
         self._policy = _POLICIES[settings.auto_offset_reset]
+        self._new_partitions = new_partitions
+        self._policy_of_new = _POLICIES[settings.reset_of_new_partitions]
         self._tasks: set[asyncio.Task[None]] = set()
 
     def wake(self) -> None:
@@ -103,10 +107,12 @@ class Resolver:
         if self._tasks:
             await asyncio.wait(tuple(self._tasks))
 
-    def reset_by_policy(self, state: PartitionState, why: str) -> None:
-        """Apply auto_offset_reset."""
-        if self._policy is not None:
-            state.reset(self._policy)
+    def reset_by_policy(self, state: PartitionState, why: str, *, read_before: bool = False) -> None:
+        """Apply auto_offset_reset, or for a new partition that wasn't read yet, auto_offset_reset_new_partitions."""
+        new = not read_before and state.partition in self._new_partitions
+        policy = self._policy_of_new if new else self._policy
+        if policy is not None:
+            state.reset(policy)
             return
         at = "no position" if state.position is None else f"the position {state.position}"
         self._fail(

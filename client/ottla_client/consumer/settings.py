@@ -95,6 +95,7 @@ class ConsumerOptions(ReadingOptions, total=False):
     group_protocol: GroupProtocol
     group_remote_assignor: str | None
     auto_offset_reset: OffsetReset
+    auto_offset_reset_new_partitions: OffsetReset | None
     enable_auto_commit: bool
     auto_commit_interval_ms: int
     isolation_level: IsolationLevel
@@ -118,6 +119,7 @@ class ConsumerSettings(MemberSettings):
     group_protocol: GroupProtocol = "classic"
     group_remote_assignor: str | None = None
     auto_offset_reset: OffsetReset = "latest"
+    auto_offset_reset_new_partitions: OffsetReset | None = None
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     isolation_level: IsolationLevel = "read_uncommitted"
@@ -144,6 +146,8 @@ class ConsumerSettings(MemberSettings):
             isolation_level=ISOLATION_LEVELS,
             group_protocol=get_args(GroupProtocol),
         )
+        if self.auto_offset_reset_new_partitions is not None:
+            check_choices(self, auto_offset_reset_new_partitions=get_args(OffsetReset))
         if self.group_id is not None and not self.group_id:
             raise ConfigurationError("group_id is empty; leave it out to read without a group")
         if self.group_instance_id is not None and self.group_id is None:
@@ -162,6 +166,13 @@ class ConsumerSettings(MemberSettings):
                 raise ConfigurationError(
                     f"{name} can't be set with group_protocol='consumer': the broker decides about it; leave it out"
                 )
+
+    @property
+    def reset_of_new_partitions(self) -> OffsetReset:
+        """Where new partitions begin: nothing was in them, so that "latest" would skip their first records."""
+        if self.auto_offset_reset_new_partitions is not None:
+            return self.auto_offset_reset_new_partitions
+        return "earliest" if self.auto_offset_reset == "latest" else self.auto_offset_reset
 
     @property
     def read_committed(self) -> bool:

@@ -321,9 +321,13 @@ class ShareGroups:
         names = {topic_id: name for topic_id, name, _ in missing}
         made: dict[bytes, set[int]] = {}
         epoch = state_epoch(self._clock)
+        known = {topic_id: max(each.partitions, default=-1) for topic_id, each in group.initialized.items()}
 
         def begin(key: ShareKey, settled: Settled) -> None:
-            self._persister.initialize(key, epoch, UNINITIALIZED, settled)
+            # The first partitions begin where share.auto.offset.reset says. Those that a topic gets later begin at the
+            # start: records may have come before the group noticed them (KAFKA-20742).
+            added = key.partition > known.get(key.topic_id, key.partition)
+            self._persister.initialize(key, epoch, 0 if added else UNINITIALIZED, settled)
 
         def settled(key: ShareKey, error: KafkaError | None) -> None:
             # Fenced: it has been initialized already, by a coordinator whose clock is ahead.
