@@ -127,6 +127,32 @@ def test_a_failed_test_shows_the_brokers_log(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines("*HTTP*")
 
 
+def test_a_failed_test_shows_the_logs_of_its_own_brokers(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("how", ["running", "killed", "closed"])
+        def test_it(ottla_broker_factory, how):
+            broker = ottla_broker_factory({"no.such.key": how})
+            if how != "running":
+                broker.kill() if how == "killed" else broker.close()
+            assert False
+
+        def test_another(ottla_broker_factory):
+            ottla_broker_factory({"no.such.key": "passed"})
+        """
+    )
+    result = pytester.runpytest_subprocess()
+    result.assert_outcomes(failed=3, passed=1)
+    output = result.stdout.str()
+    assert (
+        output.count("Log of the Ottla broker, call")
+        == output.count("what='no.such.key is not a known key'")
+        == 3
+    )
+
+
 def test_a_broker_that_does_not_start(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(ottla_topic): pass")
     result = pytester.runpytest_subprocess("--ottla-set", "num.partitions=many")

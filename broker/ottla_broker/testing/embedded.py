@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ottla_broker.testing.requests import Requests
 
 LOG_LINES: Final = 30
+_KEPT_LOG: Final = 1024 * 1024
 """Last lines of the broker's log that an error shows."""
 
 _PROGRAM = """import json, sys
@@ -86,6 +88,7 @@ class EmbeddedBroker:
         self._start_timeout = start_timeout
         self._lock = threading.RLock()
         self._resources: _Resources | None = None
+        self._last_log = ""
         self._finalizer: weakref.finalize[[_Resources], EmbeddedBroker] | None = None
 
     @property
@@ -122,11 +125,11 @@ class EmbeddedBroker:
         return self._data_dir or self._own().folder / "data"
 
     def log(self, lines: int | None = None) -> str:
-        """Return the broker's log since the first start, or its last ``lines``."""
-        try:
-            text = self._log_file.read_text(errors="replace")
-        except FileNotFoundError:
-            return ""
+        """Return the broker's log since the first start, or its last ``lines``; also after :meth:`close`."""
+        text = self._last_log
+        if self._resources is not None:
+            with suppress(FileNotFoundError):
+                text = self._log_file.read_text(errors="replace")
         return text if lines is None else "\n".join(text.splitlines()[-lines:])
 
     @property
@@ -224,6 +227,7 @@ class EmbeddedBroker:
                 return
             if self._data_dir is not None and not self._resources.foreign:
                 self.stop()
+            self._last_log = self.log()[-_KEPT_LOG:]
             self._resources.clear()
             if self._finalizer is not None:
                 self._finalizer.detach()

@@ -50,11 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def ottla_broker(pytestconfig: pytest.Config) -> Iterator[EmbeddedBroker]:
     """A Kafka broker for the whole session. Clients connect to ``ottla_broker.bootstrap_servers``."""
-    with _new_broker(pytestconfig, {}) as broker:
-        name = f"ottla-log-{broker.port}"
-        pytestconfig.pluginmanager.register(_LogOfFailures(broker), name)
+    with _new_broker(pytestconfig, {}) as broker, _log_shown(pytestconfig, broker, "ottla_broker"):
         yield broker
-        pytestconfig.pluginmanager.unregister(name=name)
 
 
 @pytest.fixture
@@ -79,23 +76,34 @@ def ottla_broker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., 
 
     The arguments are those of :class:`ottla_broker.EmbeddedBroker`. The brokers are closed after the test.
     """
-    made: list[EmbeddedBroker] = []
+    with contextlib.ExitStack() as made:
 
-    def make(settings: Mapping[str, object] | None = None, **options: Any) -> EmbeddedBroker:
-        broker = _new_broker(pytestconfig, settings or {}, **options)
-        made.append(broker)
-        return broker.start()
+        def make(settings: Mapping[str, object] | None = None, **options: Any) -> EmbeddedBroker:
+            broker = _new_broker(pytestconfig, settings or {}, **options)
+            made.enter_context(_log_shown(pytestconfig, broker, "ottla_broker_factory"))
+            made.callback(broker.close)
+            return broker.start()
 
-    yield make
-    for broker in made:
-        broker.close()
+        yield make
+
+
+@contextlib.contextmanager
+def _log_shown(config: pytest.Config, broker: EmbeddedBroker, fixture: str) -> Iterator[None]:
+    """Meanwhile the report of a failed test with this fixture has the broker's log."""
+    shown = _LogOfFailures(broker, fixture)
+    config.pluginmanager.register(shown)
+    try:
+        yield
+    finally:
+        config.pluginmanager.unregister(shown)
 
 
 class _LogOfFailures:
     """Adds the broker's log during a failed test to its report. Registered while the broker exists."""
 
-    def __init__(self, broker: EmbeddedBroker) -> None:
+    def __init__(self, broker: EmbeddedBroker, fixture: str) -> None:
         self._broker = broker
+        self._fixture = fixture
         self._shown = 0
 
     @pytest.hookimpl(wrapper=True)
@@ -103,7 +111,7 @@ class _LogOfFailures:
         self, item: pytest.Item
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        if report.failed and "ottla_broker" in getattr(item, "fixturenames", ()):
+        if report.failed and self._fixture in getattr(item, "fixturenames", ()):
             text = self._broker.log()[self._shown :]
             self._shown += len(text)
             if text.strip():

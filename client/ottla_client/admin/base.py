@@ -12,7 +12,17 @@ from ottla_protocol.printable import shown_name
 from ..cluster import Cluster
 from ..deadline import Deadline
 from ..errors import ClosedError, ConfigurationError
-from ..requests.driver import Ask, Node, Outcomes, Route, ToController, ToCoordinators, ToNodes, drive
+from ..requests.driver import (
+    Ask,
+    Node,
+    Outcomes,
+    Route,
+    ToController,
+    ToCoordinators,
+    ToNodes,
+    drive,
+    with_suggestions,
+)
 from ..requests.outcomes import outcome_of
 from ..settings import DEFAULT_BOOTSTRAP, ConnectionOptions, ConnectionSettings, accepts
 from .results import results_or_raise
@@ -186,4 +196,5 @@ class AdminBase:
             return {group_id: await ask(node, deadline)}
 
         found = await self._ask_each(what, [group_id], ToCoordinators(self._cluster), ask_of, timeout)
-        return results_or_raise(f"{what} of group {shown_name(group_id)}", found[group_id])
+        outcomes = await with_suggestions(self._cluster, dict(found[group_id]), self._deadline(timeout))
+        return results_or_raise(f"{what} of group {shown_name(group_id)}", outcomes)

@@ -27,7 +27,7 @@ from ottla_protocol.schema import ZERO_UUID
 
 from ..deadline import Deadline
 from ..errors import ClientError, ConfigurationError
-from ..requests.driver import Node, Outcomes, ToLeaders, by_topic
+from ..requests.driver import Node, Outcomes, ToLeaders, by_topic, with_suggestions
 from ..requests.outcomes import error_of, outcome_of
 from ..types import TopicMetadata, TopicPartition
 from .arguments import config_text, listed
@@ -63,7 +63,7 @@ class TopicCalls(AdminBase):
                 outcomes[name] = error_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
             else:
                 outcomes[name] = outcome_of(topic.error, topic, f"topic {name}")
-        return results_or_raise("describe topics", outcomes)
+        return results_or_raise("describe topics", await with_suggestions(self._cluster, outcomes, deadline))
 
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout: float | None = None

@@ -315,20 +315,20 @@ class Cluster:
             unknown = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             # A topic that is being created is unknown at first, so look for similar names later.
             if unknown and near is None and failures >= (2 if allow_auto_create else 1):
-                near = await self._near(name, deadline)
+                found_near = (await self.similar_topics({name}, deadline)).get(name)
+                near = f" (is it {' or '.join(map(repr, found_near))}?)" if found_near else ""
             delay = self.backoff.after(failures)
             if min(deadline.left(), believed.left() if unknown else inf) <= delay:
                 raise _not_there(name, code, near)
             await asyncio.sleep(delay)
 
-    async def _near(self, name: str, deadline: Deadline) -> str:
-        """The part of a message with similar names."""
+    async def similar_topics(self, names: Collection[str], deadline: Deadline) -> dict[str, list[str]]:
+        """Topics with names like those of ``names`` that don't exist; none where that can't be found out."""
         try:
             known = await self.fetch_topics(None, deadline)
         except ClientError:
-            return ""  # only the suggestion is missing
-        found = near_names(name, known)
-        return f" (is it {' or '.join(repr(each) for each in found)}?)" if found else ""
+            return {}  # only the suggestion is missing
+        return {name: near_names(name, known) for name in names if name not in known}
 
     def interest(self, names: Collection[str]) -> None:
         """Keep these topics fresh. Calls are counted, and each needs one ``disinterest``."""

@@ -15,7 +15,7 @@ from ottla_protocol.errors import ErrorCode
 
 from ..cluster import CoordinatorType
 from ..deadline import Deadline
-from ..errors import BrokerError, ClientError, RequestTimeoutError, is_retriable
+from ..errors import BrokerError, ClientError, RequestTimeoutError, UnknownTopicError, is_retriable
 from ..types import TopicPartition
 from .outcomes import error_of
 
@@ -43,7 +43,7 @@ class Route(Generic[K]):
     """The error codes that are worth a retry."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
 
     async def find(self, keys: Collection[K], deadline: Deadline) -> Mapping[K, Node | ClientError]:
         """The broker of each item, or the error of looking it up."""
@@ -80,10 +80,10 @@ class ToController(Route[K]):
         self._lost = False
 
     async def find(self, keys: Collection[K], deadline: Deadline) -> Mapping[K, Node | ClientError]:
-        if self._lost or self._cluster.controller_id is None:
-            await self._cluster.fetch_topics((), deadline)
+        if self._lost or self.cluster.controller_id is None:
+            await self.cluster.fetch_topics((), deadline)
             self._lost = False
-        controller = self._cluster.controller_id
+        controller = self.cluster.controller_id
         if controller is None:
             error = error_of(ErrorCode.NOT_CONTROLLER, "controller", "the cluster has none at the moment")
             return dict.fromkeys(keys, error)
@@ -114,7 +114,7 @@ class ToCoordinators(Route[str]):
     async def find(self, keys: Collection[str], deadline: Deadline) -> Mapping[str, Node | ClientError]:
         async def one(key: str) -> Node | ClientError:
             try:
-                return await self._cluster.coordinator(key, deadline, self._kind)
+                return await self.cluster.coordinator(key, deadline, self._kind)
             except ClientError as error:
                 return error
 
@@ -122,7 +122,7 @@ class ToCoordinators(Route[str]):
 
     def moved(self, key: str, error: ClientError) -> None:
         if not isinstance(error, BrokerError) or error.code not in self._here:
-            self._cluster.forget_coordinator(key, self._kind)
+            self.cluster.forget_coordinator(key, self._kind)
 
 
 class ToLeaders(Route[TopicPartition]):
@@ -150,10 +150,10 @@ class ToLeaders(Route[TopicPartition]):
         self, keys: Collection[TopicPartition], deadline: Deadline
     ) -> Mapping[TopicPartition, Node | ClientError]:
         if self._cached:
-            known = {key: leader for key in keys if (leader := self._cluster.leader(*key)) is not None}
+            known = {key: leader for key in keys if (leader := self.cluster.leader(*key)) is not None}
             if len(known) == len(keys):
                 return known
-        topics = await self._cluster.fetch_topics({key.topic for key in keys}, deadline)
+        topics = await self.cluster.fetch_topics({key.topic for key in keys}, deadline)
 
         def leader_of(key: TopicPartition) -> int | ClientError:
             topic = topics.get(key.topic)
@@ -188,7 +188,7 @@ Ask: TypeAlias = Callable[[Node, list[K], Deadline], Awaitable[Outcomes[K, V]]]
 async def drive(
     keys: Collection[K], route: Route[K], ask: Ask[K, V], deadline: Deadline, backoff: Backoff
 ) -> dict[K, V | ClientError]:
-    """An outcome for each item, in order; errors are outcomes, too."""
+    """An outcome for each item, in order; errors are outcomes, too. Those about unknown topics suggest other names."""
     outcomes: dict[K, V | ClientError] = {}
     reasons: dict[K, ClientError] = {}
     pending = list(dict.fromkeys(keys))
@@ -212,7 +212,32 @@ async def drive(
             for key, error in retry.items():
                 route.moved(key, error)
             await asyncio.sleep(pause)
-    return {key: outcomes[key] for key in dict.fromkeys(keys)}
+    return await with_suggestions(
+        route.cluster, {key: outcomes[key] for key in dict.fromkeys(keys)}, deadline
+    )
+
+
+async def with_suggestions(
+    cluster: Cluster, outcomes: dict[K, V | ClientError], deadline: Deadline
+) -> dict[K, V | ClientError]:
+    """The outcomes of items by topic, partition or resource; errors about unknown topics suggest similar names."""
+    unknown = {
+        key: _topic_of(key)
+        for key, each in outcomes.items()
+        if isinstance(each, UnknownTopicError) and each.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
+    if unknown:
+        similar = await cluster.similar_topics(set(unknown.values()), deadline)
+        for key, topic in unknown.items():
+            if names := similar.get(topic):
+                suggestion = " or ".join(map(repr, names))
+                outcomes[key] = UnknownTopicError(f"{outcomes[key]}; is it {suggestion}?")
+    return outcomes
+
+
+def _topic_of(key: object) -> str:
+    """The topic of an item: of a partition, or of a resource; or its own name."""
+    return key.topic if isinstance(key, TopicPartition) else str(getattr(key, "name", key))
 
 
 async def _round(

@@ -11,7 +11,7 @@ from tests.client.admin.waiting import eventually
 from tests.support.processes import BrokerProcess
 
 from ottla_client import Admin, TopicPartition
-from ottla_client.admin import NewPartitions, NewTopic, OffsetSpec, PartialError, TimedOffset
+from ottla_client.admin import ConfigResource, NewPartitions, NewTopic, OffsetSpec, PartialError, TimedOffset
 from ottla_client.errors import (
     BrokerError,
     ConfigurationError,
@@ -83,6 +83,33 @@ async def test_one_thing_that_fails_raises_its_error(admin: Admin, new_topic: To
     assert caught.value.code is ErrorCode.INVALID_PARTITIONS
     with pytest.raises(UnknownTopicError):
         await admin.delete_topics([name + "-not"])
+
+
+async def test_errors_about_unknown_topics_suggest_similar_names(admin: Admin, new_name: Name) -> None:
+    name = new_name("flightplans")
+    await admin.create_topics([NewTopic(name)])
+    await until_known(admin, name)
+    wrong = name.replace("flight", "fligth")
+    place = TopicPartition(wrong, 0)
+    for call in (
+        admin.describe_topics([wrong]),
+        admin.delete_topics([wrong]),
+        admin.create_partitions({wrong: 3}),
+        admin.describe_configs([ConfigResource.topic(wrong)]),
+        admin.list_offsets({place: OffsetSpec.LATEST}),
+        admin.timestamps_of({place: 0}),
+        admin.delete_records({place: 1}),
+        admin.describe_producers([place]),
+        admin.alter_group_offsets(new_name("group"), {place: 1}),
+    ):
+        with pytest.raises(UnknownTopicError, match=f"is it '{name}'"):
+            await call
+    with pytest.raises(PartialError) as caught:
+        await admin.describe_topics([wrong, "nothing-like-it-2"])
+    assert [str(error).count("is it") for error in caught.value.errors.values()] == [1, 0]
+    with pytest.raises(UnknownTopicError, match="has no partition 7") as missing:
+        await admin.list_offsets({TopicPartition(name, 7): OffsetSpec.LATEST})
+    assert "is it" not in str(missing.value)
 
 
 async def test_partial_errors_have_the_results_that_worked(
