@@ -315,6 +315,16 @@ async def test_a_group_of_another_generation_is_refused(
     assert {each["held_by"] for each in refused} == {"1 consumers that coordinate in ZooKeeper"}
 
 
+async def test_owners_that_a_dead_coordinator_left_hold_no_one_up(
+    shared: Cluster, topic: str, group: str, nodes: KazooClient
+) -> None:
+    """The coordinator of 2012 writes persistent owners; it died with its consumers, and there is no other."""
+    nodes.create(f"/consumers/{group}/owners/{topic}/1", f"{group}_dead-0".encode(), makepath=True)
+    async with consuming(shared, group, topic, []) as consumer:
+        assert len(consumer.assignment()) == 4
+        assert nodes.get(f"/consumers/{group}/owners/{topic}/1")[1].ephemeralOwner
+
+
 def test_without_asyncio_and_on_the_command_line(
     shared: Cluster, topic: str, group: str, nodes: KazooClient
 ) -> None:

@@ -201,6 +201,8 @@ class Consumer:
         """The one that it has registered with."""
         self._unread: list[bytes] = []
         self._share: dict[tuple[str, int], int] = {}
+        self._left_at: dict[tuple[str, int], int] = {}
+        """Where it was when the connection broke, which it reports to the next coordinator."""
         self._heard = 0.0
 
     @property
@@ -257,6 +259,7 @@ class Consumer:
         if isinstance(message, PingRequest):
             coordinator.handle(self, PingResponse(0, self.name, self._offsets()))
         elif isinstance(message, StopFetcherRequest):
+            self._share, self._left_at = {**self._left_at, **self._share}, {}
             offsets = self._offsets()
             self._share = {}
             coordinator.handle(self, StopFetcherResponse(0, self.name, offsets))
@@ -288,6 +291,7 @@ class Consumer:
         self.connected = False
         self._unread.clear()
         if not self.frozen:
+            self._left_at |= self._share
             self._share = {}
 
     def leave(self) -> None:

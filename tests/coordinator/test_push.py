@@ -11,6 +11,7 @@ import pytest
 from tests.coordinator.push_world import SESSION, Consumer, World, run
 
 from ottla_broker.coordinator.push import subscription
+from ottla_broker.coordinator.push.abandoned import WAIT_SECONDS
 from ottla_broker.coordinator.push.coordinator import MOST_COMMITS
 from ottla_broker.coordinator.push.listing import CoordinatedGroups
 from ottla_broker.coordinator.push.states import GroupState
@@ -400,6 +401,63 @@ async def test_a_new_coordinator_waits_for_the_consumers_of_the_last_one() -> No
         await a.register()
         await world.pass_time(SESSION + 1)
         assert a.reading == {("t", 0), ("t", 1)}
+
+
+@run
+async def test_owners_whose_consumers_died_with_the_coordinator_are_removed() -> None:
+    """Those of ZooKeeper consumers stay, and those of consumers that come to the next coordinator in time."""
+    async with World() as world:
+        await world.topic("t", 2)
+        await world.consumer("a", group="dead")
+        b = await world.consumer("b", group="alive")
+        await world.pass_time(1)
+        for path in ("/consumers/old/ids/c", "/consumers/old/owners/t/0"):
+            await world.store.create(path, b"c-0", parents=True)
+        await world.fail_over()
+        await b.register()
+        await world.pass_time(WAIT_SECONDS + 1)
+        assert not world.owners("dead")
+        assert set(world.owners("alive").values()) == {"b-0"}
+        assert world.owners("old") == {("t", 0): "c-0"}
+
+
+@run
+async def test_owners_of_awaited_consumers_go_with_the_last_one_that_came() -> None:
+    async with World() as world:
+        await world.topic("t", 2)
+        a = await world.consumer("a")
+        await world.consumer("b")
+        await world.pass_time(1)
+        await world.fail_over()
+        await a.register()
+        await world.pass_time(1)
+        a.leave()
+        await world.pass_time(1)
+        assert world.owners()
+        (listed,) = CoordinatedGroups(world.coordinator).listings((), ())
+        assert listed.state == "Empty"
+        await world.pass_time(SESSION + 1)
+        assert not world.owners()
+        assert not world.coordinator.groups
+
+
+@run
+async def test_consumers_report_to_the_next_coordinator_where_they_were() -> None:
+    """What the last coordinator had not stored yet isn't read again, unless another consumer reads on."""
+    async with World() as world:
+        await world.topic("t", 2)
+        a = await world.consumer("a")
+        b = await world.consumer("b")
+        await world.pass_time(1)
+        a.read(5)
+        b.read(7)
+        await world.fail_over()
+        assert world.offset("t", 0) is None
+        b._left_at["t", 0] = 99  # a partition that was never its own
+        await a.register()
+        await b.register()
+        await world.pass_time(1)
+        assert (world.offset("t", 0), world.offset("t", 1)) == (5, 7)
 
 
 @run

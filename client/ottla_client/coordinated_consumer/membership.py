@@ -35,6 +35,7 @@ from ottla_protocol.push import (
 
 from ..deadline import Deadline
 from ..errors import BootstrapError, ClientError, CommitFailedError, GroupError
+from ..types import TopicPartition
 from .connection import CoordinatorConnection
 from .fetchers import Fetchers
 
@@ -95,6 +96,9 @@ class CoordinatorMembership:
         self._next = 0
         self._failures = 0
         self._taken_until: float | None = None
+        self._left_at: dict[TopicPartition, PartitionOffset] = {}
+        """Where it was when it lost its connection, for the next coordinator: the last one may have died before it
+        stored that."""
 
     @property
     def _session(self) -> float:
@@ -173,6 +177,9 @@ class CoordinatorMembership:
         """Without the connection, the partitions are others'."""
         self.started.clear()
         if self.fetchers is not None:
+            self._left_at |= {
+                TopicPartition(each.topic, each.partition): each for each in self.fetchers.processed()
+            }
             self.fetchers.lose()
         if self._connection is not None:
             self._connection.close()
@@ -201,9 +208,9 @@ class CoordinatorMembership:
 
     async def _stop(self, connection: CoordinatorConnection) -> None:
         self.started.clear()
-        offsets: tuple[PartitionOffset, ...] = ()
+        offsets, self._left_at = tuple(self._left_at.values()), {}
         if self.fetchers is not None:
-            offsets = await self.fetchers.stop()
+            offsets += await self.fetchers.stop()
         auto_commit = self._registration.auto_commit
         connection.send(
             StopFetcherResponse(0, self._registration.consumer_id, offsets if auto_commit else None).encode()

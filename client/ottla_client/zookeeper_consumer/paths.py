@@ -25,6 +25,8 @@ from ..types import TopicPartition
 BROKERS: Final = "/brokers/ids"
 TOPICS: Final = "/brokers/topics"
 CONSUMERS: Final = "/consumers"
+COORDINATOR: Final = "/consumers/coordinator"
+"""The broker that is the coordinator of 2012 (ephemeral)."""
 
 
 def members(group_id: str) -> str:

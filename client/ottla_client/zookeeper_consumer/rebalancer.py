@@ -232,7 +232,8 @@ class Rebalancer:
             path = paths.owner(self._group_id, partition)
             if not await self._registry.claim(path, str(thread).encode()):
                 self._doubtful.discard(partition)
-                if await self._registry.read(path, self.trigger) is None:
+                owner = await self._registry.read(path, self.trigger)
+                if owner is None or await self._cleared(path, owner):
                     self.trigger()
                 _log.info("consumer %s waits for the owner of %s", self._consumer_id, partition)
                 await self._release([each for each in new if each in self._doubtful])
@@ -251,6 +252,15 @@ class Rebalancer:
         self._doubtful.difference_update(new)
         self.owned.update(new)
         return True
+
+    async def _cleared(self, path: str, owner: bytes) -> bool:
+        """Remove what a dead coordinator of 2012 has left, unless there is another one, which waits for its groups."""
+        consumer_id = owner.decode(errors="replace").rpartition("-")[0]
+        if consumer_id in await self._registry.children(paths.members(self._group_id)):
+            return False
+        if await self._registry.read(paths.COORDINATOR) is not None:
+            return False
+        return await self._registry.remove_persistent(path)
 
     async def _consumers(self) -> dict[str, list[ThreadId]]:
         """The streams that read each topic, over all members of the group."""

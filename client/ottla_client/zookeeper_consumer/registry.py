@@ -36,6 +36,9 @@ class Registry(Protocol):
     async def release(self, path: str) -> None:
         """Delete an ephemeral node if this session has created it; otherwise do nothing."""
 
+    async def remove_persistent(self, path: str) -> bool:
+        """Delete a node that no session has created; False if there is none."""
+
     async def write(self, path: str, data: bytes) -> None:
         """Set a persistent node's data; creates it, and the nodes above it, if necessary."""
 

@@ -244,6 +244,16 @@ class ZooKeeper:
         except (self._errors.NoNodeError, self._errors.BadVersionError):
             return
 
+    async def remove_persistent(self, path: str) -> bool:
+        try:
+            _, stat = await self._ask(path, lambda client: client.get_async(path))
+            if stat.ephemeralOwner:
+                return False
+            await self._ask(path, lambda client: client.delete_async(path, version=stat.version))
+        except (self._errors.NoNodeError, self._errors.BadVersionError):
+            return False
+        return True
+
     async def write(self, path: str, data: bytes) -> None:
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Nobody waits without a word or an end: Ctrl-C with brokers that don't answer, and commands with nothing to do."""
+"""No wait is without a word or an end: Ctrl-C with brokers that don't answer, and commands with nothing to do."""
 
 from __future__ import annotations
 

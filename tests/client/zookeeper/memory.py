@@ -144,6 +144,16 @@ class Memory:
 
         await self.ask(request)
 
+    async def remove_persistent(self, path: str) -> bool:
+        def request() -> bool:
+            node = self.server.nodes.get(path)
+            if node is None or node.session is not None:
+                return False
+            self.server.remove(path)
+            return True
+
+        return bool(await self.ask(request))
+
     async def write(self, path: str, data: bytes) -> None:
         await self.ask(lambda: self.server.put(path, data))
 

@@ -12,6 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from ottla_broker.clock import Clock, TimerHandle
+from ottla_broker.coordinator.push.abandoned import remove_abandoned_owners
 from ottla_broker.coordinator.push.nodes import GroupNodes
 from ottla_broker.coordinator.push.purgatory import RequestPurgatory, Watcher
 from ottla_broker.coordinator.push.rebalancer import Rebalancer, RebalanceSettings, commit_offsets
@@ -132,6 +133,7 @@ class PushCoordinator:
         self._running = True
         self._topics.start()
         self._tasks.start(self._commit_regularly())
+        self._tasks.start(remove_abandoned_owners(self._nodes, self._clock, self.groups.__contains__))
         self.rebalancer.start()
 
     async def stop(self) -> None:
@@ -359,13 +361,19 @@ class PushCoordinator:
             watcher.attempt.answered(consumer)
 
     def _record(self, consumer: ConsumerRegistry, offsets: Sequence[PartitionOffset] | None) -> None:
-        """Keep the offsets of partitions that the consumer reads; a late answer may have others, which others own."""
+        """Keep the offsets of partitions that the consumer reads; a late answer may have others, which others own.
+
+        A consumer of an earlier coordinator reports where it was when that died, which the store may not have.
+        """
         if not offsets:
             return
         group = self.groups[consumer.group_id]
         for topic, partition, offset in offsets:
-            if offset >= 0 and (topic, partition) in consumer.reading:
-                group.offsets[topic, partition] = offset
+            place = topic, partition
+            if offset >= 0 and (
+                place in consumer.reading or group.read_before.get(place) == consumer.consumer_id
+            ):
+                group.offsets[place] = offset
 
     def _ping_answered(self, consumer: ConsumerRegistry, response: PingResponse) -> None:
         if response.error_code:

@@ -87,6 +87,8 @@ class CoordinatedGroups:
 
 
 def _state(group: GroupRegistry) -> ShownState:
+    if not group.members:
+        return ShownState.EMPTY
     shown = _SHOWN[group.state]
     if shown is ShownState.STABLE and not all(each.confirmed for each in group.members.values()):
         return ShownState.PREPARING

@@ -108,6 +108,10 @@ class GroupNodes:
             _log.error("a topic is left out of consumer groups: its node is malformed", reason=str(error))
             return []
 
+    async def groups(self) -> list[str]:
+        """All groups with nodes, whose consumers may coordinate in another way."""
+        return await children_of(self._store, ConsumerIdsNode.PARENT)
+
     async def zookeeper_members(self, group_id: str) -> list[str]:
         """The group's consumers that coordinate in ZooKeeper by themselves."""
         return await children_of(self._store, ConsumerIdsNode.path(group_id))
@@ -204,6 +208,24 @@ class GroupNodes:
             for topic in {topic for topic, _ in before}:
                 await self._store.delete(f"{top}/{topic}")
             await self._store.delete(top)
+
+    async def remove_owners_that_left(self, group_id: str) -> int:
+        """Delete owners that are no ZooKeeper consumers of the group; returns how many there were."""
+        before = await self.owners(group_id)
+        if not before:
+            return 0
+        # Read afterwards: a consumer registers before it owns anything.
+        here = set(await self.zookeeper_members(group_id))
+        removed = 0
+        for partition, owner in before.items():
+            if owner is None or owner.rpartition("-")[0] not in here:
+                path = ConsumerOwnerNode.path(group_id, *partition)
+                with suppress(NoNodeError):
+                    data, version = await self._store.get(path)
+                    if owner is None or data == owner.encode():
+                        await self._store.delete(path, version)
+                        removed += 1
+        return removed
 
     async def _write(self, nodes: Mapping[str, bytes], existing: Collection[str]) -> None:
         """Set or create nodes in one transaction; others may create and delete them meanwhile."""

@@ -195,12 +195,16 @@ class Rebalancer:
     async def _retire(self, group: GroupRegistry) -> float | None:
         """Store what the last consumer has read, and remove the group, unless a consumer has come meanwhile.
 
+        While consumers of an earlier coordinator may still come, their owners stay, and the group with them.
+
         A removed group is neither queued nor planned: it would remove the nodes of the next group with its id.
         """
         try:
             await commit_offsets(self._nodes, group)
-            if not group.awaited:
-                await self._nodes.remove_owners(group.group_id)
+            left = group.awaited_until - self._clock.monotonic() if group.awaited else 0.0
+            if left > 0:
+                return left
+            await self._nodes.remove_owners(group.group_id)
             await self._nodes.release(group.group_id)
         except StoreError as error:
             _log.warning("a group's nodes can't be written now", group=group.group_id, reason=str(error))
@@ -258,7 +262,8 @@ class Rebalancer:
         """Seconds to wait for consumers of an earlier coordinator to register again; None: there are none."""
         if group.awaited is None:
             owners = await self._nodes.owners(group.group_id)
-            group.awaited = {owner.rpartition("-")[0] for owner in owners.values() if owner}
+            group.read_before = {each: owner.rpartition("-")[0] for each, owner in owners.items() if owner}
+            group.awaited = set(group.read_before.values())
             longest = max((each.session_seconds for each in group.members.values()), default=0.0)
             group.awaited_until = self._clock.monotonic() + longest
         group.awaited -= group.members.keys()
@@ -352,6 +357,7 @@ class Rebalancer:
             await yields.worked(_CONSUMER)
         # 4.2 Then wait until all the StopFetcherReponse have been received or a timeout has expired
         await self._wait(attempt)
+        group.read_before.clear()
         # 4.3 Enforce committing the current consumed offsets information to Zookeeper
         group.move(GroupState.COMMITTING)
         attempt = group.attempt = Attempt(set(plan.members))

@@ -114,6 +114,8 @@ class GroupRegistry:
     awaited: set[str] | None = None
     """Consumers of an earlier coordinator that are waited for; None before the store was asked."""
     awaited_until: float = 0.0
+    read_before: dict[TopicPartition, str] = field(default_factory=dict)
+    """Who read what at an earlier coordinator, until the first rebalance here: they may report those offsets, too."""
 
     def move(self, state: GroupState) -> None:
         """Change the state. Raises ValueError for a change that the table doesn't have."""
