@@ -192,7 +192,7 @@ def test_not_null_holds_at_every_depth() -> None:
         ]
     )
     loose = pa.struct([("x", pa.int32()), ("l", pa.list_(pa.int8()))])
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"id": 1, "st": {"x": 1, "l": [1]}, "m": [("k", {"x": 1, "l": []})]},
         {"id": None},
         {"id": 2, "st": {"x": None, "l": None}},

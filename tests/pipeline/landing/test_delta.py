@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.pipeline.landing.rounds import produce, run
+from tests.pipeline.landing.rounds import rows as landed
+from tests.support.processes import BrokerProcess
 
 from ottla_client.types import TopicPartition
-from ottla_pipeline.landing import compact
+from ottla_pipeline.landing import Landing, Replayed, compact, replay
 from ottla_pipeline.landing.constraints import Constraints
-from ottla_pipeline.landing.errors import LandingError, SchemaRefused
+from ottla_pipeline.landing.errors import LandingError, NotLanded, SchemaRefused
 from ottla_pipeline.landing.files import FileSettings, FileWriter
 from ottla_pipeline.landing.job_plan import check_recorded
 from ottla_pipeline.landing.ledger import LandedRange
@@ -269,6 +273,51 @@ def test_constraints_of_a_table_are_known(opened: Open) -> None:
     assert sorted(found) == [1, 2, 3, 4, 5]
     assert found[1] == "the CHECK constraint positive of the table isn't met: amount > 0 AND n < 100"
     assert found[3].startswith("the type VARCHAR(3) of code of the table isn't met")
+
+
+def test_records_that_break_a_constraint_are_dead_letters_until_they_do_not(
+    broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic, place = new_topic(1, prefix="checked"), str(tmp_path / "t")
+    columns = [
+        pa.field("id", pa.int32(), nullable=False),
+        pa.field("amount", pa.float64()),
+        *Names().fields(),
+    ]
+    made = deltalake.DeltaTable.create(place, pa.schema(columns))
+    made.alter.add_constraint({"positive": "amount > 0"})
+    job = Landing(broker.bootstrap, place, topics=(topic,), values="json", schema="id INT, amount DOUBLE")
+    sent = [
+        {"id": 0, "amount": 1},
+        {"id": 1, "amount": -5},
+        {"amount": 1},
+        {"id": 3},
+        {"id": 4, "amount": 0.5},
+    ]
+    produce(broker.bootstrap, topic, sent)
+    with pytest.raises(
+        NotLanded, match=rf"{topic}-0 offset 1: the CHECK constraint positive of the table isn't met"
+    ):
+        run(job)
+    job = replace(job, dead_letters=f"table:{tmp_path}/dead")
+    done = run(job)
+    assert done is not None
+    assert (done.rows, done.dead_letters) == (2, 3)
+    assert landed(job, "id") == [(0,), (4,)]
+    dead = open_table("delta", f"{tmp_path}/dead")
+    check = "the CHECK constraint positive of the table isn't met: amount > 0"
+    null = "id is null, and the table says NOT NULL"
+    assert landed(dead, "offset", "error") == [(1, check), (2, null), (3, check)]
+    made = deltalake.DeltaTable(place)
+    made.alter.drop_constraint("positive")
+    assert replay(job) == Replayed(landed=2, failed=1, files=1)
+    assert landed(job, "id") == [(0,), (1,), (3,), (4,)]
+    # A constraint that was added between two batches holds for the next one.
+    deltalake.DeltaTable(place).alter.add_constraint({"small": "id < 1000"})
+    produce(broker.bootstrap, topic, [{"id": 1000, "amount": 1}])
+    again = run(job)
+    assert again is not None
+    assert (again.rows, again.dead_letters) == (0, 1)
 
 
 def test_times_and_empty_partition_values_of_other_programs(opened: Open) -> None:
