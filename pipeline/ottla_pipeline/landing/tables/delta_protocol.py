@@ -29,13 +29,13 @@ BY_DELTALAKE = frozenset(
             "columnMapping",
             "deletionVectors",
         ),
-        *("timestampNtz", "v2Checkpoint", "generatedColumns", "identityColumns"),
+        *("timestampNtz", "v2Checkpoint", "generatedColumns"),
     }
 )
 """Features of tables that deltalake commits to. Columns that are generated, or identities, are refused by name."""
 BY_US = BY_DELTALAKE | {
-    *("allowColumnDefaults", "clustering", "domainMetadata", "inCommitTimestamp", "vacuumProtocolCheck"),
-    *("typeWidening", "typeWidening-preview"),
+    *("allowColumnDefaults", "clustering", "domainMetadata", "identityColumns", "inCommitTimestamp"),
+    *("typeWidening", "typeWidening-preview", "vacuumProtocolCheck"),
 }
 """Features of tables in a local folder that we commit to."""
 READ = frozenset(
