@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.support.depth import examples
 
 from ottla_broker.tasks import run_whole
+from ottla_protocol.records.record import encode_batch
 
 from .batches import batch
 from .conftest import NOW_MS, OpenLog
@@ -66,3 +67,18 @@ def test_an_empty_log_has_no_timestamps(open_log: OpenLog) -> None:
     log = open_log()
     assert log.reader.offset_for_timestamp(0) is None
     assert run_whole(log.reader.find_max_timestamp()) is None
+
+
+def test_the_largest_timestamp_may_be_missing(open_log: OpenLog) -> None:
+    """Kafka answers the first of such records, from the log's start on."""
+    log = open_log()
+    for _ in range(3):
+        log.append(encode_batch([(-1, None, b"v", ())] * 2), leader_epoch=1, now_ms=0, from_client=True)
+    newest = run_whole(log.reader.find_max_timestamp())
+    assert newest is not None
+    assert newest[:2] == (0, -1)
+    log.high_watermark = lambda: 6
+    log.advance_log_start_offset(3)
+    newest = run_whole(log.reader.find_max_timestamp())
+    assert newest is not None
+    assert newest[:2] == (3, -1)

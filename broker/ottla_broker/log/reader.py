@@ -14,7 +14,7 @@ from ottla_broker.log.segment_list import SegmentList
 from ottla_broker.log.txn_index import AbortedTransaction
 from ottla_broker.tasks import run_whole
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.records.batch import MAGIC, MAGIC_AT, BatchHeader, CorruptRecordError
+from ottla_protocol.records.batch import MAGIC, MAGIC_AT, NO_TIMESTAMP, BatchHeader, CorruptRecordError
 from ottla_protocol.records.find import find_newest, find_since, time_in_batch
 from ottla_protocol.records.formats import decode_any
 
@@ -290,13 +290,16 @@ class LogReader:
     def find_max_timestamp(self) -> _Search:
         """The first record with the largest timestamp from the log start on; None without one.
 
-        Runs in steps, because a batch may have millions of records. Raises KafkaError.
+        As in Kafka, that may be -1, of records without a timestamp, but not in message format 0. Runs in steps, because
+        a batch may have millions of records. Raises KafkaError.
         """
         start = self._log.log_start_offset
         batch = self._newest_batch(start)
         if batch is None:
             return None
         header, data = batch
+        if header.magic == 0:
+            return None
         try:
             found = yield from _newest(header, data, start)
         except CorruptRecordError as error:
@@ -306,8 +309,10 @@ class LogReader:
     def _newest_batch(self, start: int) -> tuple[BatchHeader, bytes] | None:
         """The first batch from offset ``start`` on with the largest timestamp. Raises KafkaError."""
         try:
-            newest, largest, last_offset = None, -1, -1
+            newest, largest, last_offset = None, NO_TIMESTAMP - 1, -1
             for segment in self._segments.all:
+                if not segment.size:
+                    continue
                 timestamp, offset = segment.max_timestamp
                 if offset < start:
                     timestamp, offset = _max_from(segment, start)
@@ -338,8 +343,8 @@ def _whole_batches(data: memoryview, offset: int) -> tuple[int, int]:
 
 
 def _max_from(segment: LogSegment, start: int) -> tuple[int, int]:
-    """Largest timestamp and its batch's last offset, of the batches that reach ``start``; -1 without one."""
-    found = (-1, -1)
+    """Largest timestamp and its batch's last offset, of the batches that reach ``start``; less than -1 without one."""
+    found = (NO_TIMESTAMP - 1, -1)
     for _, header, _ in segment.batches(segment.position_below(start)):
         if header.last_offset >= start and header.max_timestamp > found[0]:
             found = header.max_timestamp, header.last_offset

@@ -282,6 +282,9 @@ class TransactionListing:
     coordinator: int
 
 
+_ENDED = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
     """A transactional id with its last or open transaction (KIP-664).
@@ -298,6 +301,11 @@ class TransactionDescription:
     started_ms: int | None
     partitions: frozenset[TopicPartition]
     coordinator: int
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the transaction that began at ``started_ms`` hasn't ended yet."""
+        return self.started_ms is not None and self.state not in _ENDED
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..json_source import Number, decode, source_of
+from ..json_source import Number, decode, decode_numbers, source_of
 from ..suggestions import did_you_mean
 from .record_parsers import LONGEST, Fields, ParseFailure, Parser, Records
 from .timefmt import parse_time
@@ -99,6 +99,10 @@ def _timestamp_of(name: str, get: Callable[[str], Any]) -> int:
 class JsonParser(_StructuredParser):
     """One JSON value per line, sent unchanged, or one of its fields. Empty lines are skipped."""
 
+    def __init__(self, fields: Fields) -> None:
+        super().__init__(fields)
+        self._decode = decode if fields.timestamp is None else decode_numbers
+
     def parse(self, file: str, block: bytes, last: bool) -> Records:
         records = self._empty(file)
         lines, numbers = self._lines(block)
@@ -107,7 +111,7 @@ class JsonParser(_StructuredParser):
                 continue
             try:
                 text = line.decode()
-                self._add(records, number, line, _getter(text, decode(text)))
+                self._add(records, number, line, _getter(text, self._decode(text)))
             except UnicodeDecodeError as error:
                 reason = f"not UTF-8 at byte {error.start + 1}"
             except json.JSONDecodeError as error:

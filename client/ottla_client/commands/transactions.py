@@ -133,7 +133,9 @@ async def describe(console: Console, name: str) -> None:
             }
         )
         return
-    age = None if found.started_ms is None else show_seconds(max(0, now_ms() - found.started_ms) / 1000)
+    began = None
+    if found.started_ms is not None:
+        began = f"{show_time(found.started_ms)} ({show_seconds(max(0, now_ms() - found.started_ms) / 1000)})"
     console.details(
         {
             "Transactional id": name,
@@ -141,7 +143,8 @@ async def describe(console: Console, name: str) -> None:
             "Producer id": found.producer_id,
             "Producer epoch": found.producer_epoch,
             "Timeout": show_seconds(found.timeout_ms / 1000),
-            "Open since": None if age is None else f"{show_time(found.started_ms)} ({age})",
+            **({} if found.is_open or began is None else {"Last one began": began}),
+            "Open since": began if found.is_open else None,
             "Partitions": show_partitions(partitions) or None,
             "Coordinator": found.coordinator,
         }

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from ottla_protocol.lag import records_from
 from ottla_protocol.records.aborted import AbortedRecords
 from ottla_protocol.records.batch import (
     CONTROL,
@@ -228,7 +229,7 @@ class RecordReader:
                 break
             columns = self.columns(chunk, kept)
             if not searched:
-                self._count_left_out(batches, kept)
+                self._count_left_out(chunk, batches, kept)
             offsets: Any = columns.offsets if columns.spans is None else columns.spans.offsets
             start = bisect_left(offsets, chunk.offset)
             stop = min(columns.count, start + count)
@@ -265,19 +266,26 @@ class RecordReader:
         self.searched += size
         if not kept:
             at, header = batches[-1]
-            self._count_left_out(batches, kept)
+            self._count_left_out(chunk, batches, kept)
             chunk.at = at + header.size
             chunk.offset = max(chunk.offset, header.last_offset + 1)
         return kept
 
     def _count_left_out(
-        self, batches: list[tuple[int, BatchHeader]], kept: list[tuple[int, BatchHeader]]
+        self,
+        chunk: Chunk,
+        batches: list[tuple[int, BatchHeader]],
+        kept: list[tuple[int, BatchHeader]],
     ) -> None:
         """Count the records of batches that were left out before the last one that is kept, or of all without any."""
         # Those behind it are looked at again in the next turn.
         at, _ = (kept or batches)[-1]
-        self.left_out += sum(each.record_count for place, each in batches if place <= at)
-        self.left_out -= sum(each.record_count for _, each in kept)
+        self.left_out += sum(self.records_of(chunk, each) for place, each in batches if place <= at)
+        self.left_out -= sum(self.records_of(chunk, each) for _, each in kept)
+
+    def records_of(self, chunk: Chunk, header: BatchHeader) -> int:
+        """The records of a batch that are wanted: those from the chunk's offset on."""
+        return records_from(header, chunk.offset)
 
     def batches(self, chunk: Chunk, want: int) -> list[tuple[int, BatchHeader]] | None:
         """Batches to decode at once, with ``want`` records if there are as many; None if none are left.

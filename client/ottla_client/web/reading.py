@@ -5,8 +5,10 @@ A few kilobytes of a compressed batch may be a quarter of a gigabyte, and each t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
+from ottla_protocol.lag import records_from
 from ottla_protocol.records.batch import MAGIC, BatchHeader, CorruptRecordError
 from ottla_protocol.records.columns import RecordColumns
 from ottla_protocol.records.compression import DecompressedTooLargeError
@@ -16,6 +18,7 @@ from ..consumer import Consumer
 from ..consumer.records import Chunk, RecordReader
 from ..consumer.settings import Decoding
 from ..errors import CorruptBatchError
+from ..types import TopicPartition
 
 LIST_BYTES: Final = 16 << 20
 RECORD_BYTES: Final = 32 << 20
@@ -23,22 +26,49 @@ RECORD_BYTES: Final = 32 << 20
 MOST_HEADERS_OF_BATCH: Final = 200_000
 _COUNTED_RECORDS: Final = 2_000
 """Of batches with more, headers aren't counted: that would take longer than it saves."""
+_NO_END: Final = 1 << 63
 _AT_ONCE_BYTES: Final = 2 * MOST_HEADERS_OF_BATCH
 """The decompressed bytes that are decoded at once. A header has two, so those that aren't counted are bounded, too."""
 
 
-def bound(consumer: Consumer, most: int) -> None:
+def bound(consumer: Consumer, most: int) -> BoundedReader:
     """Have a consumer that isn't started refuse batches with more decompressed bytes, by CorruptBatchError."""
     buffer = consumer._engine.buffer
-    buffer._reader = _BoundedReader(consumer._engine.settings, most)
+    buffer._reader = reader = BoundedReader(consumer._engine.settings, most)
+    return reader
 
 
-class _BoundedReader(RecordReader):
+class BoundedReader(RecordReader):
+    """``until`` has the offsets at which partitions end for the reader.
+
+    Of the batch that holds such an offset, all records are decoded; none of those behind it.
+    """
+
     def __init__(self, settings: Decoding, most: int) -> None:
         super().__init__(settings)
+        self.until: Mapping[TopicPartition, int] = {}
         self._most = most
         self._most_bytes = most
         self._run_bytes = _AT_ONCE_BYTES
+
+    def batches(self, chunk: Chunk, want: int) -> list[tuple[int, BatchHeader]] | None:
+        """As of the class above, up to the end. Raises CorruptBatchError."""
+        until = self.until.get(chunk.state.partition)
+        found = super().batches(chunk, want) if until is None or chunk.offset < until else None
+        if found is None or until is None:
+            kept = found
+        else:
+            # An old format's message has the offset of the last one in it.
+            kept = [each for each in found if each[1].magic != MAGIC or each[1].base_offset < until]
+        if not kept and until is not None:
+            chunk.at, chunk.large = chunk.size, None
+            chunk.offset = max(chunk.offset, min(until, chunk.end_offset))
+        return kept or None
+
+    def records_of(self, chunk: Chunk, header: BatchHeader) -> int:
+        """The records of a batch before the end."""
+        behind = records_from(header, max(chunk.offset, self.until.get(chunk.state.partition, _NO_END)))
+        return super().records_of(chunk, header) - behind
 
     def columns(self, chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:
         """The batches as columns; ``batches`` keeps those that are in them. Raises CorruptBatchError."""

@@ -1,34 +1,43 @@
 """Finding records in a topic: from an offset or a time on, the last ones, by key, or by what their values contain.
 
-Batches that can't have a hit are passed over by their bytes; records of others are compared as Arrow columns. A search
-ends with the ends that the partitions had when it began, with enough hits, or at a bound, and reports where it got to.
+A search goes forwards from its start, or backwards from the end, and keeps the first or the last hits by time. It reads
+the partitions in rounds, each time a longer part, and only those that may have a hit that comes before the ones it has
+found. Batches that can't have a hit are passed over by their bytes; records of others are compared as Arrow columns. A
+search ends with the ends that the partitions had when it began, with enough hits, or at a bound, and reports where it
+got to.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..commands.admin_common import plural
+from ..commands.timefmt import show_time
 from ..consumer import Consumer
-from ..errors import ConfigurationError, CorruptBatchError
+from ..errors import ClientError, ConfigurationError, CorruptBatchError
 from ..types import OffsetSpec, TopicPartition
 from .decoding import LISTED_BYTES
-from .reading import LIST_BYTES, RECORD_BYTES, bound
+from .reading import LIST_BYTES, RECORD_BYTES, BoundedReader, bound
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..types import ListedOffset
     from .sessions import Session
 
 MOST_HITS: Final = 500
 MOST_RECORDS: Final = 50_000_000
 MOST_SECONDS: Final = 120.0
+_PAGE_SECONDS: Final = 20.0
+"""Without a filter, the page waits for the records."""
+_FIRST_PART: Final = 10_000
+"""Offsets of each partition that the first round of a search with a filter reads. Each next one reads twice as many."""
+_LARGEST_PART: Final = 1 << 20
+"""The most that a round reads, unless the log is sparse."""
 _AT_ONCE: Final = 100_000
 _FEW_AT_ONCE: Final = 1_000
 """Without a filter, few records are wanted."""
@@ -39,10 +48,9 @@ MOST_HEADERS: Final = 200
 _FETCH_BYTES: Final = 4 << 20
 _BUFFERED_BYTES: Final = 16 << 20
 _LONGEST_PATTERN: Final = 1_000
-_QUIET_POLLS: Final = 3
-_POLL_MS: Final = 2_000
-_SAY_SECONDS: Final = 0.1
-"""Between two reports without a hit."""
+_QUIET_SECONDS: Final = 6.0
+_POLL_MS: Final = 100
+_WAIT_MS: Final = 20
 
 STARTS: Final = ("latest", "earliest", "offset", "time")
 
@@ -87,6 +95,10 @@ class Query:
     headers: bool = False
 
     @property
+    def is_backwards(self) -> bool:
+        return self.start == "latest"
+
+    @property
     def filters(self) -> bool:
         return bool(self.key or self.contains)
 
@@ -99,44 +111,71 @@ class Query:
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of a search. ``why`` is set once it has ended before it saw everything.
+    """The progress of a search: records that were looked at, hits among them, and offsets that are left.
 
-    ``unread`` are batches that can't be decoded, ``first_unread`` is what was wrong with the first.
+    ``why`` is set once it has ended at a bound. ``reached`` is the time up to which, or back to which, everything was
+    searched, in milliseconds. ``unread`` are batches that can't be decoded, ``first_unread`` is what was wrong with the
+    first.
     """
 
     scanned: int = 0
     hits: int = 0
     left: int = 0
     why: str = ""
+    reached: int | None = None
     unread: int = 0
     first_unread: str = ""
-    next: dict[int, int] = field(default_factory=dict)
 
     @property
     def note(self) -> str:
         """What was left out, or ""."""
-        if not self.unread:
-            return ""
-        return f"left out {plural(self.unread, 'part')} of the log that can't be read: {self.first_unread}"
+        notes = []
+        if self.unread:
+            notes.append(
+                f"left out {plural(self.unread, 'part')} of the log that can't be read: {self.first_unread}"
+            )
+        if self.why:
+            notes.append(f"{self.why}: {plural(self.left, 'offset')} not searched")
+        return "; ".join(notes)
+
+    def ended(self, query: Query) -> str:
+        """The outcome in one line."""
+        text = f"{self.hits:,} found in {plural(self.scanned, 'record')}"
+        if not self.left:
+            text += ", all searched"
+        elif self.reached is not None:
+            back = "back " if query.is_backwards else ""
+            text += f", searched {back}to {show_time(self.reached)}"
+        notes = []
+        if self.hits > query.limit:
+            which = "newest" if query.is_backwards else "first"
+            notes.append(f"the {which} {query.limit:,} are shown")
+        if self.note:
+            notes.append(self.note)
+        if self.left and not self.why:
+            notes.append(f"{plural(self.left, 'offset')} not searched")
+        return "; ".join((text, *notes))
 
 
-def check(query: Query) -> None:
-    """Raises ConfigurationError for a filter that can't be right."""
+def wrong_in(query: Query) -> dict[str, str]:
+    """What can't be right, by the names of fields."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if len(query.contains) > _LONGEST_PATTERN or len(query.key) > _LONGEST_PATTERN:
-        raise ConfigurationError(f"a filter may have {_LONGEST_PATTERN:,} characters")
-    if query.is_regex:
+    wrong = {}
+    for name, text in (("key", query.key), ("contains", query.contains)):
+        if len(text) > _LONGEST_PATTERN:
+            wrong[name] = f"a filter may have {_LONGEST_PATTERN:,} characters"
+    if query.is_regex and "contains" not in wrong:
         try:
             pc.match_substring_regex(pa.array([b""]), query.contains)
         except pa.ArrowInvalid as error:
-            raise ConfigurationError(f"the regular expression is wrong: {error}") from None
+            wrong["contains"] = f"the regular expression is wrong: {error}"
+    return wrong
 
 
-def _consumer(session: Session, query: Query, most: int | None) -> Consumer:
-    """``most`` are the decompressed bytes of a batch; None is the consumer's own limit."""
-    consumer = Consumer(
+def _consumer(session: Session, query: Query) -> Consumer:
+    return Consumer(
         **session.client,
         client_id="ottla-console",
         enable_auto_commit=False,
@@ -144,17 +183,36 @@ def _consumer(session: Session, query: Query, most: int | None) -> Consumer:
         isolation_level="read_committed" if query.committed else "read_uncommitted",
         max_partition_fetch_bytes=_FETCH_BYTES,
         fetch_max_bytes=_BUFFERED_BYTES,
+        # A request that waits at the end of a log delays the next round's.
+        fetch_max_wait_ms=_WAIT_MS,
         default_api_timeout_ms=30_000,
     )
-    if most is not None:
-        bound(consumer, most)
-    return consumer
 
 
-async def _bounds(
-    session: Session, query: Query
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """The offsets to begin at in each partition, and to end at."""
+@dataclass(slots=True)
+class _Span:
+    """What isn't searched yet of a partition: the offsets from ``low`` to before ``high``.
+
+    ``size`` is how many the next round takes. ``time`` is that of the last record that was looked at, or about that; in
+    milliseconds, None if it isn't known.
+    """
+
+    low: int
+    high: int
+    size: int
+    time: int | None = None
+
+    def take(self, *, backwards: bool) -> tuple[int, int]:
+        """The next part: its first offset, and its end."""
+        if backwards:
+            self.high, end = max(self.low, self.high - self.size), self.high
+            return self.high, end
+        self.low, begin = min(self.high, self.low + self.size), self.low
+        return begin, self.low
+
+
+async def _spans(session: Session, query: Query) -> dict[TopicPartition, _Span]:
+    """What there is to search. Raises ClientError."""
     admin = session.admin
     topic = (await admin.describe_topics([query.topic]))[query.topic]
     if query.partition is not None and query.partition not in topic.partitions:
@@ -172,112 +230,173 @@ async def _bounds(
         )
     level = "read_committed" if query.committed else "read_uncommitted"
 
-    async def listed(spec: OffsetSpec | int) -> dict[TopicPartition, ListedOffset]:
-        return await admin.list_offsets(dict.fromkeys(wanted, spec), isolation_level=level)
+    async def listed(spec: OffsetSpec | int) -> dict[TopicPartition, int]:
+        found = await admin.list_offsets(dict.fromkeys(wanted, spec), isolation_level=level)
+        return {p: each.offset for p, each in found.items()}
 
-    starts = {p: each.offset for p, each in (await listed(OffsetSpec.EARLIEST)).items()}
-    ends = {p: each.offset for p, each in (await listed(OffsetSpec.LATEST)).items()}
+    starts, ends = await listed(OffsetSpec.EARLIEST), await listed(OffsetSpec.LATEST)
+    begins = starts
     if query.start == "time":
-        from_time = await listed(query.at)
-        begins = {p: ends[p] if from_time[p].offset < 0 else from_time[p].offset for p in wanted}
+        begins = {p: ends[p] if offset < 0 else offset for p, offset in (await listed(query.at)).items()}
     elif query.start == "offset":
         begins = dict.fromkeys(wanted, query.at)
-    elif query.start == "latest" and not query.filters:
-        begins = {p: ends[p] - query.limit for p in wanted}
-    else:
-        begins = dict(starts)
-    begins = {p: min(max(begin, starts[p]), ends[p]) for p, begin in begins.items()}
-    return {p: begin for p, begin in begins.items() if begin < ends[p]}, ends
+    size = _FIRST_PART if query.filters else query.limit
+    return {p: _Span(min(max(begins[p], starts[p]), ends[p]), ends[p], size) for p in wanted}
+
+
+class _Search:
+    """One search. ``best`` are the hits that come first, in order."""
+
+    def __init__(self, session: Session, query: Query, spans: dict[TopicPartition, _Span]) -> None:
+        self.query = query
+        self.spans = spans
+        self.best: list[Found] = []
+        self.progress = Progress(left=sum(span.high - span.low for span in spans.values()))
+        self._session = session
+        self._seconds = MOST_SECONDS if query.filters else _PAGE_SECONDS
+        self._until = asyncio.get_running_loop().time() + self._seconds
+
+    def _next(self) -> list[TopicPartition]:
+        """The partitions that may have records which come before the hits."""
+        backwards = self.query.is_backwards
+        left = {p: span.time for p, span in self.spans.items() if span.low < span.high}
+        if len(self.best) < self.query.limit:
+            return list(left)
+        last = _when(self.best[-1])[0]
+        return [p for p, time in left.items() if time is None or (time > last if backwards else time < last)]
+
+    async def run(self, consumer: Consumer, reader: BoundedReader) -> AsyncIterator[None]:
+        """Search until there are enough hits; yields whenever there is news."""
+        consumer.assign(list(self.spans))
+        consumer.pause(*self.spans)
+        progress, backwards = self.progress, self.query.is_backwards
+        while (chosen := self._next()) and not progress.why:
+            parts = {p: self.spans[p].take(backwards=backwards) for p in chosen}
+            before = progress.scanned
+            reader.until = {p: end for p, (_, end) in parts.items()}
+            async for _ in self._read(consumer, parts):
+                yield
+            is_sparse = progress.scanned - before < sum(end - begin for begin, end in parts.values()) // 8
+            for span in (self.spans[p] for p in chosen):
+                span.size = 2 * span.size if is_sparse else min(2 * span.size, _LARGEST_PART)
+            await self._look_at_times(chosen)
+
+    async def _read(
+        self, consumer: Consumer, parts: Mapping[TopicPartition, tuple[int, int]]
+    ) -> AsyncIterator[None]:
+        """Read these parts of partitions: from an offset to an end."""
+        loop = asyncio.get_running_loop()
+        progress, query = self.progress, self.query
+        for p, (begin, _) in parts.items():
+            consumer.seek(p, begin)
+            consumer.resume(p)
+        ends = {p: end for p, (_, end) in parts.items()}
+        positions = {p: begin for p, (begin, _) in parts.items()}
+        heard = loop.time()
+        while positions and not progress.why:
+            table, left_out = await self._poll(consumer)
+            if table is None or table.num_rows or left_out:
+                heard = loop.time()
+            if table is not None and (table.num_rows or left_out):
+                rows, scanned, hits = await asyncio.to_thread(_matching, table, query, ends)
+                progress.scanned += scanned + left_out
+                progress.hits += hits
+                self.best = _best(query, [*self.best, *rows])
+            for p in list(positions):
+                positions[p] = await consumer.position(p)
+                if positions[p] >= ends[p]:
+                    del positions[p]
+                    consumer.pause(p)
+            there = sum(span.high - span.low for span in self.spans.values())
+            progress.left = there + sum(ends[p] - at for p, at in positions.items())
+            if progress.scanned >= MOST_RECORDS:
+                progress.why = f"stopped after {progress.scanned:,} records"
+            elif loop.time() > self._until:
+                progress.why = f"stopped after {self._seconds:.0f} s"
+            elif loop.time() - heard > _QUIET_SECONDS:
+                progress.why = "the brokers send no more records"
+            yield
+
+    async def _poll(self, consumer: Consumer) -> tuple[pa.Table | None, int]:
+        """The next records, and how many were passed over; no table for a batch that can't be read."""
+        query, progress = self.query, self.progress
+        most = _AT_ONCE if query.filters else max(query.limit, _FEW_AT_ONCE)
+        try:
+            table = await consumer.poll_arrow(
+                timeout_ms=_POLL_MS, max_records=most, headers=query.headers, having=query.needle
+            )
+        except CorruptBatchError as error:
+            if error.next_offset is None:
+                raise
+            consumer.seek(error.partition, error.next_offset)
+            progress.unread += 1
+            progress.first_unread = progress.first_unread or str(error)
+            return None, 0
+        return table, int((table.schema.metadata or {}).get(b"ottla.left_out", 0))
+
+    async def _look_at_times(self, partitions: list[TopicPartition]) -> None:
+        """Find out how far the search has come in time."""
+        from ..admin import PartialError
+
+        backwards = self.query.is_backwards
+        left = {p: span for p, span in self.spans.items() if span.low < span.high}
+        asked = {p: left[p].high if backwards else left[p].low for p in partitions if p in left}
+        try:
+            found = await self._session.admin.timestamps_of(asked) if asked else {}
+        except PartialError as error:
+            found = error.results
+        except ClientError:
+            found = {}
+        for p in asked:
+            first = found.get(p)
+            left[p].time = None if first is None else first.timestamp
+        times = [span.time for span in left.values() if span.time is not None]
+        is_known = bool(left) and len(times) == len(left)
+        self.progress.reached = (max(times) if backwards else min(times)) if is_known else None
 
 
 async def search(session: Session, query: Query) -> AsyncGenerator[tuple[list[Found], Progress], None]:
-    """Hits as they are found, with the progress; at least one item. Closing it ends the reading at once."""
-    check(query)
-    begins, ends = await _bounds(session, query)
-    progress = Progress(left=sum(ends[p] - begin for p, begin in begins.items()))
-    if not begins:
-        yield [], progress
-        return
-    loop = asyncio.get_running_loop()
-    until = loop.time() + MOST_SECONDS
-    positions = dict(begins)
-    quiet, said = 0, 0.0
-    having = query.needle
-    at_once = _AT_ONCE if query.filters else max(query.limit, _FEW_AT_ONCE)
-    async with _consumer(session, query, LIST_BYTES) as consumer:
-        consumer.assign(list(begins))
-        for partition, begin in begins.items():
-            consumer.seek(partition, begin)
-        while positions:
-            table, left_out = None, 0
-            try:
-                table = await consumer.poll_arrow(
-                    timeout_ms=_POLL_MS, max_records=at_once, headers=query.headers, having=having
-                )
-                left_out = int((table.schema.metadata or {}).get(b"ottla.left_out", 0))
-            except CorruptBatchError as error:
-                if error.next_offset is None:
-                    raise
-                consumer.seek(error.partition, error.next_offset)
-                progress.unread += 1
-                progress.first_unread = progress.first_unread or str(error)
-            if table is None:
-                quiet, hits = 0, []
-            elif table.num_rows or left_out:
-                quiet = 0
-                progress.scanned += table.num_rows + left_out
-                hits = await asyncio.to_thread(_matching, table, query, ends, query.limit - progress.hits)
-                progress.hits += len(hits)
-            else:
-                quiet += 1
-                hits = []
-            for partition in list(positions):
-                positions[partition] = await consumer.position(partition)
-                if positions[partition] >= ends[partition]:
-                    del positions[partition]
-                    consumer.pause(partition)
-            progress.left = sum(ends[p] - at for p, at in positions.items())
-            progress.next = {p.partition: at for p, at in positions.items()}
-            if progress.hits >= query.limit and query.filters:
-                progress.why = f"the first {query.limit:,} hits"
-            elif progress.scanned >= MOST_RECORDS:
-                progress.why = f"stopped after {progress.scanned:,} records"
-            elif loop.time() > until:
-                progress.why = f"stopped after {MOST_SECONDS:.0f} s"
-            elif quiet >= _QUIET_POLLS:
-                # Behind the last records there may be markers of transactions alone.
-                positions.clear()
-            if (
-                hits
-                or progress.why
-                or table is None
-                or not positions
-                or (query.filters and loop.time() - said > _SAY_SECONDS)
-            ):
-                said = loop.time()
-                yield hits, progress
-            if progress.why:
-                return
-            if not query.filters and query.start != "latest" and progress.hits >= query.limit:
-                return
+    """The hits that come first, as far as they are found, with the progress; at least one item.
+
+    Each item has all hits that are to be shown, in order: the newest first, or the oldest. Closing it ends the reading
+    at once. Raises ClientError.
+    """
+    for why in wrong_in(query).values():
+        raise ConfigurationError(why)
+    going = _Search(session, query, await _spans(session, query))
+    if going.progress.left:
+        consumer = _consumer(session, query)
+        reader = bound(consumer, LIST_BYTES)
+        async with consumer:
+            async for _ in going.run(consumer, reader):
+                yield going.best, going.progress
+    yield going.best, going.progress
 
 
-def _matching(table: pa.Table, query: Query, ends: Mapping[TopicPartition, int], room: int) -> list[Found]:
-    """The rows that match, and that were there when the search began."""
+def _matching(
+    table: pa.Table, query: Query, ends: Mapping[TopicPartition, int]
+) -> tuple[list[Found], int, int]:
+    """The matching rows that come first, how many rows are before the ends, and how many of them match."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    mask: Any = None
+    numbers = pa.array([each.partition for each in ends], pa.int32())
+    until = pa.array(list(ends.values()), pa.int64())
+    mask: Any = pc.less(table["offset"], pc.take(until, pc.index_in(table["partition"], numbers)))
+    table = table.filter(mask)
+    scanned = table.num_rows
     if query.contains:
         find = pc.match_substring_regex if query.is_regex else pc.match_substring
-        mask = find(table["value"], query.contains)
+        table = table.filter(find(table["value"], query.contains))
     if query.key:
-        keys = pc.equal(table["key"], query.key.encode())
-        mask = keys if mask is None else pc.and_(mask, keys)
-    if mask is not None:
-        table = table.filter(mask)
-    if query.filters:
-        table = table.slice(0, max(0, room))
-    return [each for each in _rows(table) if each.offset < ends[TopicPartition(each.topic, each.partition)]]
+        table = table.filter(pc.equal(table["key"], query.key.encode()))
+    hits = table.num_rows
+    if hits > query.limit:
+        order = "descending" if query.is_backwards else "ascending"
+        keys = [(name, order) for name in ("timestamp", "offset", "partition")]
+        places = table.select([name for name, _ in keys])
+        table = table.take(pc.select_k_unstable(places, query.limit, keys))
+    return _rows(table), scanned, hits
 
 
 def _rows(table: pa.Table) -> list[Found]:
@@ -311,18 +430,16 @@ def _headers(found: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | Non
 
 
 async def newest(session: Session, query: Query) -> tuple[list[Found], Progress]:
-    """The records of a query without a filter: the last ones, or the first ones from its start on, in order of time."""
-    kept: list[Found] = []
-    progress = Progress()
-    async for hits, latest in search(session, query):
-        progress = latest
-        kept += hits
-        if query.start == "latest":
-            kept = heapq.nlargest(query.limit, kept, key=_when)
-        else:
-            kept = heapq.nsmallest(query.limit, kept, key=_when)
-        kept = _bounded(kept)
-    return kept, progress
+    """The outcome of a search: the last records, or the first ones from its start on, in order of time."""
+    async for found in search(session, query):
+        last = found
+    return last
+
+
+def _best(query: Query, found: list[Found]) -> list[Found]:
+    """The first of these, in order."""
+    first = heapq.nlargest if query.is_backwards else heapq.nsmallest
+    return _bounded(first(query.limit, found, key=_when))
 
 
 def _bounded(kept: list[Found]) -> list[Found]:
@@ -341,7 +458,7 @@ def _bounded(kept: list[Found]) -> list[Found]:
 
 
 def _when(found: Found) -> tuple[int, int, int]:
-    return (found.timestamp or -1, found.offset, found.partition)
+    return (-1 if found.timestamp is None else found.timestamp, found.offset, found.partition)
 
 
 async def read_one(
@@ -351,15 +468,18 @@ async def read_one(
 
     Raises CorruptBatchError if its batch has more than ``RECORD_BYTES``, unless ``whole`` accepts it.
     """
-    query = Query(topic, partition, "offset", offset)
-    begins, ends = await _bounds(session, query)
-    place = TopicPartition(topic, partition)
-    if place not in begins or offset >= ends[place]:
+    query, place = Query(topic, partition, "offset", offset), TopicPartition(topic, partition)
+    span = (await _spans(session, query))[place]
+    if offset >= span.high:
         return None
-    async with _consumer(session, query, None if whole else RECORD_BYTES) as consumer:
+    consumer = _consumer(session, query)
+    if not whole:
+        bound(consumer, RECORD_BYTES)
+    until = asyncio.get_running_loop().time() + _QUIET_SECONDS
+    async with consumer:
         consumer.assign([place])
-        consumer.seek(place, begins[place])
-        for _ in range(_QUIET_POLLS):
+        consumer.seek(place, span.low)
+        while await consumer.position(place) < span.high and asyncio.get_running_loop().time() < until:
             for record in await consumer.poll(timeout_ms=_POLL_MS, max_records=1):
                 stamp = record.timestamp if record.timestamp >= 0 else None
                 size = len(record.value or b"")

@@ -59,6 +59,16 @@ _STREAM_SECONDS: Final = 3600.0
 """A browser connects again after it."""
 _ALIVE_SECONDS: Final = 15.0
 _LOOK_SECONDS: Final = 0.5
+_FLAGS: Final = {
+    "": False,
+    "0": False,
+    "no": False,
+    "false": False,
+    "1": True,
+    "yes": True,
+    "true": True,
+    "on": True,
+}
 _FAILED: Final = (ClientError, TimeoutError, click.ClickException)
 
 
@@ -450,6 +460,14 @@ def number_in(
     if not text.isascii() or not text.isdecimal() or len(text) > 19 or not least <= int(text) <= most:
         raise click.BadParameter(f"{name} is {text[:40]!r}; a number from {least:,} to {most:,} is needed")
     return int(text)
+
+
+def flag_in(values: Mapping[str, str], name: str) -> bool:
+    """A yes or no from a query or a form. Raises click.BadParameter."""
+    text = str(values.get(name, ""))
+    if text.lower() not in _FLAGS:
+        raise click.BadParameter(f"{name} is {text[:40]!r}, which is neither yes nor no")
+    return _FLAGS[text.lower()]
 
 
 def page_of(query: Mapping[str, str], rows: Sequence[Any], size: int = PAGE_ROWS) -> Slice:

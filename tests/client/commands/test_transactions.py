@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -55,8 +56,9 @@ def test_list(ottla: Ottla, ongoing: tuple[str, str, Producer]) -> None:
 
 
 def test_describe(ottla: Ottla, ongoing: tuple[str, str, Producer]) -> None:
-    name, topic, _ = ongoing
+    name, topic, producer = ongoing
     text = ottla("transactions", "describe", name)
+    assert re.search(r"^Open since        2\d{3}-", text, re.MULTILINE)
     assert f"Partitions        {topic}:0-1\n" in text
     assert "State             Ongoing\n" in text
     found = ottla.json("transactions", "describe", name)
@@ -64,6 +66,10 @@ def test_describe(ottla: Ottla, ongoing: tuple[str, str, Producer]) -> None:
     assert found["timeout_ms"] == 60_000
     assert found["started"] > 1_700_000_000_000
     assert f"did you mean {name}" in ottla.fails("transactions", "describe", name + "x")
+    producer.abort_transaction()
+    text = ottla("transactions", "describe", name)
+    assert "Open since        -\n" in text
+    assert re.search(r"^Last one began    2\d{3}-", text, re.MULTILINE)
 
 
 def test_describe_producers(ottla: Ottla, ongoing: tuple[str, str, Producer]) -> None:

@@ -14,7 +14,7 @@ from ottla_client.consumer.records import RUN_BYTES
 from ottla_client.consumer.rows import to_records
 from ottla_client.errors import CorruptBatchError
 from ottla_client.requests.large_batch import MAX_HEADERS
-from ottla_client.web.reading import MOST_HEADERS_OF_BATCH, _BoundedReader
+from ottla_client.web.reading import MOST_HEADERS_OF_BATCH, BoundedReader
 from ottla_protocol.records.batch import HEADER_SIZE, read_header
 from ottla_protocol.records.compression import ZSTD
 from ottla_protocol.records.message_set import encode_messages
@@ -90,13 +90,13 @@ def test_headers_count_for_what_parts_have(monkeypatch: pytest.MonkeyPatch, reco
 def test_the_console_decodes_few_headers_at_once() -> None:
     """Those of a batch of many records aren't counted beforehand."""
     rows = [(1_000, None, b"v", (("", b""),) * 300)] * 2_500
-    held = Buffer(_BoundedReader(settings(), 16 << 20), 1 << 20, lambda state: None)
+    held = Buffer(BoundedReader(settings(), 16 << 20), 1 << 20, lambda state: None)
     held.add(chunk(partition(), bytes(encode_batch(rows, codec=ZSTD))))
     parts = held.take_parts(99_999)
     assert sum(part.records for part in parts) == 2_500
     assert max(map(_headers_of, parts)) <= MOST_HEADERS_OF_BATCH
     small = [(1_000, None, b"v", (("", b""),) * 800)] * 100
-    held = Buffer(_BoundedReader(settings(), 16 << 20), 1 << 20, lambda state: None)
+    held = Buffer(BoundedReader(settings(), 16 << 20), 1 << 20, lambda state: None)
     held.add(chunk(partition(), *(bytes(encode_batch(small, base_offset=100 * each)) for each in range(20))))
     assert max(map(_headers_of, held.take_parts(99_999))) <= 2 * MOST_HEADERS_OF_BATCH
 
@@ -134,7 +134,7 @@ def test_a_search_decompresses_no_more_than_the_console_shows(monkeypatch: pytes
 
     monkeypatch.setattr(reading, "record_data", noting)
     large = encode_batch([(1_000, None, bytes(200_000), ())], codec=ZSTD)
-    held = Buffer(_BoundedReader(settings(), 100_000), 1 << 20, lambda state: None)
+    held = Buffer(BoundedReader(settings(), 100_000), 1 << 20, lambda state: None)
     held.add(chunk(partition(), bytes(large)))
     with pytest.raises(CorruptBatchError, match="which the console doesn't show"):
         held.take_parts(999, b"20")

@@ -8,68 +8,24 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
-import click
 from aiohttp import web
 
 from ...commands.timefmt import show_time
 from ..decoding import FORMATS, PREVIEW, SHOWN_BYTES, Shown, clean, preview, show
+from ..message_form import LARGEST_OFFSET, form_in, format_named
 from ..rendering import View, environment, link, segment
 from ..schemas import Schemas
-from ..search import (
-    MOST_HEADERS,
-    MOST_HITS,
-    STARTS,
-    Found,
-    Progress,
-    Query,
-    check,
-    local_time,
-    newest,
-    read_one,
-    search,
-    zone,
-)
+from ..search import MOST_HEADERS, Found, Progress, newest, read_one, search, zone
 from ..sessions import Session
 from ..site import number_in, send_event
 
-_LARGEST_OFFSET = 2**63 - 2
 _HEADER_BYTES = 4096
+_SAY_SECONDS = 0.1
+_ROWS_SECONDS = 0.5
+"""Between two reports of a search, and between two with its hits."""
 _HEADER_NAME = 300
 _LINE_END = re.compile(r"\n *")
 """Of JSON or Protobuf's text by a schema, in which nothing else has line ends."""
-
-
-def query_in(request: web.Request) -> Query:
-    """The query of a page's address. Raises click.BadParameter, ConfigurationError."""
-    values = request.query
-    start = values.get("from", "latest")
-    if start not in STARTS:
-        raise click.BadParameter(f"from is {start[:40]!r}; it is one of {', '.join(STARTS)}")
-    at = 0
-    if start == "offset":
-        at = number_in(values, "offset", 0, 0, _LARGEST_OFFSET)
-    elif start == "time":
-        at = local_time(values.get("time", ""))
-    partition = number_in(values, "partition", -1, 0, 10**6)
-    return Query(
-        request.match_info["topic"],
-        None if partition < 0 else partition,
-        start,
-        at,
-        values.get("key", ""),
-        values.get("contains", ""),
-        values.get("regex") == "1",
-        values.get("committed") == "1",
-        number_in(values, "limit", 50, 1, MOST_HITS),
-    )
-
-
-def format_in(request: web.Request) -> str:
-    how = request.query.get("format", "auto")
-    how = "schema" if how in ("avro", "protobuf") else how
-    if how not in FORMATS:
-        raise click.BadParameter(f"format is {how[:40]!r}; it is one of {', '.join(FORMATS)}")
-    return how
 
 
 def _row(found: Found, how: str) -> dict[str, Any]:
@@ -106,57 +62,71 @@ class Messages:
 
     async def messages(self, request: web.Request, session: Session) -> View:
         """The form, and without a filter the records as well; with one, the page asks for ``found``."""
-        query, how = query_in(request), format_in(request)
-        check(query)
-        topic = (await session.admin.describe_topics([query.topic]))[query.topic]
+        name = request.match_info["topic"]
+        topic = (await session.admin.describe_topics([name]))[name]
+        form = form_in(name, request.query, sorted(topic.partitions))
+        query, how = form.query, form.how
         rows: list[dict[str, Any]] = []
         progress = Progress()
-        if not query.filters:
+        if not query.filters and not form.wrong:
             records, progress = await newest(session, query)
             rows = await self._rows(records, how)
-        last = {row["partition"]: row["offset"] for row in rows}
         following = None
-        if rows and query.start != "latest" and len(last) == 1:
-            (partition,) = last
+        if rows and not query.is_backwards and len({row["partition"] for row in rows}) == 1:
             following = link(
-                f"/topics/{segment(query.topic)}/messages",
+                f"/topics/{segment(name)}/messages",
                 **{"from": "offset"},
                 offset=str(max(row["offset"] for row in rows) + 1),
-                partition=str(partition),
+                partition=str(rows[0]["partition"]),
                 format=None if how == "auto" else how,
+                committed="1" if query.committed else None,
+                limit=form.values["limit"],
             )
         return View(
             "messages.html",
             {
-                "name": query.topic,
+                "name": name,
                 "partitions": sorted(topic.partitions),
                 "asked": query,
-                "time_text": request.query.get("time", ""),
+                "form": form,
                 "zone": zone(),
-                "how": how,
                 "formats": FORMATS,
                 "rows": rows,
                 "note": progress.note,
                 "following": following,
-                "stream": link(f"/topics/{segment(query.topic)}/found", **dict(request.query)),
+                "stream": link(f"/topics/{segment(name)}/found", **dict(request.query)),
             },
+            status=400 if form.wrong else 200,
         )
 
     async def found(self, request: web.Request, session: Session, response: web.StreamResponse) -> None:
         """The hits of a filter as events, as they are found. It ends when the browser goes away."""
-        query, how = query_in(request), format_in(request)
+        form = form_in(request.match_info["topic"], request.query)
+        form.check()
         rows = environment().get_template("rows.html")
-        async with aclosing(search(session, query)) as results:
+        loop = asyncio.get_running_loop()
+        sent: Sequence[Found] = ()
+        said = changed = 0.0
+        async with aclosing(search(session, form.query)) as results:
             async for hits, progress in results:
-                html = rows.render(rows=await self._rows(hits, how)) if hits else ""
-                await send_event(response, "hits", {"html": html, "text": _progress(progress)})
                 if request.transport is None or request.transport.is_closing():
                     return
-        await send_event(response, "done", _ended(progress))
+                if loop.time() - said < _SAY_SECONDS:
+                    continue
+                event = {"text": _progress(progress)}
+                if hits != sent and loop.time() - changed > _ROWS_SECONDS:
+                    event["html"] = rows.render(rows=await self._rows(hits, form.how))
+                    sent, changed = hits, loop.time()
+                await send_event(response, "hits", event)
+                said = loop.time()
+        if hits != sent:
+            html = rows.render(rows=await self._rows(hits, form.how))
+            await send_event(response, "hits", {"html": html, "text": _progress(progress)})
+        await send_event(response, "done", progress.ended(form.query))
 
     async def message(self, request: web.Request, session: Session) -> View:
         """One record, with a link that can be shared."""
-        how = format_in(request)
+        how = format_named(request.query.get("format", ""))
         topic, partition, offset = _place(request)
         record = await read_one(session, topic, partition, offset)
         values: dict[str, Any] = {
@@ -208,18 +178,6 @@ def _progress(progress: Progress) -> str:
     return f"{progress.hits:,} found in {progress.scanned:,} records; {progress.left:,} left"
 
 
-def _ended(progress: Progress) -> str:
-    text = f"{progress.hits:,} found in {progress.scanned:,} records"
-    if progress.note:
-        text += f"; {progress.note}"
-    if not progress.left:
-        return f"{text}, all searched"
-    if not progress.why:
-        # Markers of transactions, or a broker that doesn't answer.
-        return f"{text}; {progress.left:,} more offsets brought no record"
-    return f"{text}: {progress.why}, {progress.left:,} not searched"
-
-
 async def download(request: web.Request, session: Session) -> web.StreamResponse:
     """A value as a file, which browsers store rather than show."""
     topic, partition, offset = _place(request)
@@ -238,5 +196,5 @@ def _place(request: web.Request) -> tuple[str, int, int]:
     return (
         info["topic"],
         number_in(info, "partition", 0, 0, 2**31 - 1),
-        number_in(info, "offset", 0, 0, _LARGEST_OFFSET),
+        number_in(info, "offset", 0, 0, LARGEST_OFFSET),
     )

@@ -11,7 +11,7 @@ from ...errors import BrokerError
 from ...types import OffsetSpec, TopicPartition
 from ..rendering import View
 from ..sessions import Session
-from ..site import page_of
+from ..site import flag_in, page_of
 from ..watch import offsets_known
 
 _MOST_PARTITIONS = 2_000
@@ -23,7 +23,7 @@ async def topics(request: web.Request, session: Session) -> View:
     watch = session.watch
     state = await watch.state.get()
     text = request.query.get("q", "")[:250]
-    internal = request.query.get("internal") == "1"
+    internal = flag_in(request.query, "internal")
     wrong = {problem.topic: problem.problem for problem in reversed(state.problems)}
     names = sorted(
         (

@@ -56,7 +56,7 @@
     source.addEventListener("hits", (event) => {
       const data = JSON.parse(event.data);
       found.textContent = data.text;
-      if (data.html) $("rows").insertAdjacentHTML("beforeend", data.html);
+      if (data.html) $("rows").innerHTML = data.html;
     });
     source.addEventListener("done", (event) => stop(JSON.parse(event.data)));
     source.addEventListener("failed", (event) => stop(JSON.parse(event.data)));
