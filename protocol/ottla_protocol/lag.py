@@ -4,7 +4,7 @@ In each partition that is what lies between the place where reading goes on and 
 nothing. Reading goes on at the committed offset or, if records before it are gone, at the log's start. An offset beyond
 the end isn't lag, and takes nothing off the lag of another partition: see :func:`beyond_end`.
 
-Offsets aren't records: markers of transactions, aborted records and gaps left by compaction have offsets, and nobody
+Offsets aren't records: markers of transactions, aborted records and gaps left by compaction have offsets, and no one
 reads them. A :class:`Look` counts what is there for as far as it has read the log; behind that, offsets count.
 """
 

@@ -314,7 +314,7 @@ class _Search:
             elif loop.time() > self._until:
                 progress.why = f"stopped after {self._seconds:.0f} s"
             elif loop.time() - heard > _QUIET_SECONDS:
-                progress.why = "the brokers send no more records"
+                progress.why = "the brokers sent nothing further"
             yield
 
     async def _poll(self, consumer: Consumer) -> tuple[pa.Table | None, int]:
