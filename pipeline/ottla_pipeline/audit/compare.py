@@ -41,6 +41,8 @@ class TablePartition:
     """Offsets of batches that are dead letters: they could not be decoded."""
     removed: Runs = NOTHING
     """Offsets whose rows other programs have removed."""
+    end: int = 0
+    """Up to where the table says that it has landed, also if it knows nothing else of what that was."""
 
     @property
     def extent(self) -> tuple[int, int] | tuple[None, None]:
@@ -50,7 +52,7 @@ class TablePartition:
         if self.offsets:
             starts.append(int(self.offsets.starts[0]))
             ends.append(int(self.offsets.ends[-1]))
-        return (min(starts), max(ends)) if starts else (None, None)
+        return (min(starts), max(*ends, self.end)) if starts else (None, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,6 +257,7 @@ def _partition(
         dead=dead,
         dead_batches=dead_batches,
         dead_committed=sum(one.dead for one in ranges),
+        end=ranges[-1].end if ranges else 0,
     )
 
 

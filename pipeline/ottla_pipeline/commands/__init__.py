@@ -9,7 +9,7 @@ from importlib import import_module
 
 import click
 
-_COMMANDS = ("land", "replay", "audit", "compact")
+_COMMANDS = ("land", "replay", "audit", "compact", "rename-column")
 
 
 class _Pipeline(click.Group):
@@ -21,7 +21,8 @@ class _Pipeline(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        module = import_module(f"{__name__}.{cmd_name.partition('-')[0]}")
+        command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 
@@ -35,4 +36,5 @@ def pipeline() -> None:
     ottla pipeline replay --table lake/flights --values json --dead-letters topic:dead
     ottla pipeline audit --table lake/flights        check that every record is there, once
     ottla pipeline compact --table lake/flights      join small files
+    ottla pipeline rename-column --table …           of a table of an earlier version
     """

@@ -106,6 +106,17 @@ class Ledger:
             result[at] = tuple(_shortened(old, most))
         return Ledger(result, {**self.ids, **{topic: one for topic, one in ids.items() if one}})
 
+    def rolled_back(self, ends: Mapping[TopicPartition, int]) -> Ledger:
+        """The ledger of an older version of the table, of which only the ends are known.
+
+        Of a range that went on behind the end, an empty one is left: it says where to go on.
+        """
+        landed = {}
+        for at, end in ends.items():
+            kept = tuple(one for one in self.landed.get(at, ()) if one.end <= end)
+            landed[at] = kept if kept and kept[-1].end == end else (*kept, LandedRange(end, end))
+        return Ledger(landed, self.ids)
+
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for at in sorted(self.landed):

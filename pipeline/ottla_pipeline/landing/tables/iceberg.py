@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from ottla_client import TopicPartition
 from ottla_pipeline.landing.errors import BadSetting, LandingError, SchemaRefused
-from ottla_pipeline.landing.ledger import LandedRange, Ledger, by_topic
+from ottla_pipeline.landing.ledger import by_topic
 from ottla_pipeline.landing.schema import mapped, normalised
 from ottla_pipeline.landing.tables.base import VERSIONS, Commit, DataFile, Stale, State, Table
 from ottla_pipeline.landing.tables.iceberg_columns import cast, kept_mapping, physical, small, types_in
@@ -219,12 +219,12 @@ class IcebergTable(Table):
             if says == _summary(state):
                 return state
             offsets = json.loads(says)
-            landed = {
-                TopicPartition(topic, int(at)): (LandedRange(end, end),)
+            ends = {
+                TopicPartition(topic, int(at)): end
                 for topic, one in offsets.items()
                 for at, end in one.items()
             }
-            return State(Ledger(landed, state.ledger.ids), notes=state.notes)
+            return State(state.ledger.rolled_back(ends), notes=state.notes)
         if lineage and lineage[-1].parent_snapshot_id is not None:
             return state  # Our snapshots have expired; those of other programs came later.
         # Rolled back, or replaced, to before anything was landed.
@@ -286,6 +286,11 @@ class IcebergTable(Table):
                             snapshot.delete_data_file(each)
         except (CommitFailedException, ValidationException) as error:
             raise Stale(str(error)) from error
+        except TypeError as error:
+            raise LandingError(
+                f"{self.name}: files in it are partitioned by a column that was dropped since, and pyiceberg can't "
+                "replace these: rewrite them by Spark first"
+            ) from error
 
     def _added(self, one: DataFile) -> Any:
         """A new file as a manifest has it: its partition, and statistics by field id."""

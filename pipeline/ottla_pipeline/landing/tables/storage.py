@@ -25,7 +25,7 @@ class Place:
 
     uri: str
     by: Literal["arrow", "deltalake", "pyiceberg"] = "arrow"
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """deltalake's options of an object store, or pyiceberg's properties of a table's files."""
 
     def open(self) -> tuple[pafs.FileSystem, str]:
