@@ -20,6 +20,9 @@ KAFKA_VERSION = "3.9.1"
 KAFKA_4_VERSION = "4.2.0"
 """The newest Kafka whose clients and broker the tests use."""
 
+NEWEST_CLIENTS = "4.4.0"
+"""The newest Kafka whose producer the tests use."""
+
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>ottla.cache</groupId>
@@ -98,6 +101,11 @@ def kafka_jars(version: str = KAFKA_VERSION) -> Path:
         f"kafka-{version}",
         [f"org.apache.kafka:kafka_2.13:{version}", f"org.apache.kafka:kafka-tools:{version}"],
     )
+
+
+def client_jars(version: str) -> Path:
+    """Apache Kafka's clients alone."""
+    return jars(f"kafka-clients-{version}", [f"org.apache.kafka:kafka-clients:{version}"])
 
 
 def spark_jars() -> str:

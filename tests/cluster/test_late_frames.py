@@ -1,53 +1,32 @@
 """A request that a network holds back reaches no later transaction, even if leaders and coordinators move meanwhile.
 
-tests/clients/test_late_frames.py in a cluster: while the request is held, another broker leads everything for a while,
-and then the first one again. That broker still has the connection of the held request open.
+tests/clients/test_late_frames.py in a cluster: the coordinator or the leader that a scenario depends on moves, dies or
+freezes before the request is held, while it is held, or after it has come. `make faults` runs all cases, `make interop`
+those of Java's producers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator
 
 import pytest
-from tests.support import late_scenarios as late
-from tests.support.late_cluster import LateCluster, MovingNetwork
+from tests.support.late_cluster import CASES, QUICKEST, LateCluster, play
+from tests.support.late_drivers import ConfluentDriver
 from tests.support.zookeeper import ZooKeeperProcess
+
+_ALL = bool(os.environ.get("OTTLA_FAULT_MINUTES"))
 
 
 @pytest.fixture(scope="module")
 def cluster(zookeeper: ZooKeeperProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LateCluster]:
-    made = LateCluster(tmp_path_factory.mktemp("late"), zookeeper)
-    try:
-        made.start()
+    with LateCluster(tmp_path_factory.mktemp("late"), zookeeper) as made:
         yield made
-        assert not made.cluster.complaints()
-    finally:
-        made.close()
 
 
-CASES: list[tuple[Callable[[late.Driver, late.Network], None], list[str]]] = [
-    (late.late_commit, ["a", "c"]),
-    (late.late_abort, ["b", "c"]),
-    (late.late_records, ["b"]),
-]
-
-
-@pytest.mark.parametrize(("case", "right"), CASES, ids=[case.__name__ for case, _ in CASES])
-def test_late(
-    case: Callable[[late.Driver, late.Network], None], right: list[str], cluster: LateCluster
-) -> None:
-    topic = case.__name__
-    cluster.create(topic)
-    producer = late.ConfluentDriver(cluster.address, topic)
-    case(producer, MovingNetwork(cluster))
-    producer.close()
-    assert late.read_committed(cluster.cluster.bootstrap, topic) == right
-
-
-def test_late_offsets(cluster: LateCluster) -> None:
-    topic = "late_offsets"
-    cluster.create(topic)
-    producer = late.ConfluentDriver(cluster.address, topic)
-    late.late_offsets(producer, MovingNetwork(cluster))
-    producer.close()
-    assert late.committed_offset(cluster.cluster.bootstrap, topic) == 2
+@pytest.mark.parametrize(
+    ("name", "move"),
+    [case for case in CASES if _ALL or case in QUICKEST],
+)
+def test_late(name: str, move: str, cluster: LateCluster) -> None:
+    play(name, move, cluster, ConfluentDriver)

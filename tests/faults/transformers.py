@@ -171,11 +171,11 @@ class Transformers:
         chance = random.Random(self._chance.randrange(10**9))
         while not self._calm.is_set():
             network = chance.choice(self._networks)
-            held = network.hold(chance.choice(_LATE))
+            held = network.holds.hold(chance.choice(_LATE))
             come = time.monotonic() + 5
             while not held.has_come and time.monotonic() < come and not self._calm.is_set():
                 time.sleep(0.02)
-            if not network.forget(held):
+            if not network.holds.forget(held):
                 self._calm.wait(chance.choice((0.05, 0.5, 3.0, 12.0)))
                 self._deliver(held)
             self._calm.wait(chance.uniform(0.2, 2))
@@ -183,8 +183,8 @@ class Transformers:
     def _deliver(self, held: Held) -> None:
         # The broker may have been killed meanwhile, or be frozen.
         with contextlib.suppress(OSError, AssertionError):
-            answer = held.deliver(10)
-            self.counts["late and refused" if answer is None else "late and answered"] += 1
+            answers = held.deliver(10)
+            self.counts["late and answered" if answers else "late and refused"] += 1
 
     # The end
 

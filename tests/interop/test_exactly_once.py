@@ -18,8 +18,8 @@ from harness.java import Unavailable
 from harness.ports import free_port
 from tests.clients.transactional import committed_offset
 from tests.interop.conftest import KIND, jars_of
-from tests.interop.stepped_producer import JavaDriver
 from tests.interop.support import PROGRAMS, Java, built, needed, run
+from tests.support.late_drivers import JavaProducers
 from tests.support.to_the_end import messages
 from tests.support.waiting import wait_for
 
@@ -127,8 +127,9 @@ def test_java_producer(
 ) -> None:
     topic = create(f"java-{version}")
     java = java_with(own_broker.address, jars_of(version), tmp_path)
-    command = java.command("TransactionalProducer", own_broker.address, topic, topic, classes=oldest_classes)
-    driver = JavaDriver(command, f"group-{topic}")
+    producers = JavaProducers(java.command("TransactionalProducer", classes=oldest_classes))
+    driver, other = (producers.make(own_broker.address, topic, f"tx-{topic}", {}) for _ in range(2))
+    driver.init()
     for number in range(12):
         driver.begin()
         driver.send(f"{number}a")
@@ -142,8 +143,8 @@ def test_java_producer(
     expected = [("", f"{number}{part}") for number in range(12) if number % 3 != 2 for part in "ab"]
     wait_for(lambda: len(read(own_broker.address, topic)) >= len(expected), "the records")
     assert read(own_broker.address, topic) == expected
-    wait_for(lambda: committed_offset(own_broker.address, f"group-{topic}", topic) == 10, "the offset")
-    other = JavaDriver(command, f"group-{topic}")
+    wait_for(lambda: committed_offset(own_broker.address, f"tx-{topic}", topic) == 10, "the offset")
+    other.init()
     driver.begin()
     driver.send("fenced")
     # A leader refuses what Kafka 4's producer writes; its coordinator refuses to end the transaction.
@@ -154,10 +155,9 @@ def test_java_producer(
     if is_4:
         with pytest.raises(Exception, match="error ProducerFencedException"):
             driver.abort()
-    other.close()
-    driver.close()
+    producers.close()
     assert read(own_broker.address, topic) == expected
-    assert uses_version_2(own_broker.address, topic) is is_4
+    assert uses_version_2(own_broker.address, f"tx-{topic}") is is_4
 
 
 def test_streams(own_broker: Broker, create: Callable[[str], str], tmp_path: Path) -> None:

@@ -1,144 +1,97 @@
-"""Java's producer when a network holds its requests back.
+"""Java's producers when a network holds their requests back, and when they are fenced.
 
-tests/clients/test_late_frames.py and tests/cluster/test_late_frames.py with another client.
+tests/clients/test_late_frames.py and tests/cluster/test_late_frames.py with other clients. On one broker that of Kafka
+4 has transactions of version 2, in the cluster of version 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from harness import maven
+from harness.java import QUICK, Unavailable, find_java
 from harness.ports import free_port
-from tests.interop.conftest import KIND, java_tools
-from tests.interop.stepped_producer import JavaDriver
-from tests.interop.support import PROGRAMS, Java, needed, run
-from tests.support import late_scenarios as late
-from tests.support.late_cluster import LateCluster, MovingNetwork
+from tests.interop.conftest import KIND
+from tests.interop.support import PROGRAMS, needed, run
+from tests.support import late_scenarios as late_scenarios  # fills the table
+from tests.support import late_scene as late
+from tests.support.kafka import KafkaProcess
+from tests.support.late_cluster import CASES, QUICKEST, LateCluster, play
+from tests.support.late_drivers import JavaProducers
 from tests.support.late_frames import LateFrames
+from tests.support.processes import BrokerProcess
 from tests.support.zookeeper import ZooKeeperProcess
 
 IS_KAFKA = KIND.__name__ == "Kafka"
+VERSIONS = [maven.KAFKA_VERSION, maven.NEWEST_CLIENTS]
+NAMES = [name for name, each in late.SCENARIOS.items() if not each.clients]
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def producers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaProducers]:
+    """Those of one version."""
+    try:
+        libs = maven.client_jars(request.param)
+    except Unavailable as lack:
+        pytest.skip(str(lack))
+    folder = tmp_path_factory.mktemp("classes")
+    run(
+        [needed("javac"), "-cp", f"{libs}/*", "-d", str(folder), str(PROGRAMS / "TransactionalProducer.java")]
+    )
+    made = JavaProducers(
+        [find_java(), "-Xmx256M", *QUICK, "-cp", f"{libs}/*:{folder}", "TransactionalProducer"]
+    )
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory, java_libs: Path) -> Path:
-    folder = tmp_path_factory.mktemp("classes")
-    source = PROGRAMS / "TransactionalProducer.java"
-    run([needed("javac"), "-cp", f"{java_libs}/*", "-d", str(folder), str(source)])
-    return folder
-
-
-@pytest.fixture
-def network() -> Iterator[LateFrames]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[late.OneBroker]:
     with LateFrames() as network:
-        yield network
+        network.target = free_port()
+        settings = {**late.SETTINGS, "advertised.listeners": f"PLAINTEXT://{network.address}"}
+        kind = KafkaProcess if IS_KAFKA else BrokerProcess
+        broker = kind(tmp_path_factory.mktemp("late") / "data", settings, port=network.target)
+        broker.start()
+        yield late.OneBroker(broker, network.holds, network.address)  # type: ignore[arg-type]
+        broker.kill()
+        assert not broker.complaints()
 
 
-@pytest.fixture
-def address(tmp_path: Path, network: LateFrames) -> Iterator[str]:
-    """The broker's own address, without the network that delays."""
-    network.target = free_port()
-    settings = {key: str(value) for key, value in late.SETTINGS.items()}
-    settings["advertised.listeners"] = f"PLAINTEXT://{network.address}"
-    broker = KIND(tmp_path / "broker", settings, network.target)
-    broker.start()
-    late.make_topic(broker)
-    yield broker.address
-    broker.remove()
-
-
-@pytest.fixture(params=[maven.KAFKA_VERSION, maven.KAFKA_4_VERSION])
-def producer(
-    address: str, compiled: Path, network: LateFrames, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[late.Driver]:
-    """Kafka 4's uses transaction version 2 with Ottla."""
-    if IS_KAFKA and request.param != maven.KAFKA_VERSION:
-        pytest.skip("the same as with the older one")
-    java = java_tools(address, request.param, tmp_path)
-    driver = JavaDriver(
-        java.command("TransactionalProducer", network.address, "late", late.TOPIC, classes=compiled)
-    )
-    yield driver
-    driver.close()
-
-
-CASES: list[tuple[Callable[[late.Driver, late.Network], None], list[str]]] = [
-    (late.late_commit, ["a", "c"]),
-    (late.late_abort, ["b", "c"]),
-    (late.late_records, ["b"]),
-]
-
-
-@pytest.mark.parametrize(("case", "right"), CASES, ids=[case.__name__ for case, _ in CASES])
+@pytest.mark.skipif(IS_KAFKA, reason="tests/clients/test_late_frames.py shows what Kafka does")
+@pytest.mark.parametrize("name", [name for name in NAMES if not late.SCENARIOS[name].in_cluster])
 def test_late(
-    case: Callable[[late.Driver, late.Network], None],
-    right: list[str],
-    producer: late.Driver,
-    network: LateFrames,
-    address: str,
+    name: str, place: late.OneBroker, producers: JavaProducers, new_name: Callable[[str], str]
 ) -> None:
-    if not IS_KAFKA:
-        case(producer, network)
-        assert late.read_committed(address) == right
-        return
-    try:
-        case(producer, network)
-    except late.StepFailed:
-        return
-    assert late.read_committed(address) != right
-
-
-def test_late_offsets(producer: late.Driver, network: LateFrames, address: str) -> None:
-    late.late_offsets(producer, network)
-    assert late.committed_offset(address) == (1 if IS_KAFKA else 2)
+    late.play(name, place, producers.make, new_name(name))
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LateCluster]:
-    if IS_KAFKA:
-        pytest.skip("the cluster is of Ottla's brokers")
     folder = tmp_path_factory.mktemp("late")
-    zookeeper = ZooKeeperProcess(folder / "zookeeper")
-    made = LateCluster(folder, zookeeper.start())
+    zookeeper = ZooKeeperProcess(folder / "zookeeper").start()
     try:
-        made.start()
-        yield made
-        assert not made.cluster.complaints()
+        with LateCluster(folder, zookeeper) as made:
+            yield made
     finally:
-        made.close()
         zookeeper.kill()
 
 
-@pytest.mark.parametrize(("case", "right"), CASES, ids=[case.__name__ for case, _ in CASES])
-def test_late_after_a_move(
-    case: Callable[[late.Driver, late.Network], None],
-    right: list[str],
-    cluster: LateCluster,
-    java: Java,
-    compiled: Path,
+@pytest.mark.skipif(IS_KAFKA, reason="the cluster is of Ottla's brokers")
+@pytest.mark.parametrize(
+    ("producers", "name", "move"),
+    [
+        (version, *case)
+        for version in VERSIONS
+        for case in CASES
+        if case[0] in NAMES and (case in QUICKEST or version == maven.KAFKA_VERSION)
+    ],
+    indirect=["producers"],
+)
+def test_late_in_a_cluster(
+    name: str, move: str, cluster: LateCluster, producers: JavaProducers, new_name: Callable[[str], str]
 ) -> None:
-    topic = case.__name__
-    cluster.create(topic)
-    driver = JavaDriver(
-        java.command("TransactionalProducer", cluster.address, topic, topic, classes=compiled)
-    )
-    try:
-        case(driver, MovingNetwork(cluster))
-    finally:
-        driver.close()
-    assert late.read_committed(cluster.cluster.bootstrap, topic) == right
-
-
-def test_late_offsets_after_a_move(cluster: LateCluster, java: Java, compiled: Path) -> None:
-    topic = "late_offsets"
-    cluster.create(topic)
-    driver = JavaDriver(
-        java.command("TransactionalProducer", cluster.address, topic, topic, classes=compiled)
-    )
-    try:
-        late.late_offsets(driver, MovingNetwork(cluster))
-    finally:
-        driver.close()
-    assert late.committed_offset(cluster.cluster.bootstrap, topic) == 2
+    play(name, move, cluster, producers.make, new_name(f"{name}-{move}"))
