@@ -51,8 +51,8 @@ ports-free:
 	@test -z "$(PYTHON)" || { $(CHECK_PYTHON) }
 	@test -z "$(PYTHON)" || $(PYTHON) -m bench.local_options $(SECURE) $(ARGS)
 
-faults: $(VENV)/.dev  ## break a broker, a cluster and landing jobs for longer than the tests do (MINUTES=30 OTTLA_FAULT_ROUNDS=… OTTLA_FAULT_SEED=…)
-	@OTTLA_FAULT_ROUNDS=$${OTTLA_FAULT_ROUNDS:-30} OTTLA_FAULT_MINUTES=$(MINUTES) $(PYTEST) tests/crash tests/faults tests/pipeline/faults -s $(ARGS)
+faults: $(VENV)/.dev  ## break a broker, a cluster and landing jobs for longer than the tests do (MINUTES=30 OTTLA_FAULT_ROUNDS=… OTTLA_FAULT_TRANSACTIONS=… OTTLA_FAULT_SEED=…)
+	@OTTLA_FAULT_ROUNDS=$${OTTLA_FAULT_ROUNDS:-30} OTTLA_FAULT_MINUTES=$(MINUTES) $(PYTEST) tests/crash tests/faults tests/cluster/test_late_frames.py tests/pipeline/faults -s $(ARGS)
 	@OTTLA_HOSTILE=100 $(PYTEST) tests/badinput/test_hostile_requests.py $(ARGS)
 	@OTTLA_BAD_INPUTS=$${OTTLA_BAD_INPUTS:-1000000} $(PYTEST) $$(grep -rlw --include='test_*.py' inputs tests/protocol tests/records tests/log) $(ARGS)
 	@OTTLA_EXAMPLES=$${OTTLA_EXAMPLES:-20} $(PYTEST) $$(grep -rlE --include='test_*.py' 'hypothesis|depth import .*examples' tests) $(ARGS)

@@ -16,6 +16,7 @@ from tests.faults.transformers import TARGET, TARGET_PARTITIONS
 from tests.support.waiting import wait_for
 
 from ottla_client import TopicPartition
+from ottla_client.admin import ElectionType
 from ottla_client.sync import Admin
 
 OFFSETS = "__consumer_offsets"
@@ -36,13 +37,18 @@ class Nemesis:
         without_store: float,
         *,
         transactions: bool = False,
+        written: tuple[str, int] = (TARGET, TARGET_PARTITIONS),
     ) -> None:
-        """``without_store``: how many seconds ZooKeeper stays stopped. ``transactions``: there are some to disturb."""
+        """``without_store``: how many seconds ZooKeeper stays stopped.
+
+        ``transactions``: there are some to disturb; ``written``: the topic that they write to, and its partitions.
+        """
         self.cluster = cluster
         self.chance = chance
         self.topic = topic
         self.partitions = partitions
         self._without_store = without_store
+        self._written = written
         self.coordinating = 0
         """The partition of the offsets' topic that has the group."""
         self.faults: dict[str, Callable[[], str]] = {
@@ -78,6 +84,7 @@ class Nemesis:
             self.faults[f"kill the {role}"] = lambda: self._kill(role)
             self.faults[f"freeze the {role}"] = lambda: self._freeze(role)
             self.faults["move what transactions write to"] = self._move
+            self.faults["lead elsewhere"] = self._lead_elsewhere
         self._roles: dict[str, list[str]] = {}
 
     def order(self) -> Iterator[str]:
@@ -131,7 +138,7 @@ class Nemesis:
         cluster, chance = self.cluster, self.chance
         cluster.wait_whole()
         partitions = [
-            TopicPartition(TARGET, chance.randrange(TARGET_PARTITIONS)),
+            TopicPartition(self._written[0], chance.randrange(self._written[1])),
             TopicPartition(OFFSETS, self.coordinating),
             TopicPartition(TRANSACTIONS, chance.randrange(TRANSACTIONS_PARTITIONS)),
         ]
@@ -148,6 +155,22 @@ class Nemesis:
                 {each: [*rest[each], leader] for each, leader in leaders.items()}, timeout=60
             )
         return ", ".join(f"{each.topic}-{each.partition} from {leader}" for each, leader in leaders.items())
+
+    def _lead_elsewhere(self) -> str:
+        """Other brokers become leaders and coordinators, while all of them are alive."""
+        cluster, chance = self.cluster, self.chance
+        cluster.wait_whole()
+        topics = {self._written[0]: self._written[1], TRANSACTIONS: TRANSACTIONS_PARTITIONS}
+        orders = {
+            TopicPartition(topic, number): chance.sample(sorted(cluster.members), 3)
+            for topic, partitions in {**topics, OFFSETS: self.coordinating + 1}.items()
+            for number in range(partitions)
+        }
+        with Admin(cluster.bootstrap) as admin:
+            admin.alter_partition_reassignments(orders, timeout=60)
+            wait_for(lambda: not admin.list_partition_reassignments(), "the orders to change", 60, 0.05)
+            admin.elect_leaders(ElectionType.PREFERRED, list(orders))
+        return ", ".join(f"{each.topic}-{each.partition} to {order[0]}" for each, order in orders.items())
 
     def _kill_everybody(self) -> str:
         order = self.chance.sample(sorted(self.cluster.members), 3)

@@ -1,4 +1,4 @@
-"""The checker of transactions on constructed results: it finds each anomaly, and none in good ones."""
+"""The checkers of transactions on constructed results: they find each anomaly, and none in good ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.faults.checker import check
-from tests.faults.exactly_once import Output, Transformed, check_transformed
+from tests.faults.exactly_once import Ledger, Output, Transformed, check_ledger, check_transformed
 from tests.faults.history import History
 from tests.support.depth import examples
 
@@ -66,6 +66,56 @@ def test_each_anomaly_is_found(spoil: Callable[[Transformed], None]) -> None:
     kinds = {anomaly.kind for anomaly in check(History(transformed=end))}
     assert spoil.__name__ in kinds
     assert kinds <= {spoil.__name__, "lost"}
+
+
+JOURNAL = """txn a a.1.1 2 1 commit
+txn a a.1.2 1 -1 abort
+error a a.1.3 TIMED_OUT
+txn a a.2.3 1 3 unknown
+txn b b.1.1 1 -1 commit"""
+
+
+def ledger(journal: str = JOURNAL) -> Ledger:
+    made = Ledger()
+    for line in journal.splitlines():
+        made.add(line)
+    made.log = {
+        0: [(0, b"a.1.1/2/0/commit/0/1"), (3, b"b.1.1/1/0/commit/0/1")],
+        1: [(0, b"a.1.1/2/1/commit/0/1"), (2, b"a.2.3/1/0/commit/0/3")],
+    }
+    made.seen = [{0: [(0, b"a.1.1/2/0/commit/0/1")]}]
+    made.committed = {"a": 3, "b": -1}
+    return made
+
+
+LEDGERS: dict[str, Callable[[Ledger], object]] = {
+    "lost": lambda found: found.log[0].pop(),
+    "torn": lambda found: found.log[1].pop(0),
+    "doubled": lambda found: found.log[0].append((4, b"b.1.1/1/0/commit/0/1")),
+    "aborted": lambda found: found.log[0].insert(1, (1, b"a.1.2/1/0/commit/0/2")),
+    "disordered": lambda found: found.log[1].reverse(),
+    "foreign": lambda found: found.log[0].append((4, b"c.1.1/1/0/commit/0/1")),
+    "differs": lambda found: found.seen[0][0].append((1, b"a.1.2/1/0/abort/0/2")),
+    "went back": lambda found: found.committed.update(a=0),
+    "hanging": lambda found: found.hidden.update({1: (4, 9)}),
+    "disturbed": lambda found: found.add("error b b.1.2 OUT_OF_ORDER_SEQUENCE_NUMBER"),
+    "not fenced": lambda found: found.add("zombie s1 commit"),
+}
+
+
+def test_a_good_ledger() -> None:
+    assert check_ledger(ledger()) == []
+    for offset in (1, 3):
+        either = ledger()
+        either.committed["a"] = offset
+        assert check_ledger(either) == []
+
+
+@pytest.mark.parametrize("kind", LEDGERS)
+def test_each_anomaly_of_a_ledger_is_found(kind: str) -> None:
+    found = ledger()
+    LEDGERS[kind](found)
+    assert {anomaly.kind for anomaly in check_ledger(found)} == {kind}
 
 
 @settings(max_examples=examples(15))
