@@ -21,6 +21,10 @@ from ottla_pipeline.landing.job_plan import table_of
 Change = Callable[[], str]
 
 
+class Refused(Exception):
+    """The program doesn't do it, for example because of what the table is now: nothing has changed."""
+
+
 class Program(ABC):
     """The other program: deltalake, or Spark."""
 
@@ -51,7 +55,7 @@ class Snapshot:
     """What a version of the table has."""
 
     rows: dict[int, Any]
-    foreign: tuple[str, ...]
+    foreign: tuple[str | None, ...]
     position: int
     column: str
 
@@ -96,7 +100,7 @@ class Lake:
         self.sent += new
         self.said.append(f"land {len(new)}")
         while True:
-            job = replace(self.job, schema=f"id BIGINT, {self.now.column} STRING")
+            job = replace(self.job, schema=f"id INT, {self.now.column} STRING")
             try:
                 with Run(job, f"run {len(self.said)}") as one:
                     reports = one.read(one.plan())
@@ -136,12 +140,17 @@ class Lake:
     def change(self) -> str:
         """Something that the other program does; returns what."""
         start = self.rng.randint(0, max(self.now.position, 1))
-        end = start + self.rng.randint(1, 5)
-        column, text = self.now.column, f"u{len(self.said)}"
         own = self.program.others(self, self.rng)
         # The newest version can't be restored.
         again = ["restore"] * (len(self.versions) > 1)
         what = self.rng.choice(["delete", "update", "append", *again, *own])
+        try:
+            return self._change(what, start, start + self.rng.randint(1, 5), own)
+        except Refused as error:
+            return f"{what} refused: {error}"
+
+    def _change(self, what: str, start: int, end: int, own: dict[str, Callable[[], None]]) -> str:
+        column, text = self.now.column, f"u{len(self.said)}"
         if what == "delete":
             self.program.delete(start, end)
             kept = {at: value for at, value in self.now.rows.items() if not start <= at < end}
@@ -227,7 +236,7 @@ class Deltalake(Program):
         """What it answers is of no interest."""
 
     def _add_column(self) -> None:
-        kind = deltalake.Field(f"extra{self._table().version()}", "string")
+        kind = deltalake.Field(f"extra{self._table().version()}", deltalake.schema.PrimitiveType("string"))
         self._table().alter.add_columns([kind])
 
     def _merge(self, lake: Lake, rng: random.Random) -> None:
