@@ -114,7 +114,8 @@ class SparkSql(Program):
         gone, kept = rng.sample(sorted(lake.now.rows), 2)
         self._do(
             f"MERGE INTO TABLE_NAME AS t USING (SELECT * FROM VALUES ({gone}), ({kept}) AS s(at)) AS s "
-            f"ON t._offset = s.at WHEN MATCHED AND s.at = {gone} THEN DELETE WHEN MATCHED THEN UPDATE SET t.{lake.now.column} = 'merged'"
+            f"ON t._offset = s.at WHEN MATCHED AND s.at = {gone} THEN DELETE "
+            f"WHEN MATCHED THEN UPDATE SET t.{lake.now.column} = 'merged'"
         )
         rows = {at: value for at, value in lake.now.rows.items() if at != gone} | {kept: "merged"}
         lake.now = replace(lake.now, rows=rows)

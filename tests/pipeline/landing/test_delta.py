@@ -398,6 +398,73 @@ def test_a_clone_has_rows_and_no_record_of_them(opened: Open) -> None:
     assert len(rows(table)) == len(rows(source)) + 1
 
 
+def test_a_table_that_was_replaced_begins_anew_and_one_with_its_rows_goes_on(tmp_path: Path) -> None:
+    table = open_table("delta", str(tmp_path / "t"))
+    table.create(pa.schema([("id", pa.int32()), *Names().fields()]), [])
+    land(table, 0, id=0)
+    for operation, offsets in (
+        ("CREATE OR REPLACE TABLE AS SELECT", {"flights": {1: 1}}),
+        ("TRUNCATE", {"flights": {1: 1}}),
+        ("CREATE OR REPLACE TABLE", {}),
+    ):
+        version = deltalake.DeltaTable(table.name).version() + 1
+        info = {"commitInfo": {"operation": operation, "operationParameters": {}, "timestamp": 0}}
+        log = tmp_path / "t" / "_delta_log" / f"{version:020d}.json"
+        log.write_text(json.dumps(info))
+        assert open_table("delta", table.name).offsets(["flights"]) == offsets
+
+
+def test_what_other_programs_wrote_is_not_cleaned_up(tmp_path: Path) -> None:
+    """Such as a file that Spark is about to commit, changes for readers of them, or another's old versions."""
+    table = open_table("delta", str(tmp_path / "t"))
+    table.create(pa.schema([("id", pa.int32()), *Names().fields()]), [])
+    ours = tmp_path / "t" / land(table, 0, id=0).path
+    theirs = [
+        tmp_path / "t" / name
+        for name in ("part-00000-5c1e.c000.snappy.parquet", "_change_data/cdc-00000.parquet")
+    ]
+    orphan = ours.with_name(f"part-{'0' * 32}.parquet")
+    for one in (*theirs, orphan):
+        one.parent.mkdir(exist_ok=True)
+        one.write_bytes(ours.read_bytes())
+    assert table.clean(older_than=-1) == (1, ours.stat().st_size)
+    assert [one.exists() for one in (*theirs, ours, orphan)] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "reason"),
+    [
+        ({"minReaderVersion": 4, "minWriterVersion": 9}, "can't be read: .*minimum reader version 4"),
+        (
+            {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": ["new"],
+                "writerFeatures": ["new"],
+            },
+            "can't be read: .*'new' is not supported",
+        ),
+        ({"minReaderVersion": 1, "minWriterVersion": 8}, "uses Delta's protocol, writer version 8"),
+    ],
+)
+def test_a_table_of_a_later_protocol_is_refused_in_one_line(
+    tmp_path: Path, protocol: dict[str, Any], reason: str
+) -> None:
+    schema = {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]}
+    metadata = {
+        "id": "x",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(schema),
+    }
+    actions = [{"protocol": protocol}, {"metaData": metadata | {"partitionColumns": [], "configuration": {}}}]
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "_delta_log" / f"{0:020d}.json").write_text("\n".join(map(json.dumps, actions)))
+    table = open_table("delta", str(tmp_path))
+    with pytest.raises(LandingError, match=reason) as raised:
+        table.check()
+    assert "\n" not in str(raised.value)
+
+
 def test_a_vector_that_can_not_be_read_is_an_error_in_one_line(opened: Open) -> None:
     table = opened("vectors")
     for file in Path(table.name).glob("*.bin"):

@@ -87,11 +87,15 @@ class DeltaTable(Table):
 
     def refresh(self) -> None:
         import deltalake
+        from deltalake.exceptions import DeltaError
 
-        if self._table is None:
-            self._table = deltalake.DeltaTable(self.place.uri, storage_options=self._options)
-        else:
-            self._table.update_incremental()
+        try:
+            if self._table is None:
+                self._table = deltalake.DeltaTable(self.place.uri, storage_options=self._options)
+            else:
+                self._table.update_incremental()
+        except DeltaError as error:
+            raise LandingError(f"{self.name} can't be read: {str(error).splitlines()[0]}") from error
 
     def check(self) -> None:
         self._definition().check_write(BY_US if self._local else BY_DELTALAKE)
@@ -391,7 +395,7 @@ class DeltaTable(Table):
             raise Stale(str(error)) from error
 
     def clean(self, older_than: float) -> tuple[int, int]:
-        """Files that no version has, and files of old versions beyond Delta's retention (a week)."""
+        """Ottla's files that no version has, and those of old versions beyond Delta's retention (a week)."""
         self.refresh()
         table = self._open()
         removed = table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,8 @@ from ottla_pipeline.landing.errors import BadSetting
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """The folder of rows whose partition column is null, as in Hive, Spark and Arrow."""
+_OURS = re.compile(r"(?:part|compact|replay|dead)-[0-9a-f]{32}\.parquet")
+"""Names of files that a FileWriter made."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +71,18 @@ def folder_of(partition: Iterable[tuple[str, str | None]]) -> str:
 def unneeded(
     filesystem: pafs.FileSystem, folder: str, needed: set[str], older_than: float
 ) -> list[tuple[str, int]]:
-    """Paths and sizes of Parquet files below ``folder`` that are old enough and not ``needed``."""
+    """Paths and sizes of files that Ottla wrote below ``folder``, are old enough and not ``needed``.
+
+    What other programs wrote is theirs to delete: they may keep files longer, or be about to commit them.
+    """
     selector = pafs.FileSelector(folder, recursive=True, allow_not_found=True)
     oldest = time.time() - older_than
     found = []
     for info in filesystem.get_file_info(selector):
-        if info.type is not pafs.FileType.File or not info.path.endswith(".parquet"):
+        if info.type is not pafs.FileType.File or not _OURS.fullmatch(posixpath.basename(info.path)):
             continue
         path = posixpath.relpath(info.path, folder)
-        if path not in needed and not path.startswith("_delta_log/") and (info.mtime_ns or 0) / 1e9 <= oldest:
+        if path not in needed and (info.mtime_ns or 0) / 1e9 <= oldest:
             found.append((path, info.size))
     return found
 
