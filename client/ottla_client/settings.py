@@ -239,7 +239,8 @@ class ConnectionSettings:
         known = [field.name for field in fields(cls)]
         for name in options:
             if name not in known:
-                raise TypeError(f"{client} has no option {name}{unknown_option(name, known)}")
+                also_known = ["bootstrap_servers", *known]
+                raise TypeError(f"{client} has no option {name}{unknown_option(name, also_known)}")
         return cls(**options)
 
     @property

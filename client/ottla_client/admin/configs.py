@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ottla_protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -23,6 +24,9 @@ from ..requests.outcomes import outcome_of
 from .arguments import config_text, listed
 from .base import AdminBase
 from .values import AlterConfig, ConfigEntry, ConfigResource, ConfigSource, ConfigSynonym, ResourceType
+
+_JAVA_RESOURCE: Final = re.compile(r"Invalid config value for resource ConfigResource\(.*?\): ")
+"""What Kafka's messages say of the resource, in Java's notation; the client names it itself."""
 
 
 class ConfigCalls(AdminBase):
@@ -94,7 +98,7 @@ class ConfigCalls(AdminBase):
                                 config_operation=change.operation,
                                 value=config_text(change.name, change.value),
                             )
-                            for change in changes[resource]
+                            for change in listed(changes[resource], AlterConfig)
                         ],
                     )
                     for resource in some
@@ -130,7 +134,10 @@ def _outcomes(
         resource = asked.get((result.resource_type, result.resource_name))
         if resource is not None:
             outcomes[resource] = outcome_of(
-                result.error_code, value_of(result), str(resource), result.error_message
+                result.error_code,
+                value_of(result),
+                str(resource),
+                _JAVA_RESOURCE.sub("", result.error_message or "") or None,
             )
     return outcomes
 

@@ -198,7 +198,7 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
         ],
         configs=[
             CreatableTopicConfig(name=name, value=config_text(name, value))
-            for name, value in topic.configs.items()
+            for name, value in (topic.configs or {}).items()
         ],
     )
 

@@ -28,7 +28,7 @@ class NewTopic:
     name: str
     partitions: int = -1
     replication_factor: int = -1
-    configs: Mapping[str, str | float | bool | None] = field(default_factory=dict)
+    configs: Mapping[str, str | float | bool | None] | None = None
     assignment: Mapping[int, Sequence[int]] | None = None
     num_partitions: InitVar[int | None] = None
 

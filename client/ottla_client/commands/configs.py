@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ottla_protocol.errors import ErrorCode
 from ottla_protocol.printable import printable
 
-from ..errors import UnknownTopicError
+from ..errors import BrokerError, UnknownTopicError
 from .admin_common import admin_of, plural
 from .client_metrics import client_metrics
 from .client_options import pair
 from .completion import complete_groups, complete_topics
 from .console import Console, options, unknown, unknown_topic
 from .tables import Column
+from .timefmt import unit_hint
 
 if TYPE_CHECKING:
     from ..admin import Admin, AlterConfig, ConfigEntry, ConfigResource
@@ -221,7 +223,14 @@ async def alter(
             of_listener = resource.type is ResourceType.BROKER and change.name.startswith("listener.name.")
             if change.name not in known and not of_listener:
                 raise unknown("config", change.name, known)
-        await admin.alter_configs({resource: changes}, validate_only=dry_run)
+        try:
+            await admin.alter_configs({resource: changes}, validate_only=dry_run)
+        except BrokerError as error:
+            if error.code is ErrorCode.INVALID_CONFIG and (
+                hint := unit_hint({change.name: change.value for change in changes})
+            ):
+                raise click.ClickException(f"{resource}: {hint}") from None
+            raise
         after = before if dry_run else await _configs_after(admin, resource, before, changes)
     names = dict.fromkeys(change.name for change in changes)
     if dry_run:

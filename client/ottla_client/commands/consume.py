@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ..errors import ClientError
     from ..share_consumer import ShareConsumer
 
+_POSITION: Final = re.compile(r"beginning|earliest|end|latest|stored|-?\d+|@\d+")
+_SAME: Final = {"earliest": "beginning", "latest": "end"}
+
 
 def _fields(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
     """Names separated by commas, or ``all``."""
@@ -35,6 +38,17 @@ def _fields(context: click.Context, parameter: click.Parameter, value: str | Non
         if name not in FIELDS:
             raise click.BadParameter(f"{name!r} is not one of {', '.join(FIELDS)}")
     return names
+
+
+def _no_position(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A file's name; in other tools -o is the offset to start at."""
+    if value is not None and _POSITION.fullmatch(value):
+        instead = "-g GROUP" if value == "stored" else f"--from {_SAME.get(value, value)}"
+        raise click.BadParameter(
+            f"-o names a file to write to; use {instead} to choose where to start, or -o ./{value} for a file of that"
+            " name"
+        )
+    return value
 
 
 def _regex(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -134,6 +148,7 @@ def _regex(context: click.Context, parameter: click.Parameter, value: str | None
     "-o",
     "--output",
     type=click.Path(dir_okay=False),
+    callback=_no_position,
     metavar="FILE",
     help="Write to a file instead of standard output.",
 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from time import time
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
+_SIZE = re.compile(r"(\d+)\s?([kmgt])(?:i?b)?", re.IGNORECASE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -38,6 +40,18 @@ def parse_duration(text: str) -> int:
     if not _DURATION.fullmatch(text):
         raise ValueError(f"{text!r} is not a duration; use 90s, 15m, 1h30m or 2d")
     return round(sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)))
+
+
+def unit_hint(configs: Mapping[str, object]) -> str:
+    """What to give for the first config whose value has a unit, such as ``7d`` or ``1MiB``; ``""`` if none has."""
+    for name, value in configs.items():
+        text = str(value).strip()
+        if name.endswith(".ms") and _DURATION.fullmatch(text):
+            return f"{name} is a number of milliseconds: for {text} give {parse_duration(text)}"
+        if name.endswith(".bytes") and (size := _SIZE.fullmatch(text)):
+            number = int(size[1]) * 1024 ** (1 + "kmgt".index(size[2].lower()))
+            return f"{name} is a number of bytes: for {text} give {number}"
+    return ""
 
 
 def show_time(ms: int | None) -> str:

@@ -19,9 +19,10 @@ from .completion import complete_topics
 from .console import YES, Console, options, unknown_topic
 from .progress import amount_of_bytes
 from .tables import Column
+from .timefmt import unit_hint
 
 if TYPE_CHECKING:
-    from ..admin import Admin, ConfigEntry
+    from ..admin import Admin, ConfigEntry, CreatedTopic, NewTopic
     from ..types import TopicMetadata
 
 
@@ -238,7 +239,7 @@ def _id(topic: TopicMetadata) -> str | None:
 
 
 @topics.command()
-@click.argument("name", shell_complete=complete_topics)
+@click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=complete_topics)
 @click.option(
     "--partitions",
     type=click.IntRange(1, 2**31 - 1),
@@ -257,58 +258,68 @@ def _id(topic: TopicMetadata) -> str | None:
     "configs",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Set a config of the topic. Repeat it for several.",
+    help="Set a config of the topics. Repeat it for several.",
 )
 @click.option(
-    "--if-not-exists", is_flag=True, help="Succeed if the topic already exists, even with different settings."
+    "--if-not-exists", is_flag=True, help="Succeed if a topic already exists, even with different settings."
 )
 @options
 async def create(
     console: Console,
-    name: str,
+    names: tuple[str, ...],
     partitions: int | None,
     replication_factor: int | None,
     configs: tuple[str, ...],
     if_not_exists: bool,
 ) -> None:
-    """Create a topic.
+    """Create topics, one after the other, up to the first that fails.
 
     \b
     ottla topics create orders --partitions 6 --replication-factor 3
     ottla topics create state -c cleanup.policy=compact -c min.insync.replicas=2
     """
-    from ..admin import CreatedTopic, NewTopic
+    from ..admin import NewTopic
 
     given = dict(pair(config, "--config") for config in configs)
     async with admin_of(console) as admin:
-        try:
+        for name in names:
             topic = NewTopic(name, partitions or -1, replication_factor or -1, given)
-            found, created = (await admin.create_topics([topic]))[name], True
-        except BrokerError as error:
-            if error.code is ErrorCode.INVALID_CONFIG and (hint := await _config_hint(admin, name, given)):
-                raise click.ClickException(hint) from None
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
-            if not if_not_exists:
-                raise click.ClickException(f"topic {name} already exists") from None
-            found, created = CreatedTopic(name, None, -1, -1), False
-        if found.partitions < 0:  # it existed, or the broker is older than Kafka 2.4
-            known = (await topics_of(admin, [name]))[name]
-            found = CreatedTopic(name, known.id, len(known.partitions), _replication(known))
-    partitions, replication = found.partitions, found.replication_factor
-    document = {
-        "topic": name,
-        "created": created,
-        "partitions": partitions,
-        "replication_factor": replication,
-    }
-    size = f"{plural(partitions, 'partition')}, replication {replication}"
-    console.report(
-        document, f"created topic {name}: {size}" if created else f"topic {name} already exists: {size}"
-    )
+            found, is_new = await _create(admin, topic, if_not_exists)
+            document = {
+                "topic": name,
+                "created": is_new,
+                "partitions": found.partitions,
+                "replication_factor": found.replication_factor,
+            }
+            size = f"{plural(found.partitions, 'partition')}, replication {found.replication_factor}"
+            done = f"created topic {name}: {size}" if is_new else f"topic {name} already exists: {size}"
+            console.report(document, done)
 
 
-async def _config_hint(admin: Admin, topic: str, configs: Mapping[str, str]) -> str:
+async def _create(admin: Admin, topic: NewTopic, if_not_exists: bool) -> tuple[CreatedTopic, bool]:
+    """The topic, and whether it is new. Raises click.ClickException, ClientError."""
+    from ..admin import CreatedTopic
+
+    name, configs = topic.name, dict(topic.configs or {})
+    try:
+        found, is_new = (await admin.create_topics([topic]))[name], True
+    except BrokerError as error:
+        if error.code is ErrorCode.INVALID_CONFIG and (hint := await _config_hint(admin, name, configs)):
+            raise click.ClickException(hint) from None
+        if error.code is ErrorCode.INVALID_CONFIG and (hint := unit_hint(configs)):
+            raise click.ClickException(f"topic {name}: {hint}") from None
+        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+        if not if_not_exists:
+            raise click.ClickException(f"topic {name} already exists") from None
+        found, is_new = CreatedTopic(name, None, -1, -1), False
+    if found.partitions < 0:  # it existed, or the broker is older than Kafka 2.4
+        known = (await topics_of(admin, [name]))[name]
+        found = CreatedTopic(name, known.id, len(known.partitions), _replication(known))
+    return found, is_new
+
+
+async def _config_hint(admin: Admin, topic: str, configs: Mapping[str, object]) -> str:
     """The error for a config that the broker doesn't know, with a suggestion from those that the topic would have."""
     from ..admin import NewTopic
 
@@ -322,6 +333,11 @@ async def _config_hint(admin: Admin, topic: str, configs: Mapping[str, str]) -> 
     return ""
 
 
+def _configs_elsewhere(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise click.UsageError(f"configs are changed by: ottla configs alter TOPIC --set {value}", context)
+
+
 @topics.command(short_help="Add partitions to a topic.")
 @click.argument("name", shell_complete=complete_topics)
 @click.option(
@@ -330,6 +346,9 @@ async def _config_hint(admin: Admin, topic: str, configs: Mapping[str, str]) -> 
     required=True,
     metavar="N",
     help="Set the new number of partitions, including the existing ones.",
+)
+@click.option(
+    "-c", "--config", "_", hidden=True, expose_value=False, callback=_configs_elsewhere, is_eager=True
 )
 @options
 async def alter(console: Console, name: str, partitions: int) -> None:

@@ -314,7 +314,9 @@ class GroupMember(BaseMember):
         """Handle a response; failures are raised by :meth:`BaseMember.polled`."""
         reaction = self._machine.react(step, code, sent)
         if reaction is not Reaction.GO_ON:
-            _log.info("group %s: %s answered with %s", self.group_id, step.name.lower(), code.name)
+            # Each new member is first given its id.
+            level = logging.DEBUG if reaction is Reaction.TAKE_ID else logging.INFO
+            _log.log(level, "group %s: %s answered with %s", self.group_id, step.name.lower(), code.name)
         if reaction is Reaction.FIND_COORDINATOR:
             self._coordinator.moved()
         elif reaction is Reaction.FENCED:

@@ -19,6 +19,7 @@ from ..errors import (
     ClientError,
     ClosedError,
     ConfigurationError,
+    ProducerFencedError,
     RequestTimeoutError,
     TransactionAbortedError,
     UnsupportedApiError,
@@ -216,11 +217,14 @@ class Transactions:
             try:
                 await self.abort(deadline)
             except ClientError as error:
-                _log.warning(
-                    "%s; its coordinator aborts it transaction_timeout_ms (%d) after its begin",
-                    error,
-                    self._settings.transaction_timeout_ms,
-                )
+                if isinstance(error, ProducerFencedError):
+                    _log.warning("%s", error)
+                else:
+                    _log.warning(
+                        "%s; the coordinator aborts the transaction %d ms after its begin (transaction_timeout_ms)",
+                        error,
+                        self._settings.transaction_timeout_ms,
+                    )
 
     # The sender's.
 

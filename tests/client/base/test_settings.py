@@ -52,6 +52,9 @@ def test_an_unknown_option_gets_a_suggestion(module: Any) -> None:
     ):
         with pytest.raises(TypeError, match=r"has no option client_di; did you mean client_id"):
             client(client_di="x")  # type: ignore[call-arg]
+        for name in ("bootstrap_server", "bootstrap.servers"):
+            with pytest.raises(TypeError, match="did you mean bootstrap_servers"):
+                client(**{name: "x"})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +78,7 @@ def test_options_of_other_clients_are_explained(name: str, advice: str) -> None:
 
 def test_the_advice_names_options_and_methods_that_exist() -> None:
     settings = (AdminSettings, ConsumerSettings, ProducerSettings)
-    options = {field.name for each in settings for field in fields(each)}
+    options = {"bootstrap_servers", *(field.name for each in settings for field in fields(each))}
     methods = {*dir(Consumer), *dir(Producer), *dir(Delivery), "timeout_ms"}
     for name, advice in _ADVICE.items():
         assert name not in options

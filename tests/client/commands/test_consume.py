@@ -381,3 +381,17 @@ def test_a_topic_that_is_deleted_meanwhile(broker: BrokerProcess, shell: Shell, 
     assert done.code == 1
     assert topic in done.err
     assert os.linesep not in done.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("beginning", "--from beginning"),
+        ("latest", "--from end"),
+        ("-5", "--from -5"),
+        ("stored", "-g GROUP"),
+    ],
+)
+def test_an_output_file_with_the_name_of_a_position_is_refused(given: str, said: str) -> None:
+    wrong = Ottla("127.0.0.1:1").fails("consume", "t", "-o", given, code=2)
+    assert f"use {said} to choose where to start" in wrong

@@ -179,3 +179,26 @@ def test_a_closed_pipe_and_no_broker(ottla: Ottla) -> None:
     said = ottla.fails("topics", "list", "-b", "127.0.0.1:1", "--timeout", "0.3")
     assert said.count("\n") <= 2
     assert "127.0.0.1:1" in said
+
+
+def test_several_topics_are_created_up_to_the_first_that_fails(ottla: Ottla, new_name: Name) -> None:
+    first, second, third = (new_name("one") for _ in range(3))
+    said = ottla("topics", "create", first, second, "--partitions", "2")
+    assert said.splitlines() == [
+        f"created topic {each}: 2 partitions, replication 1" for each in (first, second)
+    ]
+    assert f"topic {second} already exists" in ottla.fails("topics", "create", second, third)
+    assert third not in ottla("topics", "list")
+
+
+def test_values_with_units_and_configs_in_the_wrong_place_get_advice(ottla: Ottla, new_name: Name) -> None:
+    name = new_name("units")
+    advice = "retention.ms is a number of milliseconds: for 7d give 604800000\n"
+    assert ottla.fails("topics", "create", name, "-c", "retention.ms=7d").endswith(advice)
+    ottla("topics", "create", name)
+    assert ottla.fails("configs", "alter", name, "--set", "retention.ms=7d").endswith(advice)
+    assert "for 1MiB give 1048576" in ottla.fails("configs", "alter", name, "--set", "segment.bytes=1MiB")
+    wrong = ottla.fails("configs", "alter", name, "--set", "cleanup.policy=x")
+    assert wrong.startswith(f"Error: topic {name}: Invalid value x for configuration cleanup.policy")
+    said = ottla.fails("topics", "alter", name, "-c", "retention.ms=1", code=2)
+    assert "ottla configs alter TOPIC --set retention.ms=1" in said
