@@ -26,9 +26,11 @@ MOST_LOOK_BYTES: Final = 256 << 10
 def unread(offset: int, start: int, end: int, done: int = 0) -> int:
     """The offsets that are left from ``offset`` to ``end`` of a log that begins at ``start``.
 
-    ``done``: how many records behind the offset are done with, in a share group.
+    ``done``: how many records behind the offset are done with, in a share group. Those that were removed since count as
+    the first of them.
     """
-    return max(0, end - max(offset, start) - done)
+    removed = max(0, start - offset)
+    return max(0, end - offset - removed - max(0, done - removed))
 
 
 def beyond_end(offset: int, end: int) -> int:

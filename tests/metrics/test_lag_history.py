@@ -266,9 +266,9 @@ async def test_groups_in_zookeeper_and_share_groups(world: World) -> None:
 
 async def test_partitions_without_a_replica_here(world: World) -> None:
     class Leaders:
-        async def ends(self, broker_id: int, partitions: Any) -> dict[tuple[str, int], int]:
+        async def bounds(self, broker_id: int, partitions: Any) -> dict[tuple[str, int], tuple[int, int]]:
             assert broker_id == 2
-            return {key: world.remote[key] for key in partitions if key in world.remote}
+            return {key: (start, world.remote[key]) for key in partitions if key in world.remote}
 
         async def append(self, broker_id: int, topic: str, index: int, batch: bytes) -> None:
             if broker_id != 2:
@@ -276,6 +276,7 @@ async def test_partitions_without_a_replica_here(world: World) -> None:
             world.sent.append((broker_id, topic, index, batch))
             world.kept.append_internal(bytearray(batch), 0)
 
+    start = 0
     history = world.broker(leaders=Leaders(), has_log=False)
     world.commit("g", 5, "elsewhere")
     await world.minutes(1, history)
@@ -295,6 +296,10 @@ async def test_partitions_without_a_replica_here(world: World) -> None:
     await world.minutes(1, history)
     (state,) = history.latest.values()
     assert (state.records, state.lag_ms) == (7, 0)
+    start = 10
+    await world.minutes(1, history)
+    (state,) = history.latest.values()
+    assert state.records == 2, "what was removed is no lag"
 
 
 async def test_a_clock_that_jumps(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Asks other brokers how long their partitions are, and has them append the samples of groups' lag."""
+"""Asks other brokers where their partitions begin and end, and has them append the samples of groups' lag."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest
 
 _TIMEOUT_SECONDS: Final = 10.0
 _LATEST: Final = -1
+_EARLIEST: Final = -2
 _CONSUMER: Final = -1
 _AT_ONCE: Final = 1000
 
@@ -22,25 +23,36 @@ class LagTransport:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
-    async def ends(self, broker_id: int, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """The high watermarks that a broker leads. Raises KafkaError: it can't be reached."""
-        found: dict[tuple[str, int], int] = {}
-        for start in range(0, len(partitions), _AT_ONCE):
-            topics: dict[str, ListOffsetsTopic] = {}
-            for name, index in partitions[start : start + _AT_ONCE]:
-                topics.setdefault(name, ListOffsetsTopic(name=name)).partitions.append(
-                    ListOffsetsPartition(partition_index=index, timestamp=_LATEST)
-                )
-            request = ListOffsetsRequest(replica_id=_CONSUMER, topics=list(topics.values()))
-            try:
-                response = await self._peers.request(broker_id, request, timeout=_TIMEOUT_SECONDS)
-            except PeerError as error:
-                raise KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
-            for topic in response.topics:
-                for each in topic.partitions:
-                    if each.error_code == 0 and each.offset >= 0:
-                        found[topic.name, each.partition_index] = each.offset
+    async def bounds(
+        self, broker_id: int, partitions: Sequence[tuple[str, int]]
+    ) -> dict[tuple[str, int], tuple[int, int]]:
+        """The starts and high watermarks of logs that a broker leads. Raises KafkaError: it can't be reached."""
+        found: dict[tuple[str, int], tuple[int, int]] = {}
+        for first in range(0, len(partitions), _AT_ONCE):
+            some = partitions[first : first + _AT_ONCE]
+            starts, ends = [await self._listed(broker_id, some, at) for at in (_EARLIEST, _LATEST)]
+            found |= {each: (starts[each], end) for each, end in ends.items() if each in starts}
         return found
+
+    async def _listed(
+        self, broker_id: int, partitions: Sequence[tuple[str, int]], timestamp: int
+    ) -> dict[tuple[str, int], int]:
+        topics: dict[str, ListOffsetsTopic] = {}
+        for name, index in partitions:
+            topics.setdefault(name, ListOffsetsTopic(name=name)).partitions.append(
+                ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+            )
+        request = ListOffsetsRequest(replica_id=_CONSUMER, topics=list(topics.values()))
+        try:
+            response = await self._peers.request(broker_id, request, timeout=_TIMEOUT_SECONDS)
+        except PeerError as error:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
+        return {
+            (topic.name, each.partition_index): each.offset
+            for topic in response.topics
+            for each in topic.partitions
+            if each.error_code == 0 and each.offset >= 0
+        }
 
     async def append(self, broker_id: int, topic: str, index: int, batch: bytes) -> None:
         """Have a leader append a batch. Raises KafkaError: the leader's, or it can't be reached."""

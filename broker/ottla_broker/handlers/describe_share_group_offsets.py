@@ -18,6 +18,7 @@ from ottla_broker.handlers.share_requests import services
 from ottla_broker.handlers.turns import OPENED, Steps
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.lag import unread
 from ottla_protocol.messages import describe_share_group_offsets as wire
 
 _log = get_logger()
@@ -57,7 +58,7 @@ class _Elsewhere(NamedTuple):
 
     answer: wire.DescribeShareGroupOffsetsResponsePartition
     place: tuple[str, int]
-    done: int
+    state: ShareState
 
 
 async def _add_lags(ctx: RequestContext, partitions: Sequence[_Elsewhere]) -> None:
@@ -70,18 +71,18 @@ async def _add_lags(ctx: RequestContext, partitions: Sequence[_Elsewhere]) -> No
         leader = found.leader_of(*each.place)
         if leader is not None and leader >= 0:
             by_leader.setdefault(leader, set()).add(each.place)
-    ends: dict[tuple[str, int], int] = {}
-    asked = [found.leaders.ends(leader, sorted(places)) for leader, places in by_leader.items()]
+    bounds: dict[tuple[str, int], tuple[int, int]] = {}
+    asked = [found.leaders.bounds(leader, sorted(places)) for leader, places in by_leader.items()]
     for answer in await asyncio.gather(*asked, return_exceptions=True):
         if isinstance(answer, KafkaError):
             _log.info("the lag of share groups isn't known", reason=str(answer))
         elif isinstance(answer, BaseException):
             raise answer
         else:
-            ends.update(answer)
+            bounds.update(answer)
     for each in partitions:
-        if each.place in ends:
-            each.answer.lag = max(ends[each.place] - each.done, 0)
+        if each.place in bounds:
+            each.answer.lag = _left(each.state, *bounds[each.place])
 
 
 @dataclass(eq=False)
@@ -183,8 +184,7 @@ class _Group:
             lag=self._lag(topic, index, state),
         )
         if answer.lag == _UNKNOWN and state.start >= 0:
-            done = state.start + max(state.completed, 0)
-            self._elsewhere.append(_Elsewhere(answer, (topic, index), done))
+            self._elsewhere.append(_Elsewhere(answer, (topic, index), state))
         return answer
 
     def _lag(self, topic: str, index: int, state: ShareState) -> int:
@@ -192,8 +192,11 @@ class _Group:
         partition = self._ctx.services.replicas.partition(topic, index)
         if partition is None or not partition.is_led_here or state.start < 0:
             return _UNKNOWN
-        start = max(state.start, partition.log.log_start_offset)
-        return max(partition.high_watermark - start - max(state.completed, 0), 0)
+        return _left(state, partition.log.log_start_offset, partition.high_watermark)
+
+
+def _left(state: ShareState, start: int, end: int) -> int:
+    return unread(state.start, start, end, max(state.completed, 0))
 
 
 def _failed(index: int, error: KafkaError) -> wire.DescribeShareGroupOffsetsResponsePartition:

@@ -17,8 +17,10 @@ from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinat
 class Leaders(Protocol):
     """The other brokers, as leaders of partitions."""
 
-    async def ends(self, broker_id: int, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """The high watermarks, as far as the broker knows them. Raises KafkaError."""
+    async def bounds(
+        self, broker_id: int, partitions: Sequence[tuple[str, int]]
+    ) -> dict[tuple[str, int], tuple[int, int]]:
+        """The logs' starts and high watermarks, as far as the broker knows them. Raises KafkaError."""
 
 
 @dataclass(slots=True)

@@ -80,8 +80,10 @@ _EARLY_SECONDS: Final = 0.01
 class Leaders(Protocol):
     """The other brokers, as leaders of partitions. Each raises KafkaError."""
 
-    async def ends(self, broker_id: int, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The high watermarks, as far as the broker knows them."""
+    async def bounds(
+        self, broker_id: int, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """The logs' starts and high watermarks, as far as the broker knows them."""
 
     async def append(self, broker_id: int, topic: str, index: int, batch: bytes) -> None:
         """Have the leader of a partition append a batch."""
@@ -177,6 +179,7 @@ class LagHistory:
         self._round = 0
         # Ends of partitions without a replica here, at the last samples.
         self._ends: dict[TopicPartition, deque[tuple[int, int]]] = {}
+        self._starts: dict[TopicPartition, int] = {}
         self._warned: set[str] = set()
         # A history of many groups takes seconds to read.
         self._reading = asyncio.Lock()
@@ -214,7 +217,7 @@ class LagHistory:
             entry = self._entry(kind, group.group_id)
             if entry is None:
                 continue
-            measure = _Measure(self._reader, self._ends, group.group_id, now_ms)
+            measure = _Measure(self._reader, self._ends, self._starts, group.group_id, now_ms)
             commit_ms = 0
             for each, committed_ms in _committed(group):
                 measure.add(each)
@@ -258,7 +261,7 @@ class LagHistory:
         return found
 
     def _measured(self, group_id: str, offsets: Iterable[_Offset], now_ms: int) -> _Measure:
-        measure = _Measure(self._reader, self._ends, group_id, now_ms)
+        measure = _Measure(self._reader, self._ends, self._starts, group_id, now_ms)
         for each in offsets:
             measure.add(each)
         return measure
@@ -384,14 +387,15 @@ class LagHistory:
                     time_slice.begin()
         for leader, partitions in wanted.items():
             try:
-                ends = await leaders.ends(leader, partitions)
+                bounds = await leaders.bounds(leader, partitions)
             except KafkaError as error:
                 self._failed("another broker doesn't say how long its partitions are", error)
                 continue
-            for key, end in ends.items():
+            for key, (start, end) in bounds.items():
                 self._ends.setdefault(key, deque(maxlen=_ENDS_KEPT)).append((now_ms, end))
+                self._starts[key] = start
         for key in self._ends.keys() - asked:
-            del self._ends[key]
+            del self._ends[key], self._starts[key]
 
     # Keeping
 
@@ -508,12 +512,23 @@ class _TimeSlice:
 class _Measure:
     """A group's lag, summed up over its partitions."""
 
-    __slots__ = ("_ends", "_now_ms", "_reader", "group_id", "known", "lag_ms", "records", "unknown")
+    __slots__ = (
+        "_ends",
+        "_now_ms",
+        "_reader",
+        "_starts",
+        "group_id",
+        "known",
+        "lag_ms",
+        "records",
+        "unknown",
+    )
 
     def __init__(
         self,
         reader: LagReader,
         ends: Mapping[TopicPartition, Sequence[tuple[int, int]]],
+        starts: Mapping[TopicPartition, int],
         group_id: str,
         now_ms: int,
     ) -> None:
@@ -522,6 +537,7 @@ class _Measure:
         self.lag_ms = -1
         self._reader = reader
         self._ends = ends
+        self._starts = starts
         self._now_ms = now_ms
 
     def add(self, place: _Offset) -> None:
@@ -535,8 +551,10 @@ class _Measure:
             if not ends:
                 self.unknown += 1
                 return
-            records = unread(place.offset, 0, ends[-1][1], place.done)
-            age_ms = max(0, self._now_ms - _reached(ends, place.offset)) if records else 0
+            start = self._starts[place.topic, place.partition]
+            records = unread(place.offset, start, ends[-1][1], place.done)
+            first = max(place.offset, start)
+            age_ms = max(0, self._now_ms - _reached(ends, first)) if records else 0
         self.known += 1
         self.records += records
         if age_ms is not None:
