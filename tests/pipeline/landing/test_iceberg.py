@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from pyarrow import fs as pafs
 from tests.pipeline.landing.rounds import Run, produce, rows, run
 from tests.support.processes import BrokerProcess
 
+from ottla_pipeline.audit import audit
+from ottla_pipeline.commands import pipeline
 from ottla_pipeline.landing import Landing, compact, land
 from ottla_pipeline.landing.errors import LandingError, SchemaRefused, TableChanged
 from ottla_pipeline.landing.job_plan import table_of
-from ottla_pipeline.landing.tables import Names, open_table
+from ottla_pipeline.landing.tables import Names, iceberg, open_table
 from ottla_pipeline.landing.tables.layout import field_ids
 
 if TYPE_CHECKING:
@@ -175,6 +178,27 @@ def test_names_that_iceberg_reserves_are_refused(landing: Landing, topic: str) -
     run(landing)
     with pytest.raises(SchemaRefused, match="can't have a column _file: Iceberg reserves"):
         run(replace(landing, schema="id INT, _file STRING"))
+
+
+def test_the_reserved_name_of_an_old_table_is_renamed(
+    landing: Landing, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iceberg, "_RESERVED", set())
+    produce(landing.bootstrap_servers, topic, [{"id": 1}])
+    run(replace(landing, names=Names(partition="_partition")))
+    monkeypatch.undo()
+    produce(landing.bootstrap_servers, topic, [{"id": 2}])
+    run(landing)
+    assert pairs(landing, "_partition", "_offset") == [(0, 0), (0, 1)], "it goes on with the old name"
+    command = ["rename-column", "--table", landing.table, "--format", "iceberg"]
+    assert CliRunner().invoke(pipeline, command).output.endswith(": _partition is _topic_partition now\n")
+    again = CliRunner().invoke(pipeline, command)
+    assert (again.exit_code, again.output.count("\n")) == (1, 1)
+    produce(landing.bootstrap_servers, topic, [{"id": 3}])
+    run(landing)
+    assert pairs(landing, "_topic_partition", "_offset") == [(0, 0), (0, 1), (0, 2)]
+    (found,) = audit(landing.bootstrap_servers, table_of(landing)).partitions
+    assert found.clean
 
 
 def test_equality_deletes_are_refused_by_name(
