@@ -41,18 +41,21 @@ class TablePartition:
     """Offsets of batches that are dead letters: they could not be decoded."""
     removed: Runs = NOTHING
     """Offsets whose rows other programs have removed."""
-    end: int = 0
-    """Up to where the table says that it has landed, also if it knows nothing else of what that was."""
+    bounds: tuple[int, int] | None = None
+    """Where the job began, and the next offset that it will land; None if it hasn't met the partition."""
 
     @property
     def extent(self) -> tuple[int, int] | tuple[None, None]:
-        """The first landed offset and the one after the last; None if nothing was landed."""
-        starts = [commit.start for commit in self.landed]
-        ends = [commit.end for commit in self.landed]
+        """The first offset to land and the one after the last landed; None if the job hasn't met the partition."""
+        starts = [one.start for one in self.landed]
+        ends = [one.end for one in self.landed]
+        if self.bounds is not None:
+            starts.append(self.bounds[0])
+            ends.append(self.bounds[1])
         if self.offsets:
             starts.append(int(self.offsets.starts[0]))
             ends.append(int(self.offsets.ends[-1]))
-        return (min(starts), max(*ends, self.end)) if starts else (None, None)
+        return (min(starts), max(ends)) if starts else (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +103,10 @@ class PartitionAudit:
     """Offsets of rows without a record in the log."""
     unreadable: Runs
     """Batches of the log that can't be decoded, and aren't dead letters."""
+    skipped: int
+    """Offsets in the log before the first that the job was to land: it never will, and that is no error."""
     behind: int
-    """Offsets in the log after the last landed one: not an error."""
+    """Offsets in the log after the last landed one, which the job will land: not an error."""
     gone: int
     """Rows whose record retention or compaction has removed from the log: not an error."""
     checksum: Verdict
@@ -158,6 +163,7 @@ def compare(
         surplus=table.surplus,
         strange=beyond if log.compacted else within | beyond,
         unreadable=(log.corrupt - table.dead_batches).between(begin, end),
+        skipped=max(min(table_start if table_start is not None else log.start, log.end) - log.start, 0),
         behind=max(log.end - (table_end if table_end is not None else log.start), 0),
         gone=expired + (within.count if log.compacted else 0),
         checksum=Verdict.DIFFERS if differing else Verdict.SAME if known else Verdict.UNKNOWN,

@@ -93,6 +93,7 @@ def _document(found: PartitionAudit) -> dict[str, Any]:
         "strange": found.strange.count,
         "strange_ranges": list(found.strange),
         "unreadable_ranges": list(found.unreadable),
+        "skipped": found.skipped,
         "behind": found.behind,
         "gone": found.gone,
         "checksum": str(found.checksum),
@@ -251,13 +252,13 @@ def _partition(
     rows = counts or OffsetCounts()
     return TablePartition(
         landed,
+        bounds=(ranges[0].start, ranges[-1].end) if ranges else None,
         offsets=rows.offsets(),
         doubled=rows.repeated(),
         surplus=rows.surplus(),
         dead=dead,
         dead_batches=dead_batches,
         dead_committed=sum(one.dead for one in ranges),
-        end=ranges[-1].end if ranges else 0,
     )
 
 

@@ -126,11 +126,12 @@ def _show(console: Console, found: Audit, *, dead_known: bool) -> None:
         ("Strange", red, [each.strange.count for each in partitions]),
         ("Unreadable", red, [each.unreadable.count for each in partitions]),
         ("Gone", None, [each.gone for each in partitions]),
+        ("Never landed", None, [each.skipped for each in partitions]),
         ("Behind", None, [each.behind for each in partitions]),
         ("Checksum", None, [str(each.checksum) for each in partitions]),
     ]
     # Hide columns without findings.
-    rare = ("Dead letters", "Removed", "Strange", "Unreadable", "Gone", "Behind")
+    rare = ("Dead letters", "Removed", "Strange", "Unreadable", "Gone", "Never landed", "Behind")
     shown = [column for column in columns if column[0] not in rare or any(each for each in column[2])]
     heads = [
         Column(
@@ -195,7 +196,7 @@ def _verdict(found: Audit) -> str:
         present = sum(each.present for each in partitions)
         dead = sum(each.dead for each in partitions)
         behind = sum(each.behind for each in partitions)
-        text = f"{found.table}: clean, {present:,} records once each"
+        text = f"{found.table}: clean, {count(present, 'record')} once each"
         if dead:
             text += f", {dead:,} more among the dead letters"
         removed = sum(each.removed.count for each in partitions)
@@ -203,6 +204,8 @@ def _verdict(found: Audit) -> str:
             text += f", {removed:,} more removed by other programs"
         if found.foreign:
             text += f", and {count(found.foreign, 'row')} of other programs"
-        return f"{text}; {behind:,} offsets of the log aren't landed yet" if behind else text
+        if skipped := sum(each.skipped for each in partitions):
+            text += f"; {count(skipped, 'offset')} from before the job began never landed"
+        return f"{text}; {count(behind, 'offset')} of the log not landed yet" if behind else text
     wrong = sum(not each.clean for each in partitions)
     return f"{found.table}: NOT clean, {wrong} of {len(partitions)} partitions differ from the log"

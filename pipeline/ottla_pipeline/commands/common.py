@@ -180,8 +180,17 @@ value_options = option_group(
         is_flag=True,
         help="Expect Confluent's magic byte and schema id before Avro values.",
     ),
+    click.option(
+        "--schema-id",
+        "schema_ids",
+        type=click.IntRange(0, 2**32 - 1),
+        multiple=True,
+        metavar="ID",
+        help="With --confluent: the id of the given schema. Records with another one become dead letters. May be "
+        "repeated.",
+    ),
 )
-"""Gives a command ``--values``, ``--schema``, ``--delimiter`` and ``--confluent``."""
+"""Gives a command ``--values``, ``--schema``, ``--delimiter``, ``--confluent`` and ``--schema-id``."""
 
 
 def local(command: Command) -> Command:

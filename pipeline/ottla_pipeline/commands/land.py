@@ -68,8 +68,15 @@ from .types import AVAILABLE_NOW, Choice, Size, Trigger
     default="earliest",
     show_default=True,
     metavar="PLACE",
-    help="Start partitions of which the table has nothing at earliest, latest, group (its committed offsets), or at "
-    'offsets as JSON: {"flights":{"0":23}}.',
+    help="Start the first run at earliest, latest, group (its committed offsets), or at offsets as JSON: "
+    '{"flights":{"0":23}}.',
+)
+@click.option(
+    "--new-partitions",
+    type=Choice(["earliest", "latest"]),
+    default="earliest",
+    show_default=True,
+    help="Start partitions and topics that appear after the first run at their beginning, or at their end.",
 )
 @click.option(
     "--max-offsets-per-trigger",

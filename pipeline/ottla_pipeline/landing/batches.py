@@ -13,7 +13,7 @@ from ottla_pipeline.landing.errors import Collision, DataGone, NotLanded, TableC
 from ottla_pipeline.landing.evolution import NewColumns
 from ottla_pipeline.landing.job_plan import JobPlan
 from ottla_pipeline.landing.ledger import LandedRange, LandedRanges, OffsetsByTopic, by_topic
-from ottla_pipeline.landing.parsing.formats import unpacked
+from ottla_pipeline.landing.parsing.shapes import Shape
 from ottla_pipeline.landing.settings import BatchDone, Landing
 from ottla_pipeline.landing.tables import Commit
 from ottla_pipeline.landing.task import Report
@@ -152,9 +152,12 @@ def _check(reports: list[Report]) -> None:
     for report in reports:
         if report.failed is not None:
             raise NotLanded(report.failed)
-    unknown = [unpacked(report.unknown) for report in reports if report.unknown is not None]
-    if unknown:
-        raise NewColumns.of(unknown)
+    unknown = Shape()
+    for report in reports:
+        if report.unknown is not None:
+            unknown.merge(Shape.from_json(report.unknown))
+    if len(new := unknown.columns()):
+        raise NewColumns(new)
 
 
 def _landed(reports: list[Report]) -> LandedRanges:

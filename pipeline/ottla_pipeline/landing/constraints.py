@@ -33,8 +33,11 @@ class Check:
 class Constraints:
     """The constraints of a table with certain columns."""
 
-    def __init__(self, table: str, schema: pa.Schema, checks: Sequence[Check]) -> None:
-        """Raises SchemaRefused for a condition that can't be evaluated."""
+    def __init__(
+        self, table: str, schema: pa.Schema, checks: Sequence[Check], *, who: str = "the table"
+    ) -> None:
+        """``who`` says NOT NULL. Raises SchemaRefused for a condition that can't be evaluated."""
+        self._who = who
         self._required = [at for at, one in enumerate(schema) if _demands(one)]
         self._schema = schema
         self._checks = []
@@ -57,7 +60,7 @@ class Constraints:
             one = self._schema.field(at)
             for row in np.flatnonzero(_nulls(rows.column(at).combine_chunks(), one)).tolist():
                 what = "is null" if not one.nullable else "has null in it"
-                found.setdefault(row, f"{one.name} {what}, and the table says NOT NULL")
+                found.setdefault(row, f"{one.name} {what}, and {self._who} says NOT NULL")
         for check, condition in self._checks:
             met = pc.fill_null(condition(rows), False)
             if isinstance(met, pa.Scalar):

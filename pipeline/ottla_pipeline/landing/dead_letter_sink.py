@@ -39,6 +39,9 @@ NOTE = "dead"
 _ROWS = 10_000
 """Dead letters that are sent before waiting for their acknowledgements."""
 
+_LARGE = {"max_request_size": 100 << 20, "buffer_memory": 128 << 20}
+"""Only the topic and the broker say how large a dead letter may be: requests of 100 MiB are Kafka's default limit."""
+
 Where = tuple[str, int, int]
 """A record's topic, partition and offset."""
 
@@ -216,7 +219,7 @@ class TopicSink(DeadLetterSink):
     def _connected(self) -> Producer:
         if self._producer is None:
             producer = Producer(
-                self._servers, **{"client_id": "ottla-landing", **client_options(self._client)}
+                self._servers, **{"client_id": "ottla-landing", **_LARGE, **client_options(self._client)}
             )
             producer.start()
             self._producer = producer
@@ -250,7 +253,7 @@ class TopicSink(DeadLetterSink):
         for one in files:
             with self._from.fs.open_input_file(self._path(one)) as source:
                 for batch in pq.ParquetFile(source).iter_batches(_ROWS):
-                    yield batch.to_pylist()
+                    yield deadletters.plain(batch)
 
 
 def sink_of(landing: Landing, table: Table) -> DeadLetterSink | None:

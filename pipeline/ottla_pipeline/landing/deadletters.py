@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ottla_pipeline.landing.files import FileSettings
 from ottla_pipeline.landing.tables.layout import Layout
@@ -42,9 +43,13 @@ LAYOUT = Layout.plain(SCHEMA)
 FILES = FileSettings(dictionaries=("topic", "partition", "error"))
 _FIELDS = ("topic", "partition", "offset", "timestamp", "error", "last_offset")
 _PROOF = "proof"
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_LONGEST = 1000
+"""Most characters of an error."""
 HEADERS = tuple(f"ottla.{name}" for name in _FIELDS)
-"""Headers of a dead letter in a topic, UTF-8. The timestamp is ISO 8601; only batches have a last offset. Another one,
-``ottla.proof``, shows a run after a crash which letters the job has sent itself."""
+"""Headers of a dead letter in a topic, UTF-8. The timestamp is ISO 8601, or microseconds since 1970 outside the years 1
+to 9999; only batches have a last offset. Another one, ``ottla.proof``, shows a run after a crash which letters the job
+has sent itself."""
 
 
 def rows(origin: pa.Table, records: pa.RecordBatch, errors: pa.Array) -> pa.Table:
@@ -52,6 +57,7 @@ def rows(origin: pa.Table, records: pa.RecordBatch, errors: pa.Array) -> pa.Tabl
     topic, partition, offset, timestamp = origin.columns[:4]
     nothing = pa.nulls(len(records), pa.int64())
     fields = records.select(["key", "value"]).columns
+    errors = pc.utf8_slice_codeunits(errors, 0, _LONGEST)
     return pa.table([topic, partition, offset, nothing, timestamp, *fields, errors], schema=SCHEMA)
 
 
@@ -73,12 +79,41 @@ def of_corrupt(corrupt: CorruptBatch) -> pa.Table:
 
 
 def headers(row: dict[str, Any], token: str) -> list[tuple[str, bytes]]:
-    """``token`` is the delivery's, which stays in the table: no other writer can make the proof."""
+    """The headers for a row of :func:`plain`.
+
+    ``token`` is the delivery's, which stays in the table: no other writer can make the proof.
+    """
     texts = {name: str(value) for name in _FIELDS if (value := row[name]) is not None}
     if row["timestamp"] is not None:
-        texts["timestamp"] = row["timestamp"].isoformat()
+        texts["timestamp"] = _when(row["timestamp"])
     texts[_PROOF] = _proof(row, token)
     return [(f"ottla.{name}", text.encode()) for name, text in texts.items()]
+
+
+def plain(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rows as dicts, with timestamps in microseconds: Python's end with the year 9999."""
+    return [
+        row | {"timestamp": micros}
+        for row, micros in zip(
+            rows.drop_columns(["timestamp"]).to_pylist(),
+            rows.column("timestamp").cast(pa.int64()).to_pylist(),
+            strict=True,
+        )
+    ]
+
+
+def _when(micros: int) -> str:
+    try:
+        return (_EPOCH + dt.timedelta(microseconds=micros)).isoformat()
+    except OverflowError:
+        return str(micros)
+
+
+def _micros(text: str) -> int:
+    """Raises ValueError."""
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    return (dt.datetime.fromisoformat(text) - _EPOCH) // dt.timedelta(microseconds=1)
 
 
 def _proof(row: dict[str, Any], token: str) -> str:
@@ -88,7 +123,7 @@ def _proof(row: dict[str, Any], token: str) -> str:
 
 def delivered(records: pa.RecordBatch, token: str) -> Iterator[tuple[str, int, int]]:
     """The topics, partitions and offsets of the dead letters that this delivery has sent."""
-    for record in records.to_pylist():
+    for record in plain(records):
         named = _named(record)
         found = _where(named)
         if found and hmac.compare_digest(
@@ -101,7 +136,7 @@ def from_records(records: pa.RecordBatch, topic: str, partition: int) -> pa.Tabl
     """Dead letters read from a topic, as rows. A record without our headers counts as one of ``topic`` itself."""
     found = [
         {**record, "topic": topic, "partition": partition, **_where(_named(record))}
-        for record in records.to_pylist()
+        for record in plain(records)
     ]
     return pa.Table.from_pylist(found, schema=SCHEMA)
 
@@ -120,8 +155,8 @@ def _where(named: dict[str, str]) -> dict[str, Any]:
             "partition": int(named["ottla.partition"]),
             "offset": int(named["ottla.offset"]),
             "last_offset": None if last is None else int(last),
-            "timestamp": None if when is None else dt.datetime.fromisoformat(when),
+            "timestamp": None if when is None else _micros(when),
             "error": named["ottla.error"],
         }
-    except (KeyError, ValueError):
+    except (KeyError, TypeError, ValueError):
         return {}

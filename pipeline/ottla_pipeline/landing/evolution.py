@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
 import pyarrow as pa
 
 from ottla_pipeline.landing.errors import SchemaRefused
-from ottla_pipeline.landing.schema import type_name
+from ottla_pipeline.landing.schema import type_name, widened
 from ottla_pipeline.landing.tables.layout import Layout, PartitionField
 
-_WHOLE = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 _HOLDS: dict[pa.DataType, tuple[pa.DataType, ...]] = {
     pa.int16(): (pa.int8(),),
     pa.int32(): (pa.int8(), pa.int16()),
@@ -22,42 +20,43 @@ _HOLDS: dict[pa.DataType, tuple[pa.DataType, ...]] = {
 
 
 class NewColumns(Exception):
-    """Records have fields that the table has no columns for: ``schema``."""
+    """Records have fields that the table has no columns for: ``schema`` has them, those in a STRUCT in its column."""
 
     def __init__(self, schema: pa.Schema) -> None:
         super().__init__(", ".join(schema.names))
         self.schema = schema
 
-    @classmethod
-    def of(cls, found: Sequence[pa.Schema]) -> NewColumns:
-        """From what several tasks found."""
-        return cls(reduce(merged, found))
-
 
 def grown(table: str, has: pa.Schema, wanted: pa.Schema) -> tuple[pa.Schema, list[pa.Field]]:
-    """The table's columns followed by new ones of ``wanted``, and the new ones alone.
+    """The table's columns followed by new ones of ``wanted``; and the new ones, and those with new fields, alone.
 
     A column keeps its type in the table if that holds all values of the wanted type. Raises SchemaRefused for the first
     column that doesn't fit, with both types.
     """
+    columns = {field.name: field for field in has}
     by_name = {field.name.lower(): field for field in has}
     new = []
     for field in wanted:
         known = by_name.get(field.name.lower())
         if known is None:
-            new.append(field.with_nullable(True))
+            made = field.with_nullable(True)
         elif known.name != field.name:
             raise SchemaRefused(
                 f"{table} has a column {known.name}, the schema one {field.name}: Spark ignores the case of "
                 "names; rename it in the schema"
             )
-        elif not fits(known.type, field.type):
-            raise SchemaRefused(
-                f"{table} has the column {field.name} as {type_name(known.type)}, the schema as "
-                f"{type_name(field.type)}: values of one do not fit into the other; change the schema, or land in a "
-                "new table"
-            )
-    return pa.schema([*has, *new]), new
+        else:
+            made = known.with_type(widened(known.type, field.type))
+            if not fits(made.type, field.type):
+                raise SchemaRefused(
+                    f"{table} has the column {field.name} as {type_name(known.type)}, the schema as "
+                    f"{type_name(field.type)}: values of one do not fit into the other; change the schema, or land in "
+                    "a new table"
+                )
+        if known is None or made != known:
+            columns[made.name] = made
+            new.append(made)
+    return pa.schema(list(columns.values())), new
 
 
 def fits(has: pa.DataType, wanted: pa.DataType) -> bool:
@@ -105,37 +104,3 @@ def _is_day(one: PartitionField, schema: pa.Schema) -> bool:
         return False
     source = one.source.removesuffix("_date")
     return not source or source in schema.names
-
-
-def merged(first: pa.Schema, second: pa.Schema) -> pa.Schema:
-    """The columns of two samples in one schema. Integers widen to floating point, and null to any type.
-
-    Raises SchemaRefused if a column has two types without a common one.
-    """
-    found = {field.name: field for field in first}
-    for field in second:
-        known = found.get(field.name)
-        found[field.name] = (
-            field if known is None else field.with_type(_common(field.name, known.type, field.type))
-        )
-    return pa.schema(list(found.values()))
-
-
-def _common(name: str, first: pa.DataType, second: pa.DataType) -> pa.DataType:
-    if first == second or pa.types.is_null(second):
-        return first
-    if pa.types.is_null(first):
-        return second
-    numbers = (*_WHOLE, pa.float64())
-    if first in numbers and second in numbers:
-        return pa.float64()
-    if pa.types.is_struct(first) and pa.types.is_struct(second):
-        return pa.struct(list(merged(pa.schema(list(first)), pa.schema(list(second)))))
-    if pa.types.is_list(first) and pa.types.is_list(second):
-        return pa.list_(pa.field("element", _common(name, first.value_type, second.value_type)))
-    texts = (pa.types.is_string, pa.types.is_temporal)
-    if any(test(first) for test in texts) and any(test(second) for test in texts):
-        return pa.string()
-    raise SchemaRefused(
-        f"the column {name} is {first} in some records and {second} in others: give a schema that says which it is"
-    )

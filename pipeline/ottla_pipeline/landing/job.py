@@ -28,8 +28,8 @@ from ottla_pipeline.landing.errors import LandingError, TableChanged
 from ottla_pipeline.landing.evolution import NewColumns
 from ottla_pipeline.landing.failures import Crashed, JavaGone, reason, spark_errors
 from ottla_pipeline.landing.job_metrics import JobMetrics, reporting
-from ottla_pipeline.landing.job_plan import JobPlan, columns, plan_job
-from ottla_pipeline.landing.parsing import formats
+from ottla_pipeline.landing.job_plan import JobPlan, plan_job, with_new
+from ottla_pipeline.landing.schema import to_ddl
 from ottla_pipeline.landing.settings import BatchDone, Landed, Landing
 from ottla_pipeline.landing.tables import Table
 from ottla_pipeline.reading.errors import ReadError
@@ -61,6 +61,7 @@ def land(
     it runs between batches. Raises LandingError: one line that says what went wrong. What was committed stays; the next
     run goes on from it.
     """
+    _check_session(spark)
     if landing.checkpoint is not None:
         log.warning(
             "checkpoint is %s, which has no effect: a job resumes at the offsets in its table",
@@ -117,6 +118,7 @@ class _Job:
             committer.start()
             self._metrics.at(plan.offsets)
             active = spark or _session()
+            _check_session(active)
             use_this_python(active.sparkContext)
             while not self._stop.is_set():
                 try:
@@ -164,9 +166,8 @@ class _Job:
                 raise error
 
     def _add_columns(self, plan: JobPlan, news: NewColumns) -> None:
-        plan.values = formats.with_columns(plan.values, news.schema)
-        columns(self._landing, plan.table, formats.columns(plan.values), exists=True)
-        log.warning("new columns in %s: %s", plan.table.name, ", ".join(news.schema.names))
+        plan.values = with_new(self._landing, plan.table, plan.values, news.schema)
+        log.warning("new columns in %s: %s", plan.table.name, to_ddl(news.schema))
 
     def _wait_after(self, crash: Crashed) -> None:
         self._crashes += 1
@@ -191,6 +192,15 @@ class _Job:
         )
         if self._on_batch is not None:
             self._on_batch(done)
+
+
+def _check_session(spark: SparkSession | None) -> None:
+    """Raises LandingError for a session of Spark Connect, which runs no tasks of a program's own."""
+    if spark is not None and type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise LandingError(
+            "land() runs tasks of its own, which Spark Connect can't: use a session of a master "
+            '(SparkSession.builder.master(…)), or format("ottla") to read over Spark Connect'
+        )
 
 
 def _session() -> SparkSession:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,14 +15,14 @@ from ottla_pipeline.landing.files import FileSettings
 from ottla_pipeline.landing.ledger import LandedRange, check_id
 from ottla_pipeline.landing.parsing import ParserSettings, formats
 from ottla_pipeline.landing.parsing.formats import packed
-from ottla_pipeline.landing.schema import checked, nullable
+from ottla_pipeline.landing.schema import checked, nullable, widened
 from ottla_pipeline.landing.settings import Landing, whole_name
 from ottla_pipeline.landing.tables import Commit, Names, Table, open_table
 from ottla_pipeline.landing.task import TaskSettings
 from ottla_pipeline.reading import OffsetRange, read
 from ottla_pipeline.source.cluster_queries import ClusterQueries, ids_of, select
 from ottla_pipeline.source.options import Limits, SourceOptions, Splits, Topics, client_settings
-from ottla_pipeline.source.positions import starting
+from ottla_pipeline.source.positions import EARLIEST, LATEST, Kind, starting
 from ottla_pipeline.source.resolving import start_of
 
 _SAMPLE = 1000
@@ -75,7 +75,8 @@ def plan_job(landing: Landing, cluster: ClusterQueries, run_id: str) -> JobPlan:
         check_recorded(
             table, landing.names, {at.topic for at in missing} - {at.topic for at in state.ledger.landed}
         )
-    starts = start_of(cluster, options, partitions) if missing else {}
+    first = state is None or not state.ledger.landed
+    starts = _starts(cluster, options, partitions if first else missing, landing, first) if missing else {}
     offsets = {at: known.get(at, starts.get(at, 0)) for at in partitions}
     values = values_of(landing, table if exists else None, lambda: _sample(options, cluster, offsets, ids))
     columns(landing, table, formats.columns(values), exists)
@@ -97,6 +98,28 @@ def check_recorded(table: Table, names: Names, topics: Collection[str]) -> None:
                     f"{table.name} has rows of {found}, and no record of what was landed, as a copy or a clone of a "
                     "landed table has none: their records would be landed again; land in a new table"
                 )
+
+
+def _starts(
+    cluster: ClusterQueries,
+    options: SourceOptions,
+    partitions: Sequence[TopicPartition],
+    landing: Landing,
+    first: bool,
+) -> dict[TopicPartition, int]:
+    """Where partitions start of which the table has nothing.
+
+    Those that appear after the first run start at their beginning, unless the group or the user names an offset for
+    them, or :attr:`Landing.new_partitions` says otherwise: what they got before they were found would be skipped.
+    """
+    position = options.starting
+    if not first and position.kind is Kind.LATEST:
+        position = replace(position, kind=Kind(landing.new_partitions))
+    elif not first and position.kind is Kind.OFFSETS:
+        given = position.of or {}
+        beginning = EARLIEST if landing.new_partitions == "earliest" else LATEST
+        position = replace(position, of={at: given.get(at, beginning) for at in partitions})
+    return start_of(cluster, replace(options, starting=position), partitions)
 
 
 def source_options(landing: Landing) -> SourceOptions:
@@ -127,9 +150,9 @@ def table_of(landing: Landing) -> Table:
 def values_of(landing: Landing, table: Table | None, sample: Callable[[], pa.Array]) -> ParserSettings:
     """How values are parsed: by the given schema, the table's, or one inferred from ``sample()``."""
     known = None
+    names = landing.names if table is None else landing.names.of_table(table.schema())
+    beside = {one.name for one in names.fields()} | set(landing.dates)
     if table is not None and landing.schema is None:
-        names = landing.names.of_table(table.schema())
-        beside = {one.name for one in names.fields()} | set(landing.dates)
         known = pa.schema([one for one in table.schema() if one.name not in beside]) or None
     return formats.settings(
         landing.values,
@@ -138,7 +161,21 @@ def values_of(landing: Landing, table: Table | None, sample: Callable[[], pa.Arr
         known=known,
         delimiter=landing.delimiter,
         confluent=landing.confluent,
+        schema_ids=landing.schema_ids,
+        reserved=sorted(beside),
     )
+
+
+def with_new(landing: Landing, table: Table, values: ParserSettings, new: pa.Schema) -> ParserSettings:
+    """Add columns, or fields of them, that records have and the table lacks; returns how values are parsed then."""
+    known = formats.columns(values)
+    others = [one for one in new if one.name not in known.names]
+    grown_ones = [
+        one.with_type(widened(one.type, new.field(one.name).type)) if one.name in new.names else one
+        for one in known
+    ]
+    columns(landing, table, pa.schema([*grown_ones, *others]), exists=True)
+    return values_of(landing, table, lambda: pa.array([], pa.binary()))
 
 
 def columns(landing: Landing, table: Table, data: pa.Schema, exists: bool) -> None:

@@ -17,19 +17,15 @@ import pyarrow.compute as pc
 
 from ottla_client.errors import ClientError
 from ottla_pipeline.landing import deadletters
-from ottla_pipeline.landing.constraints import Constraints
 from ottla_pipeline.landing.dead_letter_sink import DeadLetterSink, TableSink, sink_of
 from ottla_pipeline.landing.errors import BadSetting, LandingError
-from ottla_pipeline.landing.evolution import merged
 from ottla_pipeline.landing.files import FileWriter
-from ottla_pipeline.landing.job_plan import columns, table_of, task_of, values_of
-from ottla_pipeline.landing.parsing import Parsed, ParserSettings, formats, parser
-from ottla_pipeline.landing.parsing.base import nullable
-from ottla_pipeline.landing.parsing.formats import unpacked
-from ottla_pipeline.landing.parsing.json import known_columns
+from ottla_pipeline.landing.job_plan import columns, table_of, task_of, values_of, with_new
+from ottla_pipeline.landing.parsing import ParserSettings, formats, parser
+from ottla_pipeline.landing.parsing.shapes import Shape
 from ottla_pipeline.landing.settings import Landing
 from ottla_pipeline.landing.tables import Commit, DataFile, Table
-from ottla_pipeline.landing.task import finished
+from ottla_pipeline.landing.task import fitting
 from ottla_pipeline.reading import OffsetRange, ReadError, ReadSettings, read
 from ottla_pipeline.source.cluster_queries import ClusterQueries
 from ottla_pipeline.source.errors import SourceError
@@ -89,7 +85,7 @@ class _Replay:
                 done, unknown = self._once(values, before)
                 if unknown is None:
                     return done
-                values = formats.with_columns(values, unknown)
+                values = with_new(self._landing, self._table, values, unknown)
         finally:
             self._sink.close()
 
@@ -107,9 +103,9 @@ class _Replay:
         except BaseException:
             pass_.abort()
             raise
-        if pass_.unknown is not None:
+        if len(new := pass_.unknown.columns()):
             pass_.abort()
-            return Replayed(), pass_.unknown
+            return Replayed(), new
         files, dead = pass_.close()
         if not pass_.landed and not pass_.failed:
             return Replayed(), None
@@ -137,17 +133,15 @@ class _Pass:
     def __init__(self, landing: Landing, table: Table, values: ParserSettings) -> None:
         task = task_of(landing, table, values)
         self._names = task.names
-        self._dates = landing.dates
-        self._schema = nullable(unpacked(task.schema))
-        self._constraints = Constraints(task.table, task.layout.schema, task.layout.checks)
         self._parser = parser(values)
+        self._fitting = fitting(task, self._parser)
         self.layout = task.layout.version
         self._files = FileWriter(*task.staging.open(), task.layout, task.files, "replay")
         assert task.dead is not None
         self._dead = FileWriter(*task.dead.open(), deadletters.LAYOUT, deadletters.FILES, "dead")
         self.landed = 0
         self.failed = 0
-        self.unknown: pa.Schema | None = None
+        self.unknown = Shape()
 
     def take(self, rows: pa.Table) -> None:
         """Parse some dead letters; batches that can't be decoded go back unchanged."""
@@ -158,15 +152,15 @@ class _Pass:
             return
         values = rows.column("value").combine_chunks()
         parsed = self._parser.parse(values)
-        self._note(parsed)
-        landed, failures = finished(parsed, self._origin(rows), self._dates, self._schema, self._constraints)
+        if parsed.unknown is not None:
+            self.unknown.merge(parsed.unknown)
+        landed, failures = self._fitting.fit(parsed, self._origin(rows))
         if failures:
             failed = rows.take(pa.array([one.row for one in failures], pa.int64()))
             errors = pa.array([one.error for one in failures], pa.string())
             self._back(failed.set_column(failed.schema.get_field_index("error"), "error", errors))
-        if len(landed):
-            self._files.write(landed)
-            self.landed += len(landed)
+        self._files.write(landed)
+        self.landed += len(landed)
 
     def close(self) -> tuple[list[DataFile], list[DataFile]]:
         """Files for the table, and files of what still fails."""
@@ -185,11 +179,6 @@ class _Pass:
         if self._names.key is not None:
             wanted.append("key")
         return rows.select(wanted).rename_columns([one.name for one in self._names.fields()])
-
-    def _note(self, parsed: Parsed) -> None:
-        found = known_columns(parsed.unknown) if parsed.unknown is not None else pa.schema([])
-        if len(found):
-            self.unknown = found if self.unknown is None else merged(self.unknown, found)
 
 
 class _FromTable:

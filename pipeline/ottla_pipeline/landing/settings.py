@@ -69,6 +69,10 @@ class Landing:
     """The separator of CSV fields."""
     confluent: bool = False
     """Whether Avro values begin with the five bytes of Confluent's framing."""
+    schema_ids: tuple[int, ...] = ()
+    """The ids in that framing whose schema is :attr:`schema`; a record with another one is a dead letter."""
+    new_partitions: Literal["earliest", "latest"] = "earliest"
+    """Where partitions and topics start that appear after the first run."""
     restarts: int = 5
     """The most times in a row that a batch is tried again after Spark crashed."""
     metrics_listener: str | None = None
@@ -78,6 +82,8 @@ class Landing:
         for name in ("topics", "partition_by"):
             given = getattr(self, name)
             object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
+        ids: Any = self.schema_ids
+        object.__setattr__(self, "schema_ids", (ids,) if isinstance(ids, int) else tuple(ids))
         if not self.bootstrap_servers.strip():
             raise BadSetting("bootstrap_servers is empty: host:port of one broker or several")
         if not self.table.strip():
@@ -119,6 +125,7 @@ class Landing:
             "segments": ("auto", "always", "never"),
             "isolation": ("read_uncommitted", "read_committed"),
             "on_corrupt": ("fail", "deadletter"),
+            "new_partitions": ("earliest", "latest"),
         }
         for name, known in choices.items():
             value = getattr(self, name)
@@ -130,14 +137,18 @@ class Landing:
             raise BadSetting(f"storage is for Delta tables, not for {self.format}")
         if self.confluent and self.values != "avro":
             raise BadSetting(f"confluent is for Avro values, not for {self.values}")
+        if self.schema_ids and not self.confluent:
+            raise BadSetting("schema_ids are ids in Confluent's framing: set confluent as well")
+        if any(not 0 <= one < 1 << 32 for one in self.schema_ids):
+            raise BadSetting(f"schema_ids are {self.schema_ids}: numbers from 0 to {2**32 - 1}")
         if self.schema is not None and self.values == "raw":
             raise BadSetting("raw values have no schema: leave it out, or say values=json, csv or avro")
         if self.schema is None and self.values == "avro":
             raise BadSetting("Avro values need an Avro schema, as JSON or as the name of a file")
         if self.delimiter != "," and self.values != "csv":
             raise BadSetting(f"delimiter is for CSV, not for {self.values}")
-        if len(self.delimiter) != 1 or self.delimiter in '"\r\n':
-            raise BadSetting(f"delimiter is {self.delimiter!r}: one character")
+        if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n\0':
+            raise BadSetting(f"delimiter is {self.delimiter!r}: one character of ASCII")
 
     def _numbers(self) -> None:
         for name in ("target_file_size", "task_bytes", "max_records", "max_bytes"):

@@ -7,7 +7,7 @@ task would reach the user as a page of Java.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,13 +18,12 @@ import pyarrow.compute as pc
 from ottla_client import TopicPartition
 from ottla_client.errors import ClientError
 from ottla_pipeline.landing import deadletters
-from ottla_pipeline.landing.constraints import Constraints
 from ottla_pipeline.landing.errors import LandingError
-from ottla_pipeline.landing.files import FileSettings, FileWriter, with_columns
-from ottla_pipeline.landing.parsing import Parsed, ParserSettings, parser
-from ottla_pipeline.landing.parsing.base import Failure, nullable
-from ottla_pipeline.landing.parsing.formats import packed, unpacked
-from ottla_pipeline.landing.parsing.json import known_columns
+from ottla_pipeline.landing.files import FileSettings, FileWriter
+from ottla_pipeline.landing.fitting import Fitting
+from ottla_pipeline.landing.parsing import Failure, Parser, ParserSettings, parser
+from ottla_pipeline.landing.parsing.formats import unpacked
+from ottla_pipeline.landing.parsing.shapes import Shape
 from ottla_pipeline.landing.tables.base import DataFile, Names
 from ottla_pipeline.landing.tables.layout import Layout
 from ottla_pipeline.landing.tables.storage import Place
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
 PIECE = 16 << 20
 """Bytes of values that are parsed at a time."""
 COLUMNS = ("key", "value", "offset", "timestamp")
+ENOUGH = 100_000
+"""Records with new fields after which a task stops to look at more: the batch is read again once they have columns."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Report:
     layout: str = ""
     """The version of the layout of ``files``."""
     unknown: str | None = None
-    """Columns that records have and the table hasn't, packed."""
+    """The shape of the fields that records have and the table hasn't, as JSON."""
     failed: str | None = None
     """The reason why the range could not be landed; nothing of it was left behind."""
     seconds: float = 0.0
@@ -103,14 +104,14 @@ class _Lander:
     def __init__(self, task: TaskSettings, report: Report) -> None:
         self._task = task
         self._report = report
-        self._schema = nullable(unpacked(task.schema))
-        self._constraints = Constraints(task.table, task.layout.schema, task.layout.checks)
         self._parser = parser(task.values)
+        self._fitting = fitting(task, self._parser)
         self._files = FileWriter(*task.staging.open(), task.layout, task.files, "part")
         self._dead: FileWriter | None = None
         if task.dead is not None:
             self._dead = FileWriter(*task.dead.open(), deadletters.LAYOUT, deadletters.FILES, "dead")
-        self._unknown: pa.Schema | None = None
+        self._unknown = Shape()
+        self._noted = 0
 
     def __enter__(self) -> Self:
         return self
@@ -131,10 +132,12 @@ class _Lander:
             report.bytes += _size(batch.column("value")) + _size(batch.column("key"))
             for piece in _pieces(batch):
                 self._land(piece)
+            if self._noted >= ENOUGH and len(self._unknown.columns()):
+                break
         report.count, report.total = checksum.count, checksum.total
         report.files = self._files.close()
         report.dead_files = self._dead.close() if self._dead is not None else []
-        report.unknown = packed(self._unknown) if self._unknown is not None else None
+        report.unknown = self._unknown.to_json() if len(self._unknown.columns()) else None
 
     def set_aside(self, corrupt: CorruptBatch) -> None:
         if self._dead is None:
@@ -143,19 +146,21 @@ class _Lander:
         self._report.dead += 1
 
     def _land(self, piece: pa.RecordBatch) -> None:
-        parsed = self._parser.parse(piece.column("value"))
         origin = self._origin(piece)
-        rows, failures = finished(parsed, origin, self._task.dates, self._schema, self._constraints)
+        try:
+            parsed = self._parser.parse(piece.column("value"))
+            rows, failures = self._fitting.fit(parsed, origin)
+        except (ArithmeticError, LookupError, TypeError, ValueError, pa.ArrowException) as defect:
+            first, last = (piece.column("offset")[at].as_py() for at in (0, -1))
+            raise _Refused(
+                f"{self._report.partition} offsets {first} to {last}: a defect of Ottla: {type(defect).__name__}:"
+                f" {defect}"
+            ) from defect
         if failures:
             self._set_aside_failures(piece, origin, failures)
         if parsed.unknown is not None:
-            found = known_columns(parsed.unknown)
-            if len(found):
-                from ottla_pipeline.landing.evolution import merged
-
-                self._unknown = found if self._unknown is None else merged(self._unknown, found)
-        if not len(rows):
-            return
+            self._unknown.merge(parsed.unknown)
+            self._noted += parsed.noted
         self._files.write(rows)
         self._report.rows += len(rows)
 
@@ -187,29 +192,9 @@ class _Lander:
         self._report.dead += len(failures)
 
 
-def finished(
-    parsed: Parsed, origin: pa.Table, dates: Mapping[str, str], schema: pa.Schema, constraints: Constraints
-) -> tuple[pa.Table, list[Failure]]:
-    """Rows as the table has them, and all records that aren't among them: those that break its constraints, too.
-
-    ``origin`` says of each of the records that were parsed where it comes from.
-    """
-    if parsed.rows is not None:
-        origin = origin.take(pa.array(parsed.rows))
-    table = parsed.columns
-    for name, column in zip(origin.column_names, origin.columns, strict=True):
-        table = table.append_column(name, column)
-    for name, source in dates.items():
-        table = table.append_column(name, _days(table.column(source)))
-    table = with_columns(table, schema)
-    broken = constraints.broken(table) if constraints and len(table) else {}
-    if not broken:
-        return table, parsed.failures
-    places = parsed.rows if parsed.rows is not None else np.arange(len(table))
-    failures = [*parsed.failures, *(Failure(int(places[row]), error) for row, error in broken.items())]
-    met = np.ones(len(table), np.bool_)
-    met[list(broken)] = False
-    return table.filter(pa.array(met)), sorted(failures, key=lambda one: one.row)
+def fitting(task: TaskSettings, parsing: Parser) -> Fitting:
+    """What makes the table's rows of what ``parsing`` returns."""
+    return Fitting(task.table, unpacked(task.schema), task.layout, parsing.wanted, task.dates)
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -229,10 +214,3 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def _size(column: pa.Array) -> int:
     return int(pc.sum(pc.binary_length(column)).as_py() or 0)
-
-
-def _days(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The day of each, in UTC."""
-    if pa.types.is_date32(column.type):
-        return column
-    return pc.cast(column, pa.date32(), safe=False)

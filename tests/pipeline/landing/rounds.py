@@ -12,8 +12,7 @@ from ottla_pipeline.landing.batches import BatchCommitter
 from ottla_pipeline.landing.dead_letter_sink import sink_of
 from ottla_pipeline.landing.deadletters import from_records
 from ottla_pipeline.landing.evolution import NewColumns
-from ottla_pipeline.landing.job_plan import columns, plan_job, source_options, table_of, task_of
-from ottla_pipeline.landing.parsing import formats
+from ottla_pipeline.landing.job_plan import plan_job, source_options, table_of, task_of, with_new
 from ottla_pipeline.landing.settings import BatchDone, Landing
 from ottla_pipeline.landing.tables import Table
 from ottla_pipeline.landing.task import COLUMNS, Report, land_range
@@ -77,8 +76,8 @@ class Run:
             try:
                 return self.commit(reports, batch_id)
             except NewColumns as news:
-                self.job_plan.values = formats.with_columns(self.job_plan.values, news.schema)
-                columns(self.landing, self.job_plan.table, formats.columns(self.job_plan.values), exists=True)
+                plan = self.job_plan
+                plan.values = with_new(self.landing, plan.table, plan.values, news.schema)
 
 
 def run(landing: Landing) -> BatchDone | None:

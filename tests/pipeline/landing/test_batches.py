@@ -343,27 +343,33 @@ def test_a_record_that_does_not_parse_ends_a_job_without_dead_letters(one: Landi
     assert table_of(job).offsets() == {topic: {0: 0, 1: 0}}
 
 
-@pytest.mark.parametrize(
-    ("field", "what"),
-    [
-        ("", "the schema has a column without a name"),
-        ("A", "two columns named 'A'"),
-        ("_offset", "two columns named '_offset'"),
-    ],
-)
-def test_a_new_field_whose_name_no_column_can_have(
-    landing: Landing, topic: str, field: str, what: str
-) -> None:
-    job = replace(landing, values="json")
-    produce(job.bootstrap_servers, topic, [{"a": 1}])
+def test_no_new_field_stops_a_job(landing: Landing, topic: str) -> None:
+    """A name that no column can have, and a value of another type than most, make dead letters of their records."""
+    job = replace(landing, values="json", dead_letters=f"table:{landing.table}-dead")
+    produce(job.bootstrap_servers, topic, [{"a": 1, "p": {"q": 1}}])
     run(job)
-    produce(job.bootstrap_servers, topic, [{"a": 2, field: 7}])
-    for _ in range(2):
-        with pytest.raises(SchemaRefused, match=f"{what}.*: give a schema"):
-            run(job)
-    assert rows(job, "a") == [(1,)]
-    run(replace(job, schema="a BIGINT"))
-    assert rows(job, "a") == [(1,), (2,)]
+    names = ["", "A", "_offset", "x" * 65_536, "nul\0"]
+    new: list[Any] = [{"a": 2, name: 7} for name in names]
+    new += [{"a": 3, "n": "text"}, {"a": 4, "n": 1}, {"a": 5, "n": 2}, {"a": 6, "p": {"Q": 1}}]
+    new += [
+        {"a": 7, "p": {"r": 2**64}},
+        {"a": 8, "p": {"r": 1.5}},
+        {"a": 9, "N": 1},
+        {"a": 10, "p": {"r": 5}},
+    ]
+    produce(job.bootstrap_servers, topic, new)
+    done = run(job)
+    assert done is not None
+    assert (done.rows, done.dead_letters) == (5, 8)
+    assert rows(job, "a", "n", "p") == [
+        (1, None, {"q": 1, "r": None}),
+        (4, 1, None),
+        (5, 2, None),
+        (7, None, {"q": None, "r": 2.0**64}),
+        (8, None, {"q": None, "r": 1.5}),
+        (10, None, {"q": None, "r": 5.0}),
+    ]
+    assert run(job) is None
 
 
 def test_new_fields_become_columns_where_the_schema_is_inferred(landing: Landing, topic: str) -> None:

@@ -79,7 +79,7 @@ def test_into_a_table(to_table: Landing, topic: str) -> None:
     assert first[:4] == (topic, 0, 1, None)
     assert first[5:] == (None, b"bad", "the value is not a JSON object")
     assert second[2] == 2
-    assert "changed from number to string" in str(second[7])
+    assert "the text '2' is no INT" in str(second[7])
     assert second[4] is not None
     assert on_their_way(to_table) == []
     assert table_of(to_table).state().ledger.landed[TopicPartition(topic, 0)][-1].dead == 2

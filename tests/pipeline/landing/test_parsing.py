@@ -6,7 +6,7 @@ import builtins
 import datetime as dt
 import io
 import json
-import re
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -18,19 +18,20 @@ from hypothesis import strategies as st
 from tests.support.depth import examples
 
 from ottla_pipeline.landing.errors import BadSetting, SchemaRefused
-from ottla_pipeline.landing.parsing import avro_numbers, csv, formats
+from ottla_pipeline.landing.parsing import csv, formats
 from ottla_pipeline.landing.parsing import json as json_values
 from ottla_pipeline.landing.parsing.avro import AvroParser
 from ottla_pipeline.landing.parsing.base import Parsed, Parser
 from ottla_pipeline.landing.parsing.csv import CsvParser
 from ottla_pipeline.landing.parsing.json import JsonParser
 from ottla_pipeline.landing.parsing.raw import RawParser
-from ottla_pipeline.landing.schema import from_ddl
+from ottla_pipeline.landing.parsing.shapes import Shape
+from ottla_pipeline.landing.schema import from_ddl, to_ddl
 
 UTC = dt.UTC
 
 
-def parse(parser: Parser, values: list[bytes | None]) -> Parsed:
+def parse(parser: Parser, values: Sequence[bytes | None]) -> Parsed:
     # Behind others, as a slice of a batch is.
     array = pa.array([b"before", *values], pa.binary()).slice(1)
     parsed = parser.parse(array)
@@ -88,16 +89,18 @@ def test_objects_become_rows() -> None:
         (b"[1]", "not a JSON object"),
         (b'{"a":1}{"a":2}', "not one JSON object"),
         (b'{"a":1}\n{"a":2}', "not one JSON object"),
-        (b'{"a":1', "not a JSON object"),
-        (b'{"a":{}', "parse error"),
-        (b'{"a":1.5}', "couldn't parse:1.5"),
-        (b'{"a":"1"}', "changed from number to string"),
-        (b'{"a":99999999999999999999}', "couldn't parse"),
-        (b'{"b":1}', "changed from string to number"),
+        (b'{"a":1', "not one JSON object"),
+        (b'{"a":{}', "not one JSON object"),
+        (b'{"a":{}}', "a: an object is no BIGINT"),
+        (b'{"a":1.5}', "a: '1.5' is no BIGINT"),
+        (b'{"a":"1"}', "a: the text '1' is no BIGINT"),
+        (b'{"a":99999999999999999999}', "a: '99999999999999999999' is no BIGINT"),
+        (b'{"b":1}', "b: the number '1' is no STRING"),
         (b'{"b":"\xff"}', "not UTF-8"),
-        (b'{"b":"x\ny"}', "Invalid encoding"),
-        (b'{"a":1,"a":2}', "twice"),
-        (b"{'a':1}", "parse error"),
+        (b'{"b":"\\ud800"}', "b: the text has half of a surrogate pair"),
+        (b'{"b":"x\ny"}', "not one JSON object"),
+        (b'{"a":1,"a":2}', "a occurs twice"),
+        (b"{'a':1}", "not one JSON object"),
     ],
 )
 def test_what_is_no_object_that_fits(value: bytes, what: str) -> None:
@@ -173,7 +176,7 @@ def test_decimals() -> None:
 
     parser = JsonParser(from_ddl("x DECIMAL(10,2)"))
     assert good(parser, b'{"x":1.25}') == good(parser, b'{"x":"1.25"}') == Decimal("1.25")
-    assert "scale" in bad(parser, b'{"x":1.255}')
+    assert bad(parser, b'{"x":1.255}') == "x: '1.255' is no DECIMAL(10,2)"
 
 
 @pytest.mark.parametrize(
@@ -188,13 +191,6 @@ def test_decimals() -> None:
 )
 def test_values_that_do_not_fit(kind: str, text: str) -> None:
     bad(JsonParser(from_ddl(f"x {kind}")), f'{{"x":{text}}}'.encode())
-
-
-def test_columns_that_must_not_be_null() -> None:
-    parser = JsonParser(from_ddl("a INT NOT NULL, b INT"))
-    parsed = parse(parser, [b'{"a":1}', b'{"b":1}', None, b'{"a":2,"b":3}'])
-    assert set(errors(parsed)) == {1, 2}
-    assert "a is missing or null, and the schema says NOT NULL" in errors(parsed)[1]
 
 
 def test_columns_that_json_has_nothing_for() -> None:
@@ -213,28 +209,30 @@ def test_new_fields_are_reported_where_they_are_wanted() -> None:
     assert parse(FLIGHT, values).unknown is None
     parsed = parse(JsonParser(FLIGHT.schema, grow=True), values)
     assert parsed.unknown is not None
-    assert json_values.known_columns(parsed.unknown).equals(
-        pa.schema([("new", pa.float64()), ("nested", pa.struct([("x", pa.int64())]))])
-    )
+    wanted = pa.schema([("new", pa.float64()), ("nested", pa.struct([("x", pa.int64())]))])
+    assert parsed.unknown.columns().equals(wanted)
+    assert Shape.from_json(parsed.unknown.to_json()) == parsed.unknown
 
 
-def test_a_new_field_inside_a_struct_is_left_out() -> None:
-    parser = JsonParser(from_ddl("p STRUCT<x: INT>"), grow=True)
-    assert good(parser, b'{"p":{"x":1,"y":2}}') == {"x": 1}
+def test_a_new_field_inside_a_struct_is_reported() -> None:
+    parser = JsonParser(from_ddl("p STRUCT<x: INT, l: ARRAY<STRUCT<z: INT>>>"), grow=True)
+    parsed = parse(parser, [b'{"p":{"x":1,"y":2}}', b'{"p":{"l":[{"z":1},{"w":[true]}]}}'])
+    assert parsed.unknown is not None
+    wanted = "p STRUCT<y: BIGINT, l: ARRAY<STRUCT<w: ARRAY<BOOLEAN>>>>"
+    assert parsed.unknown.columns().equals(from_ddl(wanted))
 
 
 @pytest.mark.parametrize("levels", [40, 50_000])
 @pytest.mark.parametrize(("begin", "end"), [(b"[", b"]"), (b'{"x":', b"}")])
 def test_fields_too_deep_for_a_column_are_no_schema(begin: bytes, end: bytes, levels: int) -> None:
-    """Arrow would go down with them, and out of its stack, and the process with it."""
     deep = b'{"a":1,"text":"]]]}}}\\"","z":' + begin * levels + b"1" + end * levels + b"}"
     shallow = b'{"a":2,"text":"' + b"[{" * levels + b'","z":[' + b",".join([b"[1]"] * levels) + b"]}"
     growing = JsonParser(FLIGHT.schema, grow=True)
     parsed = growing.parse(pa.array([deep, shallow], pa.binary()))
-    assert "nested more than 32 deep: give a schema" in errors(parsed)[0]
+    assert "nested" in errors(parsed)[0]
     assert parsed.columns.column("a").to_pylist() == [2]
     assert parsed.unknown is not None
-    assert parsed.unknown.names == ["text", "z"]
+    assert parsed.unknown.columns().names == ["text", "z"]
     assert json_values.infer(pa.array([deep, shallow], pa.binary())).names == ["a", "text", "z"]
     # A column that no one asks for may be as deep as it likes.
     assert parse(FLIGHT, [deep]).columns.column("a").to_pylist() == [1]
@@ -242,17 +240,34 @@ def test_fields_too_deep_for_a_column_are_no_schema(begin: bytes, end: bytes, le
 
 def test_a_schema_from_a_sample() -> None:
     values = [
-        b'{"a":1,"d":"2013-01-01T05:00:00Z","n":null}',
-        b'{"a":2.5,"l":[{"x":1}],"s":"x"}',
+        b'{"a":1,"d":"2013-01-01T05:00:00Z","n":null,"p":{"x":1,"y":null}}',
+        b'{"a":2.5,"l":[{"x":1}],"s":"x","t":"2013-01-01T05:00:00.25+01:00","day":"2013-01-01"}',
         None,
         b"bad",
-        b'{"d":"?"}',
+        b'{"d":"?","id":18446744073709551615,"A":1,"_offset":3,"t":"2013-01-01T05:00:00Z"}',
+        b'{"s":1,"fine":"2013-01-01T05:00:00.123456789Z","big":12345678901234567890123}',
     ]
-    found = json_values.infer(pa.array(values, pa.binary()))
-    wanted = "a DOUBLE, d STRING, l ARRAY<STRUCT<x: BIGINT>>, s STRING"
-    assert found.equals(from_ddl(wanted))
+    found = json_values.infer(pa.array(values, pa.binary()), ["_OFFSET"])
+    wanted = (
+        "a DOUBLE, d STRING, p STRUCT<x: BIGINT>, l ARRAY<STRUCT<x: BIGINT>>, s STRING, t TIMESTAMP, day DATE, "
+        "id DECIMAL(20,0), fine STRING, big DECIMAL(38,0)"
+    )
+    assert found.equals(from_ddl(wanted)), found
     with pytest.raises(SchemaRefused, match="none of the 1 records"):
         json_values.infer(pa.array([b"x", None], pa.binary()))
+
+
+def test_a_field_of_two_types_is_of_the_one_that_most_records_have() -> None:
+    def of(*values: str) -> str:
+        sample = pa.array([f'{{"x":{one}}}'.encode() for one in values], pa.binary())
+        return to_ddl(json_values.infer(sample)).removeprefix("x ")
+
+    assert of("1", '"a"', '"b"') == "STRING"
+    assert of("true", "1", "1.5") == "DOUBLE"
+    assert of("1.5", str(2**53 + 1), str(2**64 - 1)) == "DECIMAL(20,0)"
+    assert of("1.5", "2.5", str(2**64 - 1)) == "DOUBLE"
+    assert of("[1]", "[]", "[null]", "{}", "1") == "ARRAY<BIGINT>"
+    assert of('"2013-01-01"', '"2013-01-01T00:00:00Z"') == "STRING"
 
 
 CSV = CsvParser(from_ddl("a INT, b STRING, c DOUBLE"))
@@ -285,14 +300,26 @@ def test_times_in_csv() -> None:
     stamps = CsvParser(from_ddl("at TIMESTAMP"))
     assert good(stamps, b"2013-01-01T05:00:00+01:00") == dt.datetime(2013, 1, 1, 4, tzinfo=UTC)
     error = bad(stamps, b"2013-01-01 05:00:00")
-    assert error.endswith(
-        "expected a zone offset in '2013-01-01 05:00:00'; TIMESTAMP_NTZ takes times without one"
+    assert (
+        error == "at: '2013-01-01 05:00:00' is a time with no offset; TIMESTAMP_NTZ takes times without one"
     )
     assert good(CsvParser(from_ddl("at TIMESTAMP_NTZ")), b"2013-01-01 05:00:00") == dt.datetime(2013, 1, 1, 5)
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"1,2", b"1,2,3,4", b"x,y,1", b'1,"open,2', b"1,x,1\n2,y,2", b"1,\xff,2"]
+    "value",
+    [
+        b"",
+        b"1,2",
+        b"1,2,3,4",
+        b"x,y,1",
+        b'1,"open,2',
+        b'1,x,"2',
+        b'1,"x"y,2',
+        b"0x1,x,1",
+        b"1,x,1\n2,y,2",
+        b"1,\xff,2",
+    ],
 )
 def test_what_is_no_row_that_fits(value: bytes) -> None:
     parsed = parse(CSV, [b"1,x,1", value, b"2,y,2"])
@@ -316,6 +343,9 @@ def test_csv_row_n_is_record_n(found: list[int | bytes]) -> None:
 
 def test_csv_with_another_delimiter_and_a_schema_from_a_sample() -> None:
     assert csv.infer(pa.array([b"1,x"])).equals(from_ddl("f0 BIGINT, f1 STRING"))
+    odd = pa.array([b'007,18446744073709551615,0.12345678901234567,2013-01-01T00:00:00Z,"",1.5', b'1,"'])
+    wanted = "f0 STRING, f1 DECIMAL(20,0), f2 STRING, f3 TIMESTAMP, f4 STRING, f5 DOUBLE"
+    assert csv.infer(odd).equals(from_ddl(wanted))
     values = pa.array([b"1;x;2013-01-01;", b"2;y;2013-01-02;"], pa.binary())
     found = csv.infer(values, ";")
     assert found.equals(from_ddl("f0 BIGINT, f1 STRING, f2 DATE, f3 STRING"))
@@ -377,9 +407,18 @@ def test_avro_records() -> None:
 
 
 def test_avro_in_confluents_framing() -> None:
-    parser = AvroParser(json.dumps(AVRO), confluent=True)
-    assert good(parser, b"\0\0\0\0\7" + avro(RECORD)) == 1
-    assert "zero byte" in bad(parser, avro(RECORD))
+    """A record of another schema id would land in the wrong columns."""
+    parser = AvroParser(json.dumps(AVRO), (7, 2**32 - 1))
+    for id in (7, 2**32 - 1):
+        assert good(parser, b"\0" + id.to_bytes(4, "big") + avro(RECORD)) == 1
+    assert "was written with schema id 8, and it is 7 or 4294967295" in bad(
+        parser, b"\0\0\0\0\x08" + avro(RECORD)
+    )
+    assert "written with schema id 7, and it is not given" in bad(
+        AvroParser(json.dumps(AVRO), ()), b"\0\0\0\0\7" + avro(RECORD)
+    )
+    for value in (avro(RECORD), b"", b"\0\0\0"):
+        assert "zero byte" in bad(parser, value)
 
 
 @given(st.binary(max_size=40))
@@ -410,7 +449,7 @@ def test_avro_values_that_their_columns_do_not_hold() -> None:
     assert parsed.columns.column("amount").to_pylist() == [Decimal("9.99"), Decimal("-99.99"), None]
     assert parsed.columns.column("ids").to_pylist() == [[ID], [ID], None]
     assert list(errors(parsed)) == [1, 2, 4]
-    assert "a value does not fit its type: Value 2147483648 too large" in errors(parsed)[1]
+    assert errors(parsed)[1] == "an int has more than 32 bits: 2147483648"
 
 
 def test_avro_decimals_that_are_too_long_are_not_computed() -> None:
@@ -438,10 +477,7 @@ def test_avro_decimals_that_are_too_long_are_not_computed() -> None:
             written(b"\0" * 20_000 + most, b"\xff" * 20_000),
         ],
     )
-    assert errors(parsed) == {
-        row: f"not a record of this Avro schema: ValueError a decimal of 38 digits has {size} bytes"
-        for row, size in ((0, "20,000"), (1, "20,000"))
-    }
+    assert errors(parsed) == dict.fromkeys((0, 1), "a decimal of 38 digits has 20,000 bytes")
     assert parsed.columns.to_pylist() == [
         {"a": Decimal("1.28"), "b": None},
         {"a": Decimal("9" * 36 + ".99"), "b": Decimal("-0.01")},
@@ -484,7 +520,7 @@ def test_avro_numbers_of_more_than_64_bits_are_no_rows() -> None:
     value = out.getvalue()
     for framed in (False, True):
         head = b"\0\0\0\0\7" if framed else b""
-        parser = AvroParser(json.dumps(schema), confluent=framed)
+        parser = AvroParser(json.dumps(schema), (7,) if framed else None)
         parsed = parse(parser, [head + value, None, head + value])
         assert parsed.columns.to_pylist()[0] == {**record, "texts": list(record["texts"].items())}
         # 77 in a field, and the length of the last one.
@@ -496,7 +532,7 @@ def test_avro_numbers_of_more_than_64_bits_are_no_rows() -> None:
                 parsed = parse(parser, [head + value, changed])
                 assert bool(parsed.failures) is is_long, (count, bytes)
             high = head + value.replace(small, _number(count, 10)[:-1] + b"\2")
-            assert bad(parser, high).endswith("ValueError a number has more than 64 bits")
+            assert bad(parser, high) == "a number has more than 64 bits"
 
 
 def _number(number: int, bytes: int) -> builtins.bytes:
@@ -509,14 +545,63 @@ def _number(number: int, bytes: int) -> builtins.bytes:
     return builtins.bytes([*found, number])
 
 
-@given(st.lists(st.binary(max_size=30) | st.none(), max_size=20), st.integers(0, 3))
-def test_values_with_numbers_that_may_be_too_long(values: list[bytes | None], start: int) -> None:
-    pattern = re.compile(rb"[\x80-\xff]{9}[^\x00\x01]", re.DOTALL)
-    doubled = [None if one is None else one.replace(b"\x01", b"\x80" * 9) for one in values]
-    array = pa.array([b"\x80" * 5] * start + doubled, pa.binary()).slice(start)
-    found = {row for row, one in enumerate(doubled) if one is not None and pattern.search(one)}
-    # Others may be suspected because of the value behind them.
-    assert found <= avro_numbers.suspects(array)
+AB = {"type": "enum", "name": "E", "symbols": ["a", "b"]}
+
+
+def test_avro_types_as_spark_has_them() -> None:
+    fixed = {"type": "fixed", "name": "F16", "size": 16, "logicalType": "uuid"}
+    span = {"type": "fixed", "name": "F12", "size": 12, "logicalType": "duration"}
+    inner = {"type": "record", "name": "In", "fields": [{"name": "n", "type": "long"}]}
+    kinds: dict[str, Any] = {
+        "two": ["null", "string", inner],
+        "wide": ["int", "long"],
+        "real": ["float", "double", "null"],
+        "clock": {"type": "int", "logicalType": "time-millis"},
+        "fine": {"type": "long", "logicalType": "time-micros"},
+        "nanos": {"type": "long", "logicalType": "timestamp-nanos"},
+        "id": fixed,
+        "span": span,
+        "own": {"type": "string", "logicalType": "nobody-knows"},
+    }
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    schema = {"type": "record", "name": "All", "namespace": "a.b", "fields": fields}
+    bare = json.loads(json.dumps(schema).replace("logicalType", "other"))
+    parser = AvroParser(json.dumps(schema))
+    wanted = (
+        "two STRUCT<member0: STRING, member1: STRUCT<n: BIGINT>>, wide BIGINT, real DOUBLE, clock INT, fine BIGINT, "
+        "nanos BIGINT, id STRING, span BINARY, own STRING"
+    )
+    assert parser.schema.equals(from_ddl(wanted))
+    record = {
+        "two": {"n": 7}, "wide": 2**40, "real": 1.5, "clock": 1, "fine": 2, "nanos": 2**62, "own": "x",
+        "id": bytes(range(16)), "span": b"x" * 12,
+    }  # fmt: skip
+    for two, row in (({"n": 7}, {"member0": None, "member1": {"n": 7}}), (None, None)):
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(bare), record | {"two": two})
+        parsed = parse(parser, [out.getvalue()])
+        assert parsed.columns.to_pylist() == [
+            record | {"two": row, "id": "00010203-0405-0607-0809-0a0b0c0d0e0f"}
+        ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "what"),
+    [
+        (AB, b"\x01", "an enum has 2 symbols, and the value is number -1"),
+        (AB, b"\x04", "number 2"),
+        (["null", "string"], b"\x01\x02a", "a union has 2 types, and the value is of number -1"),
+        ("string", b"\x01a", "a size is -1"),
+        ("bytes", b"\x04a", "ends in the middle"),
+        ("boolean", b"\x02", "a boolean is 2"),
+        ("string", b"\x02\xff", "not UTF-8"),
+        ({"type": "map", "values": "int"}, b"\x04\x02a\x02\x02a\x04\x00", "a map has a key twice"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, b"\xfe" + b"\xff" * 8 + b"\x01", "is no TIMESTAMP"),
+    ],
+)  # fmt: skip
+def test_avro_bytes_that_the_specification_does_not_allow(kind: object, value: bytes, what: str) -> None:
+    document = {"type": "record", "name": "r", "fields": [{"name": "x", "type": kind}]}
+    assert what in bad(AvroParser(json.dumps(document)), value)
 
 
 def test_avro_schemas_that_are_no_table() -> None:
@@ -526,12 +611,8 @@ def test_avro_schemas_that_are_no_table() -> None:
             AvroParser(json.dumps(document))
         return str(caught.value)
 
-    assert "field 'x': a union of 2 types" in refused(["int", "string"])
+    assert "field 'x': a union of nothing but null" in refused(["null"])
     assert "'r' is no type" in refused(["null", "r"])
-    assert "logical type 'duration'" in refused(
-        {"type": "fixed", "size": 12, "name": "d", "logicalType": "duration"}
-    )
-    assert "logical type 'uuid'" in refused({"type": "fixed", "size": 16, "name": "u", "logicalType": "uuid"})
     with pytest.raises(SchemaRefused, match="not of a record"):
         AvroParser('"int"')
 

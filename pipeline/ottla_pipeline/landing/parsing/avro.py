@@ -1,144 +1,115 @@
-"""Avro records of one schema, by fastavro.
+"""Avro records of one schema.
 
-Values are bare, or framed as by Confluent's serializers: a zero byte and four bytes of a schema id come first. The id
-is not looked up: every value must have been written with the given schema.
+Values are bare, or framed as by Confluent's serializers: a zero byte and four bytes of a schema id come first. There is
+no registry, so the user says which ids the given schema has: a value with another one was written by another schema,
+whose fields would land in the wrong columns.
 """
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Mapping
-from typing import Any
+import struct
+from collections.abc import Collection, Mapping
+from typing import Any, Final
 
 import pyarrow as pa
 
 from ottla_pipeline.landing.errors import SchemaRefused
-from ottla_pipeline.landing.parsing import avro_numbers
-from ottla_pipeline.landing.parsing.base import Failure, Malformed, Parsed, nullable
-from ottla_pipeline.landing.schema import TIMESTAMP, checked
+from ottla_pipeline.landing.parsing import avro_decoding as decoding
+from ottla_pipeline.landing.parsing.avro_decoding import Decode
+from ottla_pipeline.landing.parsing.base import Failure, Parsed
+from ottla_pipeline.landing.parsing.malformed import Malformed
+from ottla_pipeline.landing.schema import TIMESTAMP, checked, nullable
 
-_SIMPLE: dict[str, pa.DataType] = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "bytes": pa.binary(),
-    "string": pa.string(),
-    "enum": pa.string(),
-    "fixed": pa.binary(),
+_LOCAL: Final = pa.timestamp("us")
+_SIMPLE: Final[Mapping[str, tuple[pa.DataType, Decode]]] = {
+    "boolean": (pa.bool_(), decoding.flag),
+    "int": (pa.int32(), decoding.whole),
+    "long": (pa.int64(), decoding.long),
+    "float": (pa.float32(), decoding.number("<f")),
+    "double": (pa.float64(), decoding.number("<d")),
+    "bytes": (pa.binary(), decoding.octets),
+    "string": (pa.string(), decoding.text),
 }
-_LOGICAL: dict[str, pa.DataType] = {
-    "date": pa.date32(),
-    "timestamp-millis": TIMESTAMP,
-    "timestamp-micros": TIMESTAMP,
-    "local-timestamp-millis": pa.timestamp("us"),
-    "local-timestamp-micros": pa.timestamp("us"),
-    "uuid": pa.string(),
+_LOGICAL: Final[Mapping[tuple[str, str], tuple[pa.DataType, Decode]]] = {
+    ("int", "date"): (pa.date32(), decoding.whole),
+    ("long", "timestamp-millis"): (TIMESTAMP, decoding.millis),
+    ("long", "timestamp-micros"): (TIMESTAMP, decoding.long),
+    ("long", "local-timestamp-millis"): (_LOCAL, decoding.millis),
+    ("long", "local-timestamp-micros"): (_LOCAL, decoding.long),
 }
-_DECIMALS = ("bytes", "fixed")
-_DECIMAL = "ottla-decimal"
-"""The logical type by which fastavro finds ``_decimal``."""
-_BYTES_OF_DIGIT = 0.4153
-_CONFLUENT = 5
+"""Others land as the type that they are of, as Avro's specification asks of readers that don't know one."""
+_WIDER: Final[Mapping[frozenset[str], str]] = {
+    frozenset(("int", "long")): "long",
+    frozenset(("float", "double")): "double",
+}
+_FRAME: Final = struct.Struct(">bI")
 
 
 class AvroParser:
-    """Parses records of the Avro schema ``text``."""
+    """Parses records of the Avro schema ``text``; with ``ids``, in Confluent's framing with one of them."""
 
-    def __init__(self, text: str, *, confluent: bool = False) -> None:
-        import fastavro
-
-        self._read = fastavro.schemaless_reader
-        document = json.loads(text)
-        self.schema = from_avro(document)
-        fastavro.parse_schema(document)  # refuses decimals that can't be
-        for kind in _DECIMALS:
-            fastavro.read.LOGICAL_READERS[f"{kind}-{_DECIMAL}"] = _decimal
-        named: dict[str, Any] = {}
-        self._parsed = fastavro.parse_schema(_readable(document), named)
-        self._check = avro_numbers.checker(self._parsed, named)
-        self._skip = _CONFLUENT if confluent else 0
-        self._names = self.schema.names
+    def __init__(self, text: str, ids: Collection[int] | None = None) -> None:
+        kind, self._decode = _record(json.loads(text))
+        self.schema = nullable(checked(pa.schema(list(kind)), "of Avro"))
+        self.wanted = self.schema
+        self._ids = ids
 
     def parse(self, values: pa.Array) -> Parsed:
         """Parse records; a null value is a row of nulls."""
-        rows: list[Any] = []
+        rows: list[Mapping[str, Any]] = []
         good: list[int] = []
         failures: list[Failure] = []
-        nothing = dict.fromkeys(self._names)
-        suspects = avro_numbers.suspects(values)
+        nothing = dict.fromkeys(self.schema.names)
         for at, value in enumerate(values.to_pylist()):
             try:
-                rows.append(nothing if value is None else self._one(value, at in suspects))
+                rows.append(nothing if value is None else self._one(value))
             except Malformed as error:
                 failures.append(Failure(at, str(error)))
             else:
                 good.append(at)
-        try:
-            table = self._table(rows)
-        except Malformed:
-            table, good = self._one_by_one(rows, good, failures)
+        columns = [pa.array([row[one.name] for row in rows], one.type) for one in self.schema]
+        table = pa.Table.from_arrays(columns, schema=self.schema)
         if not failures:
             return Parsed(table)
         import numpy as np
 
-        failures.sort(key=lambda one: one.row)
         return Parsed(table, np.array(good, dtype=np.int64), failures)
 
-    def _table(self, rows: list[Any]) -> pa.Table:
+    def _one(self, value: bytes) -> Mapping[str, Any]:
+        start = 0 if self._ids is None else self._framed(value, self._ids)
         try:
-            return pa.Table.from_pylist(rows, schema=self.schema)
-        except (pa.ArrowException, OverflowError) as error:
-            # An encoded int may be a long, and a decimal may have more digits than declared.
-            raise Malformed(f"a value does not fit its type: {error}") from error
+            record, end = self._decode(value, start)
+        except IndexError:
+            raise Malformed("the value ends in the middle of a record of this Avro schema") from None
+        if end != len(value):
+            raise Malformed(f"{len(value) - end} bytes are left after the record of this Avro schema")
+        found: Mapping[str, Any] = record
+        return found
 
-    def _one_by_one(
-        self, rows: list[Any], places: list[int], failures: list[Failure]
-    ) -> tuple[pa.Table, list[int]]:
-        """The rows whose values fit, and their places; adds the others to ``failures``."""
-        fitting, good = [], []
-        for at, row in zip(places, rows, strict=True):
-            try:
-                self._table([row])
-            except Malformed as error:
-                failures.append(Failure(at, str(error)))
-            else:
-                fitting.append(row)
-                good.append(at)
-        return self._table(fitting), good
-
-    def _one(self, value: bytes, suspect: bool) -> Any:
-        if self._skip and value[:1] != b"\0":
-            raise Malformed("the value does not begin with the zero byte of Confluent's framing")
-        source = io.BytesIO(value)
-        source.seek(self._skip)
-        # fastavro raises many errors for malformed bytes: EOFError, IndexError, UnicodeDecodeError, …
-        try:
-            record = self._read(source, self._parsed, None)
-            if suspect:
-                self._check(value, self._skip)
-        except Exception as error:
+    def _framed(self, value: bytes, ids: Collection[int]) -> int:
+        """Where the record begins in Confluent's framing."""
+        if len(value) < _FRAME.size or value[0]:
             raise Malformed(
-                f"not a record of this Avro schema: {type(error).__name__} {error}".strip()
-            ) from error
-        if source.tell() != len(value):
-            raise Malformed(
-                f"{len(value) - source.tell()} bytes are left after the record of this Avro schema"
+                "the value does not begin with the zero byte and the schema id of Confluent's framing"
             )
-        return record
+        _, found = _FRAME.unpack_from(value)
+        if found not in ids:
+            known = f"it is {' or '.join(map(str, ids))}" if ids else "it is not given"
+            raise Malformed(
+                f"the value was written with schema id {found}, and {known} for this schema (schema_ids): its fields"
+                " may be others"
+            )
+        return _FRAME.size
 
 
 def check_avro(document: Any) -> None:
     """Raise SchemaRefused if records of this Avro schema can't be read, or have no columns."""
-    from fastavro.schema import SchemaParseException
-
     try:
         AvroParser(json.dumps(document))
     except KeyError as error:
         raise SchemaRefused(f"the Avro schema lacks {error}") from error
-    except (RecursionError, SchemaParseException, TypeError, ValueError, pa.ArrowException) as error:
+    except (RecursionError, TypeError, ValueError, pa.ArrowException) as error:
         raise SchemaRefused(f"the Avro schema can't be read: {error}") from error
 
 
@@ -147,87 +118,122 @@ def from_avro(document: Any) -> pa.Schema:
 
     Raises SchemaRefused if it is no record, or a field has no column; the line says which.
     """
+    return AvroParser(json.dumps(document)).schema
+
+
+def _record(document: Any) -> tuple[pa.DataType, Decode]:
     if not isinstance(document, Mapping) or document.get("type") != "record":
         raise SchemaRefused("the Avro schema is not of a record")
-    kind = _type(document, {}, "the record")
-    return nullable(checked(pa.schema(list(kind)), "of Avro"))
+    return _Types().of(document, "", "the record")
 
 
-def _readable(node: Any) -> Any:
-    """The schema without logical types of text, of which fastavro would make objects that no column takes.
+class _Types:
+    """The types of one schema, with those that have names."""
 
-    Decimals are read by ``_decimal``.
-    """
-    if isinstance(node, list):
-        return [_readable(one) for one in node]
-    if not isinstance(node, Mapping):
-        return node
-    made = {name: _readable(one) for name, one in node.items() if (name, one) != ("logicalType", "uuid")}
-    if made.get("logicalType") == "decimal" and made.get("type") in _DECIMALS:
-        made["logicalType"] = _DECIMAL
-    return made
+    def __init__(self) -> None:
+        self._named: dict[str, tuple[pa.DataType, Decode]] = {}
 
+    def of(self, node: Any, space: str, where: str) -> tuple[pa.DataType, Decode]:
+        """The type of a column, and what decodes its values; ``space`` is the namespace."""
+        if isinstance(node, list):
+            return self._union(node, space, where)
+        if isinstance(node, str):
+            if node in _SIMPLE:
+                return _SIMPLE[node]
+            full = node if "." in node or not space else f"{space}.{node}"
+            if (found := self._named.get(full, self._named.get(node))) is None:
+                raise SchemaRefused(
+                    f"{where}: {node!r} is no type that this Avro schema knows; one that contains itself is no table"
+                )
+            return found
+        if not isinstance(node, Mapping) or not isinstance(node.get("type"), str):
+            raise SchemaRefused(f"{where}: {node!r} is no type of Avro")
+        if node["type"] == "array":
+            kind, decode = self.of(node.get("items"), space, where)
+            return pa.list_(pa.field("element", kind)), decoding.array(decode)
+        if node["type"] == "map":
+            kind, decode = self.of(node.get("values"), space, where)
+            return pa.map_(pa.string(), kind), decoding.mapping(decode)
+        if node["type"] in ("record", "enum", "fixed"):
+            return self._name(node, space, where)
+        return self._logical(node, self.of(node["type"], space, where), where)
 
-def _decimal(data: bytes, schema: Any, _: Any = None) -> Any:
-    """A decimal, if it isn't longer than its precision needs. Raises ValueError.
+    def _name(self, node: Mapping[str, Any], space: str, where: str) -> tuple[pa.DataType, Decode]:
+        name = node["name"]
+        if not isinstance(name, str):
+            raise SchemaRefused(f"{where}: {name!r} is no name of a type")
+        full = name
+        if "." in name:
+            space = name.rpartition(".")[0]
+        else:
+            space = node.get("namespace", space)
+            full = f"{space}.{name}" if space else name
+        if node["type"] == "record":
+            found = self._fields(node, space, where)
+        elif node["type"] == "enum":
+            found = pa.string(), decoding.enum(_symbols(node, where))
+        else:
+            size = node["size"]
+            if type(size) is not int or size < 1:
+                raise SchemaRefused(f"{where}: {size!r} is no size of a fixed")
+            found = self._logical(node, (pa.binary(), decoding.fixed(size)), where)
+        self._named[full] = found
+        return found
 
-    The time for converting one grows with the square of its size. What is in front of as many bytes as the precision
-    needs has to repeat the sign.
-    """
-    import fastavro
-
-    most = int(schema["precision"] * _BYTES_OF_DIGIT) + 2
-    if len(data) > most:
-        sign = b"\xff" if data[-most] & 0x80 else b"\0"
-        if data[:-most].strip(sign):
-            raise ValueError(f"a decimal of {schema['precision']} digits has {len(data):,} bytes")
-        data = data[-most:]
-    return fastavro.read.LOGICAL_READERS["bytes-decimal"](data, schema, None)
-
-
-def _type(node: Any, named: dict[str, Any], where: str) -> pa.DataType:
-    if isinstance(node, list):
-        left = [one for one in node if one != "null"]
-        if len(left) != 1:
-            raise SchemaRefused(f"{where}: a union of {len(left)} types is no column")
-        return _type(left[0], named, where)
-    if isinstance(node, str):
-        if node in _SIMPLE:
-            return _SIMPLE[node]
-        if node not in named:
-            raise SchemaRefused(
-                f"{where}: {node!r} is no type that this Avro schema knows; one that contains itself is no table"
-            )
-        return named[node]
-    if not isinstance(node, Mapping):
-        raise SchemaRefused(f"{where}: {node!r} is no type of Avro")
-    kind = node.get("type")
-    if kind == "fixed" and (type(node["size"]) is not int or node["size"] < 1):
-        raise SchemaRefused(f"{where}: {node['size']!r} is no size of a fixed")
-    found: pa.DataType
-    if kind == "record":
-        fields = [
-            (one["name"], _type(one["type"], named, f"field {one['name']!r}"))
-            for one in node.get("fields", ())
-        ]
+    def _fields(self, node: Mapping[str, Any], space: str, where: str) -> tuple[pa.DataType, Decode]:
+        fields = {
+            one["name"]: self.of(one["type"], space, f"field {one['name']!r}") for one in node["fields"]
+        }
         if not fields:
             # Arrays of them could claim any number of items without a byte.
             raise SchemaRefused(f"{where}: a record without fields is no column")
-        found = pa.struct(fields)
-    elif kind == "array":
-        found = pa.list_(pa.field("element", _type(node.get("items"), named, where)))
-    elif kind == "map":
-        found = pa.map_(pa.string(), _type(node.get("values"), named, where))
-    elif node.get("logicalType") == "decimal":
-        found = pa.decimal128(int(node["precision"]), int(node.get("scale", 0)))
-    elif node.get("logicalType") in _LOGICAL and (kind, node["logicalType"]) != ("fixed", "uuid"):
-        found = _LOGICAL[node["logicalType"]]
-    elif node.get("logicalType"):
-        raise SchemaRefused(f"{where}: the logical type {node['logicalType']!r} is no column")
-    else:
-        found = _type(kind, named, where)
-    if "name" in node:
-        named[node["name"]] = found
-        if node.get("namespace"):
-            named[f"{node['namespace']}.{node['name']}"] = found
-    return found
+        if len(fields) < len(node["fields"]) or not all(isinstance(name, str) for name in fields):
+            raise SchemaRefused(f"{where}: two fields have the same name, or one has none")
+        kinds = [(name, kind) for name, (kind, _) in fields.items()]
+        return pa.struct(kinds), decoding.record({name: decode for name, (_, decode) in fields.items()})
+
+    def _logical(
+        self, node: Mapping[str, Any], base: tuple[pa.DataType, Decode], where: str
+    ) -> tuple[pa.DataType, Decode]:
+        """The logical type of ``node``, if there is a column for it; otherwise its ``base``."""
+        logical = node.get("logicalType")
+        if logical is not None and not isinstance(logical, str):
+            raise SchemaRefused(f"{where}: {logical!r} is no logical type")
+        if logical == "decimal" and node["type"] in ("bytes", "fixed"):
+            precision, scale = node["precision"], node.get("scale", 0)
+            if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision <= 38:
+                raise SchemaRefused(
+                    f"{where}: a decimal of {precision} digits, {scale} of them after the point, is no column"
+                )
+            return pa.decimal128(precision, scale), decoding.decimal(base[1], precision, scale)
+        if logical == "uuid" and node["type"] == "fixed" and node["size"] == 16:
+            return pa.string(), decoding.uuid(base[1])
+        return _LOGICAL.get((node["type"], logical or ""), base)
+
+    def _union(self, node: list[Any], space: str, where: str) -> tuple[pa.DataType, Decode]:
+        """A union of null and one type is a column of that; one of several numbers of their widest.
+
+        Otherwise it is a STRUCT of which one field is not null, as for Spark: member0, member1 and so on.
+        """
+        left = [one for one in node if one != "null"]
+        if not left:
+            raise SchemaRefused(f"{where}: a union of nothing but null is no column")
+        found = [self.of(one, space, where) for one in left]
+        plain = frozenset(one for one in left if isinstance(one, str))
+        decodes: list[Decode] = [decode for _, decode in found]
+        if len(left) == 1:
+            kind = found[0][0]
+        elif len(plain) == len(left) and plain in _WIDER:
+            kind = _SIMPLE[_WIDER[plain]][0]
+        else:
+            kind = pa.struct([(f"member{place}", one) for place, (one, _) in enumerate(found)])
+            decodes = [decoding.record({f"member{place}": one}) for place, one in enumerate(decodes)]
+        members = iter(decodes)
+        return kind, decoding.union([decoding.nothing if one == "null" else next(members) for one in node])
+
+
+def _symbols(node: Mapping[str, Any], where: str) -> list[str]:
+    symbols = node["symbols"]
+    if not isinstance(symbols, list) or not symbols or not all(isinstance(one, str) for one in symbols):
+        raise SchemaRefused(f"{where}: {symbols!r} are no symbols of an enum")
+    return symbols

@@ -1,23 +1,23 @@
-"""The interface of parsers, and the search for failing records."""
+"""The interface of parsers, and the ways from fast readers to the exact one."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-DEEPEST: Final = 32
-"""Levels of objects and arrays. Delta Lake takes some 40."""
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+from ottla_pipeline.landing.parsing.malformed import Malformed
+from ottla_pipeline.landing.parsing.shapes import Shape
 
+_EXACTLY: Final = 64
+"""Values that are read one by one, if they can't be read together."""
 
-class Malformed(Exception):
-    """Values can't be parsed together; for a single record, it is that record's error."""
+Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,13 @@ class Failure:
 class Parsed:
     columns: pa.Table
     """The records that could be parsed, in order."""
-    rows: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
+    rows: Places | None = None
     """Their places among the values; None if all values are rows."""
     failures: list[Failure] = field(default_factory=list)
-    unknown: pa.Schema | None = None
-    """Columns that the records have and the schema lacks, if the parser looks for them."""
+    unknown: Shape | None = None
+    """Fields that the records have and the schema lacks, if the parser looks for them."""
+    noted: int = 0
+    """Records with such fields."""
 
 
 class Parser(Protocol):
@@ -46,77 +48,80 @@ class Parser(Protocol):
     def schema(self) -> pa.Schema:
         """The columns that :meth:`parse` returns, all nullable."""
 
+    @property
+    def wanted(self) -> pa.Schema:
+        """The same with NOT NULL as declared, which the caller checks."""
+
     def parse(self, values: pa.Array) -> Parsed:
         """Parse ``values``, an array of binary. A null value is a row of nulls."""
 
 
-Attempt = Callable[[pa.Array], pa.Table]
-"""Parses all values, or raises :class:`Malformed`."""
+Together = Callable[[pa.Array], pa.Table]
+"""Parses all values by a fast reader, or raises :class:`Malformed`."""
+Exactly = Callable[[Sequence[bytes], list[Failure]], tuple[pa.Table, list[int]]]
+"""Parses values one by one: the rows, and their places; the others go to the failures."""
+Suspects = Callable[[pa.Table, pa.Array], pa.Array | None]
+"""The rows (a mask) that a fast reader may have read otherwise than the exact one; None if there are none."""
 
 
-def search(values: pa.Array, attempt: Attempt, empty: pa.Table) -> Parsed:
-    """Parse values of which some may be malformed, halving what fails until single records are left.
+class Pieces:
+    """The outcome for some values, put together from pieces of them in any order."""
 
-    With k bad records in n, it takes about ``2 * k * log2(n/k)`` attempts. An explicit stack avoids deep recursion.
-    """
-    pieces: list[pa.Table] = []
-    rows: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
-    failures: list[Failure] = []
-    todo = [(0, len(values))]
-    while todo:
-        start, end = todo.pop()
-        try:
-            table = attempt(values.slice(start, end - start))
-        except Malformed as error:
-            if end - start == 1:
-                failures.append(Failure(start, str(error)))
+    def __init__(self, values: pa.Array, schema: pa.Schema, suspects: Suspects) -> None:
+        self._values = values
+        self._schema = schema
+        self._suspects = suspects
+        self._tables: list[pa.Table] = []
+        self._places: list[Places] = []
+        self._left: list[Places] = []
+
+    def add(self, table: pa.Table, places: Places) -> None:
+        """Rows by a fast reader; those that are suspect are left to the exact one."""
+        values = self._values if len(places) == len(self._values) else self._values.take(pa.array(places))
+        if (mask := self._suspects(table, values)) is not None:
+            self._left.append(places[mask.to_numpy(zero_copy_only=False)])
+            keep = pc.invert(mask)
+            table, places = table.filter(keep), places[keep.to_numpy(zero_copy_only=False)]
+        self._tables.append(table)
+        self._places.append(places)
+
+    def search(self, places: Places, attempt: Together) -> None:
+        """Parse the values at these places together, or halves of them, and leave what can't be to the exact reader.
+
+        An explicit stack avoids deep recursion.
+        """
+        values = self._values if len(places) == len(self._values) else self._values.take(pa.array(places))
+        todo = [(0, len(values))]
+        while todo:
+            start, end = todo.pop()
+            try:
+                table = attempt(values.slice(start, end - start))
+            except Malformed:
+                if end - start <= _EXACTLY:
+                    self._left.append(places[start:end])
+                else:
+                    middle = (start + end) // 2
+                    todo += [(middle, end), (start, middle)]
             else:
-                middle = (start + end) // 2
-                todo += [(middle, end), (start, middle)]
-            continue
-        if end - start == len(values):
-            return Parsed(table)
-        pieces.append(table)
-        rows.append(np.arange(start, end, dtype=np.int64))
-    if not failures:
-        return Parsed(pa.concat_tables(pieces))
-    if not pieces:
-        return Parsed(empty, np.empty(0, dtype=np.int64), failures)
-    return Parsed(pa.concat_tables(pieces), np.concatenate(rows), failures)
+                self.add(table, places[start:end])
 
-
-def together(
-    count: int, table: pa.Table, odd: np.ndarray[tuple[int], np.dtype[np.int64]], others: Parsed
-) -> Parsed:
-    """Merge results for ``count`` values: ``table`` has the rows of all but those at the places ``odd``."""
-    own = np.delete(np.arange(count, dtype=np.int64), odd)
-    failures = [Failure(int(odd[one.row]), one.error) for one in others.failures]
-    rows = np.concatenate([own, odd if others.rows is None else odd[others.rows]])
-    order = np.argsort(rows, kind="stable")
-    columns = pa.concat_tables([table, others.columns]).take(pa.array(order))
-    return Parsed(columns, rows[order] if failures else None, failures)
-
-
-def check_required(table: pa.Table, wanted: pa.Schema) -> None:
-    """Raises Malformed if a column that is declared NOT NULL has a null."""
-    for one in wanted:
-        if not one.nullable and table.column(one.name).null_count:
-            raise Malformed(f"{one.name} is missing or null, and the schema says NOT NULL")
-
-
-def nullable(schema: pa.Schema) -> pa.Schema:
-    """The schema with every column nullable, as in tables: parsing checks NOT NULL."""
-    return pa.schema([one.with_nullable(True).with_type(_nullable(one.type)) for one in schema])
-
-
-def _nullable(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([one.with_nullable(True).with_type(_nullable(one.type)) for one in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _nullable(kind.value_type)))
-    if pa.types.is_map(kind):
-        return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
-    return kind
+    def parsed(self, exactly: Exactly) -> Parsed:
+        """The outcome, with what is left read exactly."""
+        failures: list[Failure] = []
+        if self._left:
+            left = np.sort(np.concatenate(self._left))
+            table, good = exactly(self._values.take(pa.array(left)).to_pylist(), failures)
+            failures = [Failure(int(left[one.row]), one.error) for one in failures]
+            self._tables.append(table)
+            self._places.append(left[good] if good else np.empty(0, np.int64))
+        if len(self._tables) == 1 and not failures:
+            return Parsed(self._tables[0])
+        places = np.concatenate(self._places) if self._places else np.empty(0, np.int64)
+        order = np.argsort(places, kind="stable")
+        columns = pa.concat_tables(self._tables) if self._tables else self._schema.empty_table()
+        if (order[1:] < order[:-1]).any():
+            columns = columns.take(pa.array(order))
+        return Parsed(columns, places[order] if failures else None, failures)
 
 
 def check_text(values: pa.Array) -> None:
@@ -127,30 +132,19 @@ def check_text(values: pa.Array) -> None:
         raise Malformed("the value is not UTF-8 text") from error
 
 
-def check_depth(values: pa.Array) -> None:
-    """Check values whose types Arrow will infer: it recurses, so deep nesting would overflow its stack.
-
-    Raises Malformed if the JSON is nested deeper than a table's columns can be.
-    """
-    opened = pc.add(pc.count_substring(values, b"{"), pc.count_substring(values, b"["))
-    for value in values.filter(pc.greater(opened, DEEPEST)):
-        found = np.frombuffer(_STRING.sub(b"", value.as_py()), np.uint8)
-        either = found | 32  # [ and ] become { and }
-        steps = np.where(either == ord("{"), 1, np.where(either == ord("}"), -1, 0))
-        if len(steps) and steps.cumsum().max() > DEEPEST:
-            raise Malformed(
-                f"the value is nested more than {DEEPEST} deep: give a schema that leaves that out"
-            )
-
-
 def has_line_ends(values: pa.Array) -> bool:
     """Whether any value contains a line feed or a carriage return."""
+    return has_any(values, "\r\n")
+
+
+def has_any(values: pa.Array, octets: str) -> bool:
+    """Whether any value contains one of these ASCII characters."""
     offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
     data = values.buffers()[2]
     if data is None or not len(offsets):
         return False
     found = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
-    return bool((found == ord("\n")).any() or (found == ord("\r")).any())
+    return any(bool((found == ord(octet)).any()) for octet in octets)
 
 
 def joined(values: pa.Array) -> pa.Buffer:
@@ -167,5 +161,5 @@ def _data(scalar: pa.Array) -> pa.Buffer:
 
 
 def first_line(error: Exception) -> str:
-    """Arrow's error in one line, without the row number, which counts within a piece."""
-    return str(error).splitlines()[0].removesuffix(" in row 0")
+    """Arrow's error in one line."""
+    return str(error).splitlines()[0]

@@ -1,7 +1,7 @@
 """Parses JSON objects of plain values by compiled loops, straight into columns.
 
-It is several times as fast as Arrow's reader, which defines how values are read: unusual records are left to that
-reader. It is used if numba was loaded to read the records (see ``reading.engines`` and docs/decisions/0008).
+It is several times as fast as Arrow's reader, to which it leaves unusual records. It is used if numba was loaded to
+read the records (see ``reading.engines`` and docs/decisions/0008).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ottla_pipeline.landing.parsing.base import Malformed, check_text
+from ottla_pipeline.landing.parsing.base import check_text
+from ottla_pipeline.landing.parsing.malformed import Malformed
 from ottla_pipeline.reading.columns import array
 from ottla_pipeline.reading.engines import compiled_already
 
@@ -32,7 +33,7 @@ _MOST: Final = 300
 class FlatParser:
     """Parses objects; made by :meth:`of`."""
 
-    def __init__(self, kernels: ModuleType, schema: pa.Schema, kinds: list[int], wanted: pa.Schema) -> None:
+    def __init__(self, kernels: ModuleType, schema: pa.Schema, kinds: list[int]) -> None:
         self._kernels: Any = kernels
         self._schema = schema
         self._kinds = np.array(kinds, np.int64)
@@ -43,7 +44,6 @@ class FlatParser:
         bits = [one.type.bit_width if pa.types.is_integer(one.type) else 64 for one in schema]
         self._least = np.array([-(2 ** (size - 1)) for size in bits], np.int64)
         self._greatest = np.array([2 ** (size - 1) - 1 for size in bits], np.int64)
-        self._required = np.array([not one.nullable for one in wanted], np.uint8)
         # At first, fields are expected in the order of the columns.
         self._follow = np.array([*range(1, len(names)), 0, 0], np.int64)
         self._seen = np.empty(len(names), np.int64)
@@ -51,8 +51,8 @@ class FlatParser:
         self._cells = np.empty((len(names), 0), np.int64)
 
     @classmethod
-    def of(cls, schema: pa.Schema, wanted: pa.Schema) -> Self | None:
-        """The parser for ``schema``; None if the loops don't support it or aren't loaded. ``wanted`` has NOT NULL."""
+    def of(cls, schema: pa.Schema) -> Self | None:
+        """The parser for ``schema``; None if the loops don't support it or aren't loaded."""
         kernels = _kernels() if compiled_already() else None
         if kernels is None:
             return None
@@ -60,7 +60,7 @@ class FlatParser:
         if not 0 < len(kinds) <= _MOST or any(_escaped(name) for name in schema.names):
             return None
         known = [kind for kind in kinds if kind is not None]
-        return cls(kernels, schema, known, wanted) if len(known) == len(kinds) else None
+        return cls(kernels, schema, known) if len(known) == len(kinds) else None
 
     def parse(self, values: pa.Array, *, known_alone: bool) -> tuple[pa.Table, NDArray[np.int64]]:
         """Rows of all objects but the odd ones, in order, and the places of the odd ones. No value is null.
@@ -99,7 +99,7 @@ class FlatParser:
         self._seen.fill(-1)
         rows = self._kernels.take_apart(
             *(data, edges, self._names, self._name_edges, *self._patterns),
-            *(self._kinds, self._least, self._greatest, self._required),
+            *(self._kinds, self._least, self._greatest),
             *(forbidden, known_alone),
             *(self._follow, self._seen, cells, cells.view(np.float64), marks, odd),
         )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,18 @@ class ParserSettings:
     delimiter: str = ","
     confluent: bool = False
     grow: bool = False
+    reserved: tuple[str, ...] = ()
+    """Ottla's own columns, of which no new one may have the name."""
+    schema_ids: tuple[int, ...] = ()
+    """The ids of the Avro schema, in Confluent's framing."""
 
 
 def parser(settings: ParserSettings) -> Parser:
     makers: dict[str, Callable[[], Parser]] = {
         "raw": RawParser,
-        "json": lambda: JsonParser(unpacked(settings.schema), grow=settings.grow),
+        "json": lambda: JsonParser(unpacked(settings.schema), grow=settings.grow, reserved=settings.reserved),
         "csv": lambda: CsvParser(unpacked(settings.schema), settings.delimiter),
-        "avro": lambda: AvroParser(settings.schema, confluent=settings.confluent),
+        "avro": lambda: AvroParser(settings.schema, settings.schema_ids if settings.confluent else None),
     }
     return makers[settings.values]()
 
@@ -55,6 +59,8 @@ def settings(
     known: pa.Schema | None = None,
     delimiter: str = ",",
     confluent: bool = False,
+    schema_ids: Sequence[int] = (),
+    reserved: Sequence[str] = (),
 ) -> ParserSettings:
     """Settings from the user's schema: DDL, a JSON Schema or an Avro schema, as text or as a file's name.
 
@@ -71,14 +77,15 @@ def settings(
         if document is None:
             raise SchemaRefused("Avro values need an Avro schema, as JSON or as the name of a file")
         check_avro(document)
-        return ParserSettings("avro", json.dumps(document), confluent=confluent)
+        return ParserSettings("avro", json.dumps(document), confluent=confluent, schema_ids=tuple(schema_ids))
     if text is not None:
         columns = from_ddl(text) if document is None else _of_json(document)
     elif known is not None:
         columns = known
     else:
-        columns = csv.infer(sample(), delimiter) if values == "csv" else json_values.infer(sample())
-    made = ParserSettings(values, packed(columns), delimiter, grow=values == "json" and text is None)
+        columns = csv.infer(sample(), delimiter) if values == "csv" else json_values.infer(sample(), reserved)
+    grow = values == "json" and text is None
+    made = ParserSettings(values, packed(columns), delimiter, grow=grow, reserved=tuple(reserved))
     parser(made)  # Refuses columns that the format can't have.
     return made
 
@@ -90,11 +97,6 @@ def check(values: str, schema: str, *, delimiter: str = ",", confluent: bool = F
 
 def columns(chosen: ParserSettings) -> pa.Schema:
     return SCHEMA if chosen.values == "raw" else parser(chosen).schema
-
-
-def with_columns(chosen: ParserSettings, new: pa.Schema) -> ParserSettings:
-    known = unpacked(chosen.schema)
-    return replace(chosen, schema=packed(pa.schema([*known, *new])))
 
 
 def packed(schema: pa.Schema) -> str:

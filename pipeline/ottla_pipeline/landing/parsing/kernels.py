@@ -1,7 +1,7 @@
 """The loops that parse flat JSON objects, compiled by numba. Imported only if worth it (see ``flat``).
 
-They accept only what certainly means the same to Arrow's reader. Any other record, valid or not, is odd, and left to
-that reader, which parses or refuses it. No byte is read before its place is compared with the record's end.
+They accept only what certainly means the same as to the exact reader (``objects``). Any other record, valid or not, is
+odd, and left to others. No byte is read before its place is compared with the record's end.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ DAY: Final = 7
 PLAIN: Final = 1
 """A value's mark: the cell has the value. 0 means no value."""
 LATER: Final = 2
-"""A value's mark: a text has escapes; a number is left to Arrow, and the cell has its place."""
+"""A value's mark: a text has escapes; a number is left to Arrow's cast, and the cell has its place."""
 
 _POWERS = np.array([float(f"1e{power}") for power in range(23)])
 _EXACT: Final = 2**53
@@ -210,6 +210,9 @@ def _stamp(data: int, at: int, end: int, offsets: bool) -> Any:
             micros += types.int64(octet(data, at) - 48) * unit
             unit //= 10
             at += 1
+        # Digits of a nanosecond are cut off, as they are for Spark.
+        while at < end and at < begin + 9 and 48 <= octet(data, at) <= 57:
+            at += 1
         if at == begin or at >= end:
             return none
     seconds = ((days * 24 + hour) * 60 + minute) * 60 + second
@@ -316,7 +319,7 @@ def _value(
 
 @compiled(
     *(DATA, EDGES, DATA, EDGES, _PATTERNS, INT64S),
-    *(INT64S, INT64S, INT64S, OCTETS, types.int64, types.boolean),
+    *(INT64S, INT64S, INT64S, types.int64, types.boolean),
     *(INT64S, INT64S, _CELLS, _REALS, _OCTET_TABLE, OCTETS),
 )
 def take_apart(
@@ -329,7 +332,6 @@ def take_apart(
     kinds: Any,
     least: Any,
     greatest: Any,
-    required: Any,
     forbidden: int,
     known_alone: bool,
     follow: Any,
@@ -351,15 +353,11 @@ def take_apart(
     data = address(octets)
     columns = types.int64(kinds.shape[0])
     row = types.int64(0)
-    needed = types.int64(0)
-    for column in range(columns):
-        needed += required[column]
     for record in range(edges.shape[0] - 1):
         at = types.int64(edges[record])
         end = types.int64(edges[record + 1])
         good = False
         before = columns
-        met = types.int64(0)
         at = pass_space(data, at, end)
         if at < end and octet(data, at) == 123:
             at = pass_space(data, at + 1, end)
@@ -417,7 +415,6 @@ def take_apart(
                     if kind == WHOLE and not least[column] <= cells[column, row] <= greatest[column]:
                         break
                     marks[column, row] = mark
-                    met += required[column]
             at = pass_space(data, at, end)
             if at >= end:
                 break
@@ -427,7 +424,7 @@ def take_apart(
                 good = octet(data, at) == 125
                 at += 1
                 break
-        if good and met == needed and pass_space(data, at, end) == end:
+        if good and pass_space(data, at, end) == end:
             row += 1
         else:
             odd[record] = 1

@@ -13,6 +13,7 @@ class RawParser:
     """Takes every value; nothing can fail."""
 
     schema = SCHEMA
+    wanted = SCHEMA
 
     def parse(self, values: pa.Array) -> Parsed:
         """The values, not copied."""

@@ -24,6 +24,7 @@ from ottla_client import TopicPartition
 from ottla_pipeline.landing.constraints import Constraints
 from ottla_pipeline.landing.errors import Collision, DataGone, LandingError, TableChanged, Undecided
 from ottla_pipeline.landing.ledger import LandedRanges, Ledger, OffsetsByTopic, by_topic
+from ottla_pipeline.landing.schema import widened
 from ottla_pipeline.landing.tables.layout import Layout
 from ottla_pipeline.landing.tables.storage import Place
 
@@ -252,14 +253,18 @@ class Table(ABC):
         """The state in its metadata. ``topics`` are looked up if the metadata doesn't list them."""
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """Add those columns that it lacks, in a commit of their own; they are null in existing rows.
+        """Add those columns, and fields of columns, that it lacks, in a commit of their own.
 
-        Raises Undecided if other writers were faster every time.
+        They are null in existing rows. Raises Undecided if other writers were faster every time.
         """
         for _ in range(ATTEMPTS):
             self.refresh()
-            has = self.schema().names
-            new = [one for one in fields if one.name not in has]
+            has = {one.name: one.type for one in self.schema()}
+            new = [
+                one
+                for one in fields
+                if one.name not in has or widened(has[one.name], one.type) != has[one.name]
+            ]
             if not new:
                 return
             try:

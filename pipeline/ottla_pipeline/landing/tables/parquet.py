@@ -124,7 +124,8 @@ class ParquetTable(Table):
         return State.from_json(json.dumps(self._opened()["state"]))
 
     def _add_columns(self, new: pa.Schema) -> None:
-        self._append({"schema": to_ddl(pa.schema([*self.schema(), *new])), "add": [], "remove": []})
+        columns = {one.name: one for one in [*self.schema(), *new]}
+        self._append({"schema": to_ddl(pa.schema(list(columns.values()))), "add": [], "remove": []})
 
     def _write(self, commit: Commit, state: State) -> None:
         self._append(
