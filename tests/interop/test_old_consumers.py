@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from harness import maven
 from harness.java import Unavailable, find_java
+from harness.ports import free_port
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from tests.interop.support import run
@@ -173,6 +174,42 @@ async def until(condition: Callable[[], object], what: str) -> None:
                 await asyncio.sleep(0.05)
     except TimeoutError:
         pytest.fail(f"waited a minute for {what}")
+
+
+async def test_a_moved_broker_is_read_by_java_and_python(
+    old: Old, cluster: Cluster, topic: str, nodes: KazooClient
+) -> None:
+    """The cluster's broker comes back under its id on another port: "without affecting consumers"."""
+    broker = cluster.brokers[1]
+
+    async def send(value: str) -> None:
+        async with Producer(cluster.bootstrap) as producer:
+            for number in range(PARTITIONS):
+                await producer.send_and_wait(topic, f"{value}{number}".encode(), partition=number)
+
+    seen: set[str] = set()
+    groups = {kind: f"g{topic}-{kind}" for kind in ("java", "python")}
+    consumer = ZookeeperConsumer(
+        topic, zookeeper_connect=cluster.connect, group_id=groups["python"], **PATIENCE
+    )
+    await send("v-before-")
+    async with consumer:
+
+        async def read() -> None:
+            async for record in consumer:
+                seen.add(record.value.decode())
+
+        reading = asyncio.create_task(read())
+        with old.consumer(groups["java"], topic, "--from-beginning") as java:
+            await until(lambda: len(java.values()) == len(seen) == PARTITIONS, "the first records")
+            await asyncio.to_thread(broker.stop)
+            broker.port = free_port()
+            await asyncio.to_thread(broker.start)
+            await send("v-after-")
+            await until(lambda: len(seen) == 2 * PARTITIONS, "the bundled consumer")
+            await until(lambda: len(java.values()) == 2 * PARTITIONS, "Java's consumer")
+            assert seen == java.values()
+    await asyncio.wait([reading], timeout=60)
 
 
 async def test_members_in_java_and_python_share_a_group(old: Old, topic: str, nodes: KazooClient) -> None:
