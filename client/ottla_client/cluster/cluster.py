@@ -51,7 +51,7 @@ _CoordinatorKey = tuple[CoordinatorType, str]
 
 log = logging.getLogger("ottla_client")
 QUIET_SECONDS = 5.0
-"""For how long no broker may answer at first before that is logged; a call that ends sooner raises why."""
+"""For how long a broker may not answer at first before that is logged; a call that ends sooner raises why."""
 
 _REFUSED = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: NAME_RULE,
@@ -92,6 +92,8 @@ class Cluster:
         self._wake = asyncio.Event()
         self._changed: list[Callable[[], None]] = []
         self._refresh_error: ClientError | None = None
+        self._unreached: dict[int, float] = {}
+        """Since when attempts to reach a broker for the first time have failed; infinity once that was said."""
         self._coordinators: dict[_CoordinatorKey, int] = {}
         self._coordinator_requests: dict[_CoordinatorKey, asyncio.Task[int]] = {}
 
@@ -507,7 +509,15 @@ class Cluster:
                 " that broker to an address that it can reach"
             )
             explained.retriable = error.retriable
+            self._say_unreachable(node_id, explained)
             raise explained from error
+
+    def _say_unreachable(self, node_id: int, error: ClientError) -> None:
+        """Warn once of a broker that was never reached, when calls have waited for it for a while."""
+        now = monotonic()
+        if now - self._unreached.setdefault(node_id, now) >= QUIET_SECONDS:
+            self._unreached[node_id] = inf
+            log.warning("%s", error)
 
     async def request(
         self, node_id: int | None, request: Message, deadline: Deadline, *, version: int | None = None

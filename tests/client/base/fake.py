@@ -43,6 +43,7 @@ class Partition:
     leader: int = 1
     epoch: int = 0
     error: int = 0
+    replicas: tuple[int, ...] = (1,)
 
 
 @dataclass
@@ -189,7 +190,7 @@ class FakeBroker:
                     leader_id=each.leader,
                     leader_epoch=each.epoch,
                     error_code=each.error,
-                    replica_nodes=[1],
+                    replica_nodes=list(each.replicas),
                     isr_nodes=[1],
                 )
                 for index, each in topic.partitions.items()

@@ -407,7 +407,14 @@ async def test_a_callback_that_fails_is_reported(
     assert "a callback for new metadata failed" in caplog.text
 
 
-async def test_an_advertised_address_that_is_unreachable(fake: FakeBroker, new_cluster: NewCluster) -> None:
+async def test_an_advertised_address_that_is_unreachable(
+    fake: FakeBroker,
+    new_cluster: NewCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The error says what to do, and a warning says it while calls still wait."""
+    monkeypatch.setattr("ottla_client.cluster.cluster.QUIET_SECONDS", 0.0)
     fake.nodes = {1: ("127.0.0.9", fake.port)}
     cluster = new_cluster(fake.bootstrap)
     await cluster.start(Deadline(30))
@@ -417,6 +424,10 @@ async def test_an_advertised_address_that_is_unreachable(fake: FakeBroker, new_c
     assert f"127.0.0.9:{fake.port}: connection refused" in text
     assert f"broker 1 (according to {fake.bootstrap})" in text
     assert "advertised.listeners" in text
+    for _ in range(2):
+        with pytest.raises(ConnectError):
+            await cluster.request(1, ListGroupsRequest(), Deadline(30))
+    assert [each.getMessage() for each in caplog.records].count(text) == 1
     # Metadata still comes from where it came from first.
     await cluster.fetch_topics(None, Deadline(30))
 
@@ -490,6 +501,31 @@ async def test_the_bootstrap_servers_are_asked_again_when_all_known_brokers_are_
         await cluster.fetch_topics([], Deadline(30))
         assert list(cluster.nodes) == [2]
         assert (await cluster.connection(2, Deadline(30))).port == new.port
+
+
+async def test_bootstrap_servers_that_a_registry_names(fake: FakeBroker, new_cluster: NewCluster) -> None:
+    """All known addresses are of brokers that are gone, but a registry knows the new ones."""
+    cluster = new_cluster(fake.bootstrap)
+    await cluster.start(Deadline(30))
+    await fake.stop()
+    async with FakeBroker() as moved:
+        cluster.use_bootstrap([("127.0.0.1", moved.port)])
+        await cluster.fetch_topics([], Deadline(30))
+        assert (cluster.nodes[1].host, cluster.nodes[1].port) == ("127.0.0.1", moved.port)
+
+
+async def test_metadata_with_missing_replicas_is_refreshed_soon(
+    fake: FakeBroker, new_cluster: NewCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The brokers that come back may be all that is left when those of today are gone."""
+    monkeypatch.setattr("ottla_client.cluster.cluster.INCOMPLETE_SECONDS", 0.01)
+    fake.topics["t"] = Topic(partitions={0: Partition(replicas=(1, 2))})
+    cluster = new_cluster(fake.bootstrap)
+    await cluster.start(Deadline(30))
+    cluster.interest(["t"])
+    await until(lambda: fake.asked[ApiKey.METADATA] > 5)
+    fake.nodes = {1: ("127.0.0.1", fake.port), 2: ("127.0.0.2", fake.port)}
+    await until(lambda: 2 in cluster.nodes)
 
 
 async def test_a_broker_that_changes_its_address(fake: FakeBroker, new_cluster: NewCluster) -> None:
