@@ -51,6 +51,7 @@ NO_KEYS = {
     "retry.backoff.ms",
     "security.protocol",
     "ssl.ca.location",
+    "socket.max.fails",
     "transaction.timeout.ms",
     "transactional.id",
 }

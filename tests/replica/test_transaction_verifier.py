@@ -147,10 +147,10 @@ def test_another_instance_of_a_producer_takes_the_place(bench: Bench) -> None:
     assert bench.heard == [("epoch 1", {A: ErrorCode.INVALID_PRODUCER_EPOCH})]
     bench.ask("2-x", producer=(7, 1), tag="late")
     assert bench.heard[-1] == ("late", {A: ErrorCode.INVALID_PRODUCER_EPOCH})
-    bench.ask("2-x", producer=(8, 2), tag="another id")
+    bench.ask("2-x", producer=(8, 0), tag="another id")
     assert bench.heard[-1] == ("epoch 2", {A: ErrorCode.NETWORK_EXCEPTION})
     bench.answer([{}])
-    assert [each[:3] for each in bench.answer([{}])] == [("2-x", 8, 2)]
+    assert [each[:3] for each in bench.answer([{}])] == [("2-x", 8, 0)]
     assert bench.heard[-1] == ("another id", {})
 
 

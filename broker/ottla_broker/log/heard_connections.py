@@ -71,7 +71,7 @@ class HeardConnections:
     Attributes:
         epoch: the newest one of the sender. What it has sent with an older one is refused for that.
         newest: when the newest connection was accepted on which it has spoken; it has given up older ones.
-        since: it has begun anew at this time: what it has sent before isn't wanted any more.
+        since: it has started again at this time: what it has sent before isn't wanted any more.
     """
 
     __slots__ = ("epoch", "newest", "since")
@@ -82,7 +82,7 @@ class HeardConnections:
         self.since = since
 
     def begin(self, now: float) -> None:
-        """The sender has begun anew, or may have spoken elsewhere until now."""
+        """The sender has started again, or may have spoken elsewhere until now."""
         self.since = now
 
     def raise_epoch(self, epoch: int) -> None:
@@ -128,7 +128,7 @@ class HeardSenders:
         return heard.hear(connection, (*self._key, producer_id, request), now)
 
     def begin(self, producer_id: int, epoch: int, now: float, most: int) -> None:
-        """A sender has begun anew, or has spoken elsewhere."""
+        """A sender has started again, or has spoken elsewhere."""
         heard = self._heard.get(producer_id)
         if heard is None:
             if now <= self._forgotten_at:

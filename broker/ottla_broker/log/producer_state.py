@@ -279,8 +279,8 @@ class ProducerStates:
     ) -> SentBatch | None:
         """Check that the batch may be appended; a batch sent again is returned as it was stored the first time.
 
-        Nobody sends a batch of an aborted transaction again, but librdkafka uses its sequence numbers again if it has
-        seen no answer: the batch of the next transaction replaces it.
+        No client sends a batch of an aborted transaction again, but librdkafka uses its sequence numbers again if it
+        has seen no answer: the batch of the next transaction replaces it.
 
         With a ``guard``, a batch may begin a transaction only if it was verified under it.
 

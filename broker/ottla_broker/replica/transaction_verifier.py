@@ -149,12 +149,14 @@ class TransactionVerifier:
         queue = self._next.setdefault(broker_id, {})
         waiting = queue.get(verification.transactional_id)
         if waiting is not None:
-            if waiting.producer_epoch > verification.producer_epoch:
+            # Epochs of different ids can't be compared: the coordinator knows which is the current one.
+            same_id = waiting.producer_id == verification.producer_id
+            if same_id and waiting.producer_epoch > verification.producer_epoch:
                 verified(dict.fromkeys(verification.partitions, ErrorCode.INVALID_PRODUCER_EPOCH))
                 return
             asked = (verification.producer_id, verification.producer_epoch, verification.adds)
             if (waiting.producer_id, waiting.producer_epoch, waiting.adds) != asked:
-                is_fenced = waiting.producer_epoch < verification.producer_epoch
+                is_fenced = same_id and waiting.producer_epoch < verification.producer_epoch
                 del queue[verification.transactional_id]
                 waiting.fail(ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else ErrorCode.NETWORK_EXCEPTION)
                 waiting = None
