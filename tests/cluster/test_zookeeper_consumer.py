@@ -199,6 +199,20 @@ async def test_streams_filters_and_new_partitions(shared: Cluster, group: str) -
         assert values == [[b"0", b"1"], [b"2", b"3"]]
 
 
+async def test_added_partitions_are_read_from_their_start(shared: Cluster, topic: str, group: str) -> None:
+    """The consumer starts at the end of those that it finds, and was there before the first record of the others."""
+    seen: list[bytes] = []
+    async with Admin(shared.bootstrap) as admin, Producer(shared.bootstrap) as producer:
+        await producer.send_and_wait(topic, b"old", partition=0)
+        async with consuming(shared, group, topic, seen, auto_offset_reset="largest") as consumer:
+            await admin.create_partitions({topic: NewPartitions(6)})
+            async with Producer(shared.bootstrap) as fresh:
+                await fresh.send_and_wait(topic, b"early", partition=5)
+            await until(lambda: len(consumer.assignment()) == 6, "the new partitions")
+            await until(lambda: seen, "the record")
+        assert seen == [b"early"]
+
+
 async def test_an_expired_session_begins_again(
     shared: Cluster, topic: str, group: str, nodes: KazooClient
 ) -> None:

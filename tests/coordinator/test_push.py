@@ -461,6 +461,25 @@ async def test_consumers_report_to_the_next_coordinator_where_they_were() -> Non
 
 
 @run
+async def test_partitions_that_a_topic_gets_later_begin_at_their_start() -> None:
+    async with World() as world:
+        await world.topic("t", 1)
+        a = world.consumers["a"] = Consumer(world, "a", '{"t":1}')
+        await a.register(reset="largest")
+        await world.pass_time(1)
+        await world.topic("t", 2)
+        await world.pass_time(1)
+        begins = [
+            each.offset
+            for message in a.received
+            if isinstance(message, StartFetcherRequest)
+            for owned in message.ownership
+            for each in owned.partitions
+        ]
+        assert begins == [LARGEST, LARGEST, SMALLEST]
+
+
+@run
 async def test_many_streams_of_topics_that_do_not_exist_cost_nothing() -> None:
     async with World() as world:
         await world.topic("t", 2)

@@ -77,12 +77,12 @@ class Engine:
                 removed=self._remove,
                 ready=self.wake,
             )
-        self._new_partitions = NewPartitions(cluster)
+        self.new_partitions = NewPartitions(cluster)
         self.resolver = Resolver(
             cluster,
             settings,
             self.positions,
-            self._new_partitions,
+            self.new_partitions,
             None if self.commits is None else self.commits.committed,
             changed=self._resolved,
             fail=self._fail,
@@ -233,7 +233,7 @@ class Engine:
 
     def _subscribed(self) -> None:
         self._update_interest()
-        self._new_partitions.look(self.names)
+        self._look_for_new()
         if self.pattern is not None or self.settings.allow_auto_create_topics:
             self._topics_wanted.set()
         if self.membership is None:
@@ -285,11 +285,11 @@ class Engine:
         )
         if names != self.names or not self._matched:
             if self._matched:
-                self._new_partitions.appeared(names - self.names)
+                self.new_partitions.appeared(names - self.names)
             self._matched = True
             self.names = names
             self._update_interest()
-            self._new_partitions.look(names)
+            self._look_for_new()
             if self.membership is not None:
                 self.membership.subscribe(names)
             self._take_all()
@@ -479,8 +479,12 @@ class Engine:
             self.resolver.wake()
             self.fetcher.wake()
 
+    def _look_for_new(self) -> None:
+        if not self.managed:
+            self.new_partitions.look(self.names)
+
     def _metadata_changed(self) -> None:
-        self._new_partitions.look(self.names)
+        self._look_for_new()
         self._take_all()
         self._monitor.check(self.names if self.pattern is None else ())
         self.wake()

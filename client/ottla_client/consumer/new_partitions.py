@@ -6,7 +6,7 @@ Kafka's consumers. A topic that appears later is new as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from ottla_protocol.errors import ErrorCode
 
@@ -21,6 +21,7 @@ class NewPartitions:
         self._cluster = cluster
         self._first: dict[str, int] = {}
         """The number of partitions that a topic had when it was first looked up."""
+        self._noted = False
 
     def look(self, names: Collection[str]) -> None:
         """Note how large the subscribed topics are that weren't noted before, as far as the metadata says so."""
@@ -39,6 +40,12 @@ class NewPartitions:
         """These topics were not there at an earlier look at all topics."""
         for name in names:
             self._first.setdefault(name, 0)
+
+    def note(self, sizes: Mapping[str, int]) -> None:
+        """Take the sizes of all topics from a group that says what to read, in place of ``look``."""
+        for name, size in sizes.items():
+            self._first.setdefault(name, 0 if self._noted else size)
+        self._noted = True
 
     def __contains__(self, partition: TopicPartition) -> bool:
         first = self._first.get(partition.topic)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 
-from ottla_protocol.push import Ownership, PartitionOffset
+from ottla_protocol.push import SMALLEST, Ownership, PartitionOffset
 
-from ..types import TopicPartition
+from ..types import OffsetSpec, TopicPartition
 from ..zookeeper_consumer.stream_engines import StreamEngines
 
 
@@ -28,6 +28,8 @@ class Fetchers(StreamEngines):
                 wanted[self._stream_of(topic, index)][TopicPartition(topic, number)] = offset
         for engine, its in zip(self._engines, wanted, strict=True):
             engine.assign(its, {partition: offset for partition, offset in its.items() if offset >= 0})
+            first = [engine.state(partition) for partition, offset in its.items() if offset == SMALLEST]
+            engine.reset(first, OffsetSpec.EARLIEST)
 
     async def stop(self) -> tuple[PartitionOffset, ...]:
         """Stop reading when the application has processed its records; returns the offsets then."""

@@ -36,6 +36,11 @@ class StreamReading(StreamEngines):
         self._offsets = offsets
         self._auto_commit = auto_commit
 
+    def note(self, sizes: Mapping[str, int]) -> None:
+        """Partitions that a topic gets later, and topics that come later, are read from their start."""
+        for engine in self._engines:
+            engine.new_partitions.note(sizes)
+
     async def stop(self, partitions: Collection[TopicPartition]) -> None:
         """Stop reading these partitions when the application has processed their records, and commit."""
         async with AsyncExitStack() as stack:

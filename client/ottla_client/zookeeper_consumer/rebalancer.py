@@ -26,6 +26,9 @@ _log = logging.getLogger("ottla_client")
 class Reading(Protocol):
     """The reader of the partitions that the consumer owns."""
 
+    def note(self, sizes: Mapping[str, int]) -> None:
+        """The number of partitions of each topic that the group reads: before each rebalance."""
+
     async def stop(self, partitions: Collection[TopicPartition]) -> None:
         """Stop reading these partitions, and commit. They are still owned."""
 
@@ -206,6 +209,7 @@ class Rebalancer:
         # 4. sort PT (so partitions on the same broker are clustered together)
         #    Since 0.8 a partition has a number of its own and no broker's, so this is the order of the numbers.
         partitions = await self._partitions(threads)
+        self._reading.note({topic: len(numbers) for topic, numbers in partitions.items()})
         # 5. sort CG
         # 6. let i be the index position of Ci in CG and let N = size(PT)/size(CG)
         # 7. assign partitions from i*N to (i+1)*N - 1 to consumer Ci

@@ -77,7 +77,7 @@ async def test_a_topic_that_comes_later_is_read_from_its_start(
     by_pattern.subscribe(pattern=f"{prefix}-matched")
     by_name = await new_consumer(named, metadata_max_age_ms=200, auto_offset_reset="latest")
     await until(lambda: by_pattern._engine._matched)
-    await until(lambda: TopicPartition(named, 0) in by_name._engine._new_partitions)
+    await until(lambda: TopicPartition(named, 0) in by_name._engine.new_partitions)
     for topic in (matched, named):
         create_topic(broker, topic, 1)
         put(broker, topic, numbered(3))

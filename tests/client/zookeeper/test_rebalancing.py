@@ -38,6 +38,9 @@ class Reader:
         for partition in partitions:
             self.reading.pop(partition, None)
 
+    def note(self, sizes: Mapping[str, int]) -> None:
+        pass
+
     async def start(self, assigned: Mapping[TopicPartition, ThreadId]) -> None:
         await self.registry.ask(lambda: None)  # the committed offsets
         self.reading.update(assigned)

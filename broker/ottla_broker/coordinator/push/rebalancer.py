@@ -371,9 +371,11 @@ class Rebalancer:
         for consumer in plan.members:
             share = plan.shares[consumer]
             if len(share) <= _MOST_AT_ONCE:
-                frame = _start_request(consumer, share, offsets, malformed, brokers)
+                frame = _start_request(consumer, share, offsets, malformed, plan.before, brokers)
             else:
-                frame = await asyncio.to_thread(_start_request, consumer, share, offsets, malformed, brokers)
+                frame = await asyncio.to_thread(
+                    _start_request, consumer, share, offsets, malformed, plan.before, brokers
+                )
             self._check(attempt, consumer)
             consumer.assigned = share
             consumer.reading = frozenset(share)
@@ -439,14 +441,20 @@ def _start_request(
     share: Mapping[TopicPartition, str],
     offsets: Mapping[TopicPartition, int],
     malformed: Collection[TopicPartition],
+    before: Mapping[TopicPartition, str | None],
     brokers: tuple[Broker, ...],
 ) -> bytes:
-    """The frame of a StartFetcherRequest. Raises LocalProtocolError for a share that is too large for one."""
+    """The frame of a StartFetcherRequest. Raises LocalProtocolError for a share that is too large for one.
+
+    A partition that a topic got since the group's last rebalance begins with its first record.
+    """
     reset = SMALLEST if consumer.smallest else LARGEST
     threads: dict[str, list[PartitionOffset]] = {}
     for partition, thread in share.items():
         if partition not in malformed:
-            threads.setdefault(thread, []).append(PartitionOffset(*partition, offsets.get(partition, reset)))
+            is_new = partition not in before and (partition[0], 0) in before
+            begin = offsets.get(partition, SMALLEST if is_new else reset)
+            threads.setdefault(thread, []).append(PartitionOffset(*partition, begin))
     request = StartFetcherRequest(
         consumer.consumer_id,
         tuple(Ownership(thread, tuple(parts)) for thread, parts in threads.items()),
