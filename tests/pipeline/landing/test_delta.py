@@ -499,3 +499,32 @@ def test_vectors_in_the_log_itself_and_bad_ones() -> None:
         _ = Descriptor("x", inline, None, 44, 6).path
     with pytest.raises(BadVector, match="bytes"):
         _ = Descriptor("u", inline, 0, 1 << 40, 6).bytes_in_file
+
+
+def test_in_an_object_store_only_what_deltalake_can_write_is_written(opened: Open) -> None:
+    def stored(name: str) -> Table:
+        table = open_table("delta", f"file://{opened(name).name}", storage={"allow_unsafe_rename": "false"})
+        table.refresh()
+        return table
+
+    table = stored("mapped")
+    table.check()
+    land(table, 0, full_name="Di", date="d 1")
+    assert rows(table)[-1]["full_name"] == "Di"
+    assert table.offsets() == {"flights": {1: 1}}
+    assert compact(table.name, storage={"allow_unsafe_rename": "false"}).rewritten == 1
+    assert len(rows(table)) == 4
+    with pytest.raises(
+        LandingError, match="lacks the columns extra, and has column mapping: add them with Spark"
+    ):
+        table.add_columns([pa.field("extra", pa.int32())])
+    table = stored("vectors")
+    land(table, 0, id=0)
+    with pytest.raises(
+        LandingError, match=r"in an object store, and .*\.parquet has deleted rows: REORG TABLE"
+    ):
+        compact(table.name, storage={"allow_unsafe_rename": "false"})
+    with pytest.raises(
+        LandingError, match="feature inCommitTimestamp, which Ottla can't write in an object store"
+    ):
+        stored("many").check()

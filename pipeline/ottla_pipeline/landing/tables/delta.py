@@ -43,6 +43,8 @@ _CHECKPOINT_EVERY = 100
 """Commits between checkpoints, if the table has no ``delta.checkpointInterval``."""
 _IN_PATHS = "/=+,;:@!$&'()*~"
 """Characters that paths in the log have as they are; others are escaped."""
+_BY_DELTALAKE = "/=+,;:@!$&'()~"
+"""The same, as deltalake has it. It finds a file to remove by its escaped path."""
 _REPLACED = ("CREATE OR REPLACE TABLE", "REPLACE TABLE")
 """Operations after which a table is a new one. ``… AS SELECT`` isn't among them: it may keep the rows."""
 
@@ -364,6 +366,11 @@ class DeltaTable(Table):
         now = _now()
         raw = self._raw_paths() if commit.removed else {}
         for one in commit.removed:
+            if raw[one.path] != quote(one.path, safe=_BY_DELTALAKE):
+                raise LandingError(
+                    f"{self.name} is in an object store, and deltalake can't remove {raw[one.path]}, whose name "
+                    "another program has escaped in its own way: OPTIMIZE it with Spark"
+                )
             if one.deletes:
                 raise LandingError(
                     f"{self.name} is in an object store, and {one.path} has deleted rows: REORG TABLE … APPLY (PURGE) "
@@ -374,7 +381,7 @@ class DeltaTable(Table):
             for one in commit.files
         ]
         actions += [
-            RemoveAction(raw[one.path], not commit.rewrite, now, one.size, dict(one.partition))
+            RemoveAction(one.path, not commit.rewrite, now, one.size, dict(one.partition))
             for one in commit.removed
         ]
         properties = CommitProperties(
