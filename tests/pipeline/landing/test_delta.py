@@ -7,6 +7,7 @@ import json
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +325,41 @@ def test_times_and_empty_partition_values_of_other_programs(opened: Open) -> Non
     table = opened("foreign")
     found = {row["a"]: (row["p"], row["_timestamp"] and row["_timestamp"].year) for row in rows(table)}
     assert found == {1: (None, 1), 2: ("x y", 9999), 3: (None, None)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.timestamp("us", "UTC"), [WHEN.replace(microsecond=7), None]),
+        (pa.timestamp("us"), [dt.datetime(1, 1, 1, 2, 3, 4), None]),
+        (pa.date32(), [dt.date(9999, 12, 31), None]),
+        (pa.decimal128(10, 2), [Decimal("1.50"), None]),
+        (pa.bool_(), [True, False]),
+        (pa.float64(), [1.5, None]),
+        (pa.string(), ["a/b c%=é+:*", None]),
+    ],
+)
+def test_partition_values_of_every_type_stay_the_same(
+    tmp_path: Path, kind: pa.DataType, values: list[Any]
+) -> None:
+    place = str(tmp_path / "t")
+    for number in range(2):
+        more = pa.table({"p": pa.array(values, kind), "n": [number, number + 10]})
+        deltalake.write_deltalake(place, more, partition_by=["p"], mode="append")
+
+    def found() -> list[str]:
+        return sorted(map(repr, pa.table(deltalake.DeltaTable(place).scan(columns=["p", "n"])).to_pylist()))
+
+    before = found()
+    assert sorted(map(repr, open_table("delta", place).scan(["p", "n"]).read_all().to_pylist())) == before
+    assert compact(place).after == 2
+    assert found() == before
+
+
+def test_a_table_partitioned_by_bytes_is_refused(tmp_path: Path) -> None:
+    deltalake.write_deltalake(str(tmp_path), pa.table({"p": [b"x"], "n": [1]}), partition_by=["p"])
+    with pytest.raises(LandingError, match="partitioned by p, of type BINARY"):
+        compact(str(tmp_path))
 
 
 def restored(table: Table, target: dict[str, Any]) -> None:

@@ -305,6 +305,7 @@ class DeltaTable(Table):
         actions: list[Action] = [
             {"txn": {"appId": _app_id(*at), "version": end, "lastUpdated": now}} for at, end in ends
         ]
+        values = self._definition().partition_values
         raw = self._raw_paths() if commit.removed else {}
         for one in commit.removed:
             path = raw[one.path]
@@ -314,14 +315,14 @@ class DeltaTable(Table):
                 "deletionTimestamp": now,
                 "dataChange": change,
                 "extendedFileMetadata": True,
-                "partitionValues": dict(one.partition),
+                "partitionValues": values(one.partition),
                 "size": one.size,
             }
             actions.append({"remove": removed | ({"deletionVector": vector.to_json()} if vector else {})})
         for one in commit.files:
             added = {
                 "path": quote(one.path, safe=_IN_PATHS),
-                "partitionValues": dict(one.partition),
+                "partitionValues": values(one.partition),
                 "size": one.size,
                 "modificationTime": now,
                 "dataChange": change,
@@ -376,12 +377,13 @@ class DeltaTable(Table):
                     f"{self.name} is in an object store, and {one.path} has deleted rows: REORG TABLE … APPLY (PURGE) "
                     "in Spark removes them; then compact it"
                 )
+        values = self._definition().partition_values
         actions: list[Any] = [
-            AddAction(one.path, one.size, dict(one.partition), now, not commit.rewrite, one.stats)
+            AddAction(one.path, one.size, values(one.partition), now, not commit.rewrite, one.stats)
             for one in commit.files
         ]
         actions += [
-            RemoveAction(one.path, not commit.rewrite, now, one.size, dict(one.partition))
+            RemoveAction(one.path, not commit.rewrite, now, one.size, values(one.partition))
             for one in commit.removed
         ]
         properties = CommitProperties(

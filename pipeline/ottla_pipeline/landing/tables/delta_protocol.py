@@ -120,13 +120,29 @@ class Definition:
     def _physical(self, field: Json) -> str:
         return str(field["metadata"].get(_PHYSICAL, field["name"])) if self.mapped else str(field["name"])
 
+    def partition_values(self, partition: Mapping[str, str | None]) -> dict[str, str | None]:
+        """Partition values as the log has them: in a form of its own for times, which have a ``T`` and no zone here."""
+        kinds = {self.physical(one["name"]): one["type"] for one in self.fields}
+        forms = {"timestamp": lambda text: text + "Z", "timestamp_ntz": lambda text: text.replace("T", " ")}
+        return {
+            name: forms[kinds[name]](text)
+            if text is not None and kinds[name] in ("timestamp", "timestamp_ntz")
+            else text
+            for name, text in partition.items()
+        }
+
     def check_read(self) -> None:
         """Raises LandingError if it has a feature by which its files can't be understood."""
         unknown = sorted(self.reader_features - READ)
         if self.reader > _READER or unknown:
             what = f"feature {unknown[0]}" if unknown else f"protocol, reader version {self.reader}"
             raise LandingError(f"{self.table} uses Delta's {what}, which Ottla can't read")
-        self.schema()
+        schema = self.schema()
+        for name in self.partition_by:
+            if pa.types.is_binary(schema.field(name).type):
+                raise LandingError(
+                    f"{self.table} is partitioned by {name}, of type BINARY, which Ottla can't read"
+                )
 
     def check_write(self, known: frozenset[str]) -> None:
         """Raises LandingError if files can't be added to it, or replaced in it."""

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ottla_pipeline.landing.tables.layout import FIELD_ID, Layout
+from ottla_pipeline.landing.tables.transforms import from_text
 
 ROWS = 1 << 17
 """Most rows of a batch."""
@@ -35,11 +36,17 @@ def batches_of(
                 stored = batch.column(batch.schema.get_field_index(has.field(place).name))
                 arrays.append(_as(stored, layout.stored.field(at).type, logical.type))
             elif given.get(logical.name) is not None:
-                value = pa.scalar(given[logical.name]).cast(logical.type)
-                arrays.append(pa.repeat(value, len(batch)))
+                arrays.append(pa.repeat(_value(given[logical.name], logical.type), len(batch)))
             else:
                 arrays.append(pa.nulls(len(batch), logical.type))
         yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema([layout.schema.field(at) for at in wanted]))
+
+
+def _value(text: str | None, kind: pa.DataType) -> pa.Scalar:
+    """A partition's value; times of all years, with and without a zone."""
+    if pa.types.is_timestamp(kind):
+        return pa.scalar(from_text(text, kind), pa.int64()).cast(kind)
+    return pa.scalar(text).cast(kind)
 
 
 def _found(fields: Any, wanted: pa.Field) -> int | None:
