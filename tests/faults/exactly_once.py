@@ -13,7 +13,7 @@ The anomalies, and what each means::
     disordered      the transactions of an id, or the records of one, are in another order than it wrote them
     differs         two readers, or one now and then, have different records at one offset
     went back       a group's offset is below one that was committed
-    disturbed       a step of a producer that nobody has replaced failed as if it had been, or as if it had lost count
+    disturbed       a step of a producer that has not been replaced failed as if it had been, or as if it had lost count
     not fenced      a step of a replaced producer succeeded
 """
 

@@ -1,6 +1,6 @@
 """Random transactions under kills, freezes, cuts, moves and late requests: each is there whole, or not at all.
 
-``make faults`` goes on until clients were told of 100,000 commits, half of them by one broker and half by a cluster;
+``make faults`` goes on until 100,000 commits are acknowledged, half of them by one broker and half by a cluster;
 ``OTTLA_FAULT_TRANSACTIONS`` is another number. ``OTTLA_FAULT_SEED`` decides on the faults. With ``OTTLA_FAULT_TRACE=1``
 all requests and answers of the clients are kept in ``frames.trace`` among the logs.
 """
@@ -46,7 +46,7 @@ def strike(
     timeline: list[str],
 ) -> None:
     """Inject faults until so many transactions are committed."""
-    began = told = moved = time.monotonic()
+    began = reported = moved = time.monotonic()
     acknowledged = 0
     while acknowledged < wanted:
         time.sleep(chance.uniform(1, 5))
@@ -56,8 +56,8 @@ def strike(
         now = time.monotonic()
         moved = now if acknowledged > before else moved
         assert now - moved < _STANDSTILL, f"nothing was committed for {now - moved:.0f} s"
-        if now - told > 30:
-            told = now
+        if now - reported > 30:
+            reported = now
             print(f"{now - began:8.1f} {acknowledged} committed", flush=True)
 
 

@@ -9,7 +9,7 @@ number of the transaction. Half of the transactions commit this number for the g
 output has a line for each event, with spaces between the words::
 
     txn ID TRANSACTION SIZE OFFSET OUTCOME    a transaction is over; OFFSET is -1 if it had none
-    error ID TRANSACTION ERROR                a step of a producer that nobody has replaced has failed
+    error ID TRANSACTION ERROR                a step of a producer that has not been replaced has failed
     back ID COMMITTED FETCHED                 the group's offset has gone back
     zombie ID STEP                            a step of a fenced instance has succeeded
 
@@ -46,7 +46,7 @@ _EAGER: dict[str, Any] = {
     "retry.backoff.max.ms": 200,
     "socket.timeout.ms": 5_000,
     "topic.metadata.refresh.interval.ms": 2_000,
-    # When all its connections are broken, librdkafka 2.16 begins anew with its bootstrap servers. A record
+    # When all its connections are broken, librdkafka 2.16 starts again with its bootstrap servers. A record
     # or a commit of offsets that waits for a broker of before waits for ever then.
     "metadata.recovery.strategy": "none",
     "log_level": 0,

@@ -1,6 +1,6 @@
 """Kafka as the judge of compressed frames: the golden verdicts are still its own, and it reads all that Ottla stores.
 
-``OTTLA_WRITE_GOLDEN=1`` writes the verdicts anew.
+``OTTLA_WRITE_GOLDEN=1`` writes the verdicts again.
 """
 
 from __future__ import annotations

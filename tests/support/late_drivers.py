@@ -73,7 +73,7 @@ class ConfluentDriver:
                 "retry.backoff.max.ms": 100,
                 "socket.timeout.ms": 6000,
                 "topic.metadata.refresh.interval.ms": 1000,
-                # When all its connections are broken, librdkafka 2.16 begins anew with its bootstrap servers. A record
+                # When all its connections are broken, librdkafka 2.16 starts again with its bootstrap servers. A record
                 # or a commit of offsets that waits for a broker of before waits for ever then.
                 "metadata.recovery.strategy": "none",
                 "logger": log,

@@ -112,7 +112,7 @@ def _zombie(scene: Scene, act: Callable[[Driver], None], *, written: bool = True
         act(old)
     except StepFailed:
         failed = True
-    assert failed, "a fenced instance was not told so"
+    assert failed, "a fenced instance got no error"
     more = [f"c{number}" for number in range(4)]
     for value in more:
         new.send(value)

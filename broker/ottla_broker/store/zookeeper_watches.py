@@ -146,7 +146,7 @@ class Watches:
                         return
                 started = self._start(watched)
         except SessionLostError:
-            return  # whoever watches learns of that from the session
+            return  # watchers learn of that from the session
         finally:
             watched.setting = None
             self._forget(watched)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 POLL_MS = 100
 # Records that are read and written at once.
 AT_ONCE = 20_000
-# Seconds without a first record, after which a terminal is told that the command waits.
+# Seconds without a first record, after which a line at the terminal says that the command waits.
 _QUIET_SECONDS = 1.0
 # Seconds in which a consumer leaves its group after Ctrl-C.
 _CLOSE_SECONDS = 0.3

@@ -178,8 +178,8 @@ def test_the_job_began_later(topic: str, landing: Landing) -> None:
     landing.land(topic, 0, 30, 90)
     done = run(landing)
     assert done.code == 0
-    told = "30 offsets from before the job began never landed; 10 offsets of the log not landed yet"
-    assert done.out.decode().endswith(f"clean, 60 records once each; {told}\n")
+    expected = "30 offsets from before the job began never landed; 10 offsets of the log not landed yet"
+    assert done.out.decode().endswith(f"clean, 60 records once each; {expected}\n")
     done = run(landing, "--whole")
     assert done.code == 1
     assert f"{topic}-0: missing: offsets 0 to 29, offsets 90 to 99\n" in done.out.decode()

@@ -148,7 +148,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Removal:
-    """A commit by which another program removed rows, or wrote them anew."""
+    """A commit by which another program removed rows, or rewrote them."""
 
     what: str
     """The operation, and the version that it made."""

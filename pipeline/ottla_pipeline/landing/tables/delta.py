@@ -159,7 +159,7 @@ class DeltaTable(Table):
     def state(self, topics: Sequence[str] = ()) -> State:
         """From our last commit; if the log no longer has it, from the application transactions.
 
-        After a RESTORE it is the state at the version that was restored; a table that was replaced begins anew. Raises
+        After a RESTORE it is the state at the version that was restored; a table that was replaced begins again. Raises
         LandingError if the log no longer has that version.
         """
         version = self._open().version()

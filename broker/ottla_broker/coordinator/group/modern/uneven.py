@@ -26,7 +26,7 @@ def assign_uneven(members: Members, topics: Topics) -> Target:
 
 
 class _Free:
-    """Partitions of a topic that nobody has, for members in ``racks``."""
+    """Partitions of a topic that no member has, for members in ``racks``."""
 
     def __init__(self, topic: TopicSpec, free: Iterable[int], racks: set[str]) -> None:
         self._left = set(free)
