@@ -72,6 +72,12 @@ class Held:
         """Whether a client has sent the request."""
         return self._connection is not None
 
+    @property
+    def is_released(self) -> bool:
+        """Whether nothing is held any more: other requests on the connection may be."""
+        with self._changed:
+            return self._released
+
     def wait(self, count: int = 1) -> None:
         """Wait until a client has sent the request, and with it so many on its connection."""
         with self._changed:
@@ -231,7 +237,7 @@ class LateFrames:
     def cut(self) -> int:
         """Break all connections that nothing is held on, at both ends. Returns how many."""
         with self._lock:
-            cut = [each for each in self._open if each.held is None]
+            cut = [each for each in self._open if each.held is None or each.held.is_released]
         for each in cut:
             _end(each.client)
             _end(each.broker)
@@ -281,7 +287,7 @@ class LateFrames:
         with contextlib.suppress(OSError):
             while (body := _read_frame(connection.client)) is not None:
                 frame = len(body).to_bytes(4, "big") + body
-                if connection.held is None:
+                if connection.held is None or connection.held.is_released:
                     connection.held = self._take(body)
                 held = connection.held
                 if self.holds.trace is not None:
@@ -297,7 +303,8 @@ class LateFrames:
                     held.cut()
                     return
         _end(connection.client)
-        if connection.held is None or connection.held.how is How.LOSE:
+        held = connection.held
+        if held is None or held.how is How.LOSE or held.is_released:
             _end(connection.broker)
 
     def _take(self, body: bytes) -> Held | None:
