@@ -20,7 +20,12 @@ from ottla_protocol.records.record import decode_records, encode_batch
 
 CONFIG = LogConfig(max_message_bytes=10**7)
 # Java reads these by chance: it loses its place, and finds it again if a read ended within the chunk before.
-BY_CHANCE = {"snappy: two streams, the second's header broken"}
+BY_CHANCE = {
+    "snappy: two streams, the second's header broken",
+    "snappy: a stream with a broken header last",
+    "lz4: an empty block amid, compressed",
+    "lz4: an empty block amid, compressed, odd",
+}
 
 
 def stored(case: Case) -> bytes | ErrorCode:
@@ -51,7 +56,11 @@ def test_frames_are_stored_that_a_java_client_reads(compiled: bool, monkeypatch:
             assert found == ErrorCode.INVALID_RECORD, case.name
         elif read is not None:
             # A set is stored in another frame, so that more can be read. Without a count Kafka stores what it finds.
-            assert read == frames.values() or "stored differs" in verdicts[case.name], case.name
+            assert (
+                read == frames.values()
+                or "stored differs" in verdicts[case.name]
+                or case.name[2:] in BY_CHANCE
+            ), case.name
     assert names == list(verdicts)
 
 

@@ -265,6 +265,8 @@ def _snappy(body: bytes) -> Iterator[tuple[str, bytes]]:
             f"two streams, the second of version {version} {compatible}",
             (_xerial([first]) + _xerial([second], version, compatible)),
         )
+    yield "an empty stream with a broken header last", whole + b"\x82SNAPPx\0" + _xerial([])[8:]
+    yield "a stream with a broken header last", whole + b"\x82SNAPPx\0" + whole[8:]
     yield "an empty stream first", _xerial([]) + whole
     yield "an empty stream last", whole + _xerial([])
     yield "half a header last", whole + whole[:12]
@@ -439,6 +441,20 @@ def _lz4_blocks(body: bytes, make: _Lz4Frames) -> Iterator[tuple[str, bytes]]:
         yield f"an empty block first, {name}", make.frame([empty, *usual])
         yield f"an empty block amid, {name}", make.frame([usual[0], empty, *usual[1:]])
         yield f"an empty block last, {name}", make.frame([*usual, empty])
+    for name, empty in (("raw", no_bytes), ("compressed", nothing)):
+        yield (
+            f"an empty block last, {name}, and bytes after it",
+            make.frame([*usual, empty, b"\x80\0\0\0more"]),
+        )
+        yield f"an empty block instead of the end, {name}", make.frame([*usual, empty], end=b"")
+        yield (
+            f"an empty block last, {name}, with the contents' checksum",
+            make.frame([*usual, empty], _USUAL | _SUMMED, end=_END + bytes(4)),
+        )
+        yield (
+            f"an empty block last, {name}, without the contents' checksum",
+            make.frame([*usual, empty], _USUAL | _SUMMED, end=b""),
+        )
     yield "an empty raw block instead of the end", make.frame([*usual, no_bytes], end=b"")
     yield (
         "an empty raw block with a checksum amid",
@@ -606,4 +622,8 @@ def _zstd_streams(body: bytes) -> Iterator[tuple[str, bytes]]:
         room = end - len(whole) - 8
         padded = struct.pack("<II", 0x184D2A50, room) + bytes(room) + whole
         yield f"a magic number after {end} bytes", padded + _ZSTD
+    cut = _zstd_frame(_zstd_block(first) + _zstd_block(second, last=True, size=len(second) + 9))
+    yield "a block that claims too much last", cut
+    yield "a block that claims too much last, after an empty frame", empty + cut
+    yield "a block that claims too much last, after a skippable frame", skippable + cut
     yield "a frame without a whole block last", whole + _zstd_frame(_kept(body))[:1000]

@@ -189,7 +189,8 @@ def _decompress_gzip(data: memoryview, max_bytes: int, for_java: bool) -> Iterat
 #    4     .  raw snappy
 #
 # A raw snappy block begins with its decompressed size, as an unsigned varint. Streams may be concatenated: then a magic
-# stands in place of a block's size. Up to three bytes after the last block are ignored, as in Java.
+# stands in place of a block's size. Up to three bytes after the last block are ignored, and so is a header there whose
+# magic is broken behind its first four bytes, as in Java.
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
@@ -227,6 +228,8 @@ def _decompress_snappy(data: memoryview, max_bytes: int, for_java: bool) -> Iter
                 raise _corrupt(SNAPPY, "the header is cut off")
             continue
         if end - position < _INT32.size and position > len(_XERIAL_HEADER):
+            return
+        if end - position == len(_XERIAL_HEADER) and data[position : position + 4] == _XERIAL_MAGIC[:4]:
             return
         try:
             (size,) = _INT32.unpack_from(data, position)
@@ -302,6 +305,8 @@ def _decompress_lz4(data: memoryview, max_bytes: int, for_java: bool) -> Iterato
     frame = lz4_frame(data)
     end = yield from lz4_end(frame, for_java=for_java)
     blocks = frame.blocks if end is None else frame.blocks[:end]
+    # Behind a compressed block without contents Java reads nothing more.
+    least = 0 if end is not None and frame.blocks[end] == 1 else frame.after
     after: Buffer = b"" if end is None else _LZ4_END + bytes(frame.blocks[end + 4 :])
     pieces: Iterator[Buffer] = chain(
         (frame.header,),
@@ -323,7 +328,7 @@ def _decompress_lz4(data: memoryview, max_bytes: int, for_java: bool) -> Iterato
             yield part
     except (RuntimeError, ValueError) as error:
         raise _corrupt(LZ4, error) from None
-    if sum((memoryview(each).nbytes for each in pieces), len(decompressor.unused_data or b"")) < frame.after:
+    if sum((memoryview(each).nbytes for each in pieces), len(decompressor.unused_data or b"")) < least:
         raise _corrupt(LZ4, "the frame's checksum is cut off")
 
 
@@ -361,7 +366,6 @@ def _decompress_zstd(data: memoryview, max_bytes: int, for_java: bool) -> Iterat
     while True:
         frame = context.decompressobj()
         position = 0
-        before = room
         try:
             # The library returns everything that its input yields, so its input is limited too. It
             # exceeds the limit by 8 MiB at most, the yield of the smallest input.
@@ -376,7 +380,7 @@ def _decompress_zstd(data: memoryview, max_bytes: int, for_java: bool) -> Iterat
         except zstandard.ZstdError as error:
             raise _corrupt(ZSTD, error) from None
         if not frame.eof:
-            if room == before and zstd_is_over(data, data.nbytes - rest.nbytes):
+            if zstd_is_over(data, data.nbytes - rest.nbytes):
                 return
             raise _corrupt(ZSTD, "the frame is cut off")
         rest = rest[min(position, rest.nbytes) - len(frame.unused_data) :]

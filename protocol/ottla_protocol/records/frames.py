@@ -1,8 +1,8 @@
 """The frames around compressed records, as Kafka's Java clients read them.
 
 The codecs' libraries and Java's readers differ in what a header may say and where a stream ends. ``compression`` reads
-as Java does, by the rules below. It also reads three kinds of LZ4 frames that Java doesn't, because logs may have them:
-with dependent blocks, a dictionary id, or compressed blocks without contents. Producers may not send these.
+as Java does, by the rules below. It also reads two kinds of LZ4 frames that Java doesn't, because logs may have them:
+with dependent blocks, or a dictionary id. Producers may not send these.
 
 Only headers are read here, never a record. ``tests/records/golden/frames.tsv`` lists some hundred frames with what
 Kafka says of each.
@@ -92,7 +92,7 @@ def gzip_following(data: memoryview, first: int, end: int) -> int | None:
 #
 # Then blocks: size uint32, bit 31 if it is not compressed; data; checksum uint32, with its flag. A size of 0 ends them,
 # and the contents' checksum follows. Java skips size and checksum of the contents without a look.
-# To Java a raw block of no bytes ends the stream, too.
+# To Java a block without contents ends the stream, too.
 
 _FLAGS_AT: Final = 4
 _LEAST_HEADER: Final = 7
@@ -134,7 +134,7 @@ def _header_checksum(fields: bytes) -> int:
 
 
 def lz4_end(frame: Lz4Frame, *, for_java: bool) -> Generator[bytes, None, int | None]:
-    """Where in the blocks a raw one of no bytes ends the stream; None if another end or none does.
+    """Where in the blocks one without contents ends the stream; None if none does.
 
     Yields nothing now and then, because a frame may have very many blocks. Raises CorruptRecordError, with
     ``for_java``: no Java client can read the frame.
@@ -144,17 +144,16 @@ def lz4_end(frame: Lz4Frame, *, for_java: bool) -> Generator[bytes, None, int | 
     if for_java and frame.flags & _DICTIONARY_ID:
         raise CorruptRecordError("an lz4 frame has a dictionary id, which Java clients can't read")
     blocks = bytes(frame.blocks)
-    if _NO_BYTES not in blocks and not (for_java and _NO_CONTENTS in blocks):
+    if _NO_BYTES not in blocks and _NO_CONTENTS not in blocks:
         return None
     checksum = 4 if frame.flags & _BLOCK_SUMS else 0
-    empty = at = count = 0
+    at = count = 0
     while at + 4 <= len(blocks):
         (size,) = _UINT32.unpack_from(blocks, at)
         if size in (0, _RAW):
             return at if size else None
-        if empty and for_java:
-            raise CorruptRecordError("an lz4 block has no contents, at which Java clients stop")
-        empty = size == 1 and blocks[at + 4 : at + 5] < b"\x10"
+        if size == 1 and blocks[at + 4 : at + 5] < b"\x10":
+            return at
         at += 4 + (size & ~_RAW) + checksum
         count += 1
         if not count % _BLOCKS_A_STEP:
@@ -162,12 +161,13 @@ def lz4_end(frame: Lz4Frame, *, for_java: bool) -> Generator[bytes, None, int | 
     return None
 
 
-# zstd (RFC 8878): frames, one after the other. Java ignores the beginning of one at the end.
+# zstd (RFC 8878): frames, one after the other. Java notices that the last one is cut off only if it has read on since
+# the frame before it ended.
 
 _ZSTD_BUFFER: Final = 131_075
 """The bytes that zstd-jni reads at once."""
 
 
 def zstd_is_over(data: memoryview, end: int) -> bool:
-    """Whether Java takes ``data`` for complete though a frame at ``end`` is cut off before it has yielded anything."""
+    """Whether Java takes ``data`` for complete though the frame at ``end`` is cut off: one ended in the same buffer."""
     return end > 0 and (end - 1) // _ZSTD_BUFFER == (len(data) - 1) // _ZSTD_BUFFER
