@@ -57,6 +57,8 @@ async def lag_of(ottla: Command, group: str, zookeeper: str | None) -> tuple[Any
     (lag,) = await ottla.found("groups", "lag", group, "--once", *more)
     assert (described["state"], len(described["members"])) == (row["state"], row["members"])
     assert described["lag_records"] == lag["lag_records"]
+    _, out, _ = await ottla.ran("cluster", "doctor", "--group", group, "--interval", "0", "--json", *more)
+    assert "group-without-members" not in {each["check"] for each in json.loads(out)["findings"]}
     return row["generation"], row["state"], row["members"], lag["lag_records"]
 
 
