@@ -152,7 +152,7 @@ def lz4_end(frame: Lz4Frame, *, for_java: bool) -> Generator[bytes, None, int | 
         (size,) = _UINT32.unpack_from(blocks, at)
         if size in (0, _RAW):
             return at if size else None
-        if size == 1 and blocks[at + 4 : at + 5] < b"\x10":
+        if size == 1 and at + 4 < len(blocks) and blocks[at + 4] < 16:
             return at
         at += 4 + (size & ~_RAW) + checksum
         count += 1
