@@ -20,7 +20,7 @@ from .records.formats import Octets, iter_any_headers
 
 LOOK_BYTES: Final = 64 << 10
 """A look reads about this many bytes of the log, more only while it finds no record."""
-MOST_LOOK_BYTES: Final = 256 << 10
+MOST_LOOK_BYTES: Final = 1 << 20
 
 
 def unread(offset: int, start: int, end: int, done: int = 0) -> int:

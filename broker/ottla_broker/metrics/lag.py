@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 _A_STEP: Final = 10
+_A_STEP_BYTES: Final = 256 << 10
+"""A step ends after so many offsets, or so many bytes of logs that were looked through."""
 _OTHER_KINDS: Final = frozenset({"share", "zookeeper"})
 
 
@@ -70,6 +72,7 @@ class LagCollector:
         self._round += 1
         unknown = done = 0
         clock, reader = self._sources.clock, self._reader
+        looked = reader.looked
         for group in self._sources.groups.groups:
             name = escape(group.group_id)
             now_ms, now = clock.now_ms(), clock.monotonic()
@@ -77,7 +80,8 @@ class LagCollector:
             for topic, partitions in list(group.offsets.topics()):
                 for index, committed in list(partitions.items()):
                     done += 1
-                    if done % _A_STEP == 0:
+                    if done % _A_STEP == 0 or reader.looked - looked > _A_STEP_BYTES:
+                        looked = reader.looked
                         for family in families:
                             family.flush()
                         yield

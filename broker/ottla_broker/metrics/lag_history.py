@@ -60,8 +60,6 @@ Row = tuple[bytes, bytes]
 _CLASSIC, _CONSUMER, _SHARE = range(3)
 _SLICE_SECONDS: Final = 0.002
 """Work for so long, then let other work of the event loop come first."""
-_OFFSETS_PER_LOOK: Final = 5
-"""Offsets that are handled between two looks at the clock."""
 _MOST_REMOTE: Final = 20_000
 """Partitions without a replica here whose ends are asked for."""
 _ENDS_KEPT: Final = 32
@@ -181,6 +179,7 @@ class LagHistory:
         self._ends: dict[TopicPartition, deque[tuple[int, int]]] = {}
         self._starts: dict[TopicPartition, int] = {}
         self._warned: set[str] = set()
+        self._slice = _TimeSlice(self._clock)
         # A history of many groups takes seconds to read.
         self._reading = asyncio.Lock()
 
@@ -196,6 +195,7 @@ class LagHistory:
         now_ms = self.sampled_ms = self._clock.now_ms()
         self._round += 1
         self.left_out = 0
+        self._slice.begin()
         found: dict[int, list[_Sampled]] = {}
         await self._ask_ends(now_ms)
         for sample in (self._coordinated, self._shared, self._in_zookeeper):
@@ -209,7 +209,6 @@ class LagHistory:
 
     async def _coordinated(self, now_ms: int) -> AsyncIterator[_Sampled]:
         """Sample the groups with offsets that this broker coordinates."""
-        time_slice = _TimeSlice(self._clock)
         for group in self._environment.groups.groups:
             if not len(group.offsets):
                 continue
@@ -217,14 +216,9 @@ class LagHistory:
             entry = self._entry(kind, group.group_id)
             if entry is None:
                 continue
-            measure = _Measure(self._reader, self._ends, self._starts, group.group_id, now_ms)
-            commit_ms = 0
-            for each, committed_ms in _committed(group):
-                measure.add(each)
-                commit_ms = max(commit_ms, committed_ms)
-                if time_slice.is_over():
-                    await asyncio.sleep(0)
-                    time_slice.begin()
+            committed = _committed(group)
+            measure = await self._measured(group.group_id, [offset for offset, _ in committed], now_ms)
+            commit_ms = max((at for _, at in committed), default=0)
             yield _Sampled(group.shard.index, entry, self._record(entry, measure, max(0, now_ms - commit_ms)))
 
     async def _shared(self, now_ms: int) -> AsyncIterator[_Sampled]:
@@ -232,7 +226,7 @@ class LagHistory:
         async for source, group_id, offsets in self._share_groups():
             entry = self._entry(_SHARE, group_id) if offsets else None
             if entry is not None:
-                measure = self._measured(group_id, offsets, now_ms)
+                measure = await self._measured(group_id, offsets, now_ms)
                 yield _Sampled(source, entry, self._record(entry, measure, -1))
 
     async def _in_zookeeper(self, now_ms: int) -> AsyncIterator[_Sampled]:
@@ -240,7 +234,7 @@ class LagHistory:
         async for group_id, offsets in self._groups_in_zookeeper():
             entry = self._entry(KIND_IN_ZOOKEEPER, group_id) if offsets else None
             if entry is not None:
-                measure = self._measured(group_id, offsets, now_ms)
+                measure = await self._measured(group_id, offsets, now_ms)
                 age_ms = -1
                 if entry.seen is None or entry.seen[0] != offsets:
                     # At the first look the commit time is unknown.
@@ -260,10 +254,13 @@ class LagHistory:
         found.round = self._round
         return found
 
-    def _measured(self, group_id: str, offsets: Iterable[_Offset], now_ms: int) -> _Measure:
+    async def _measured(self, group_id: str, offsets: Iterable[_Offset], now_ms: int) -> _Measure:
         measure = _Measure(self._reader, self._ends, self._starts, group_id, now_ms)
         for each in offsets:
             measure.add(each)
+            if self._slice.is_over():
+                await asyncio.sleep(0)
+                self._slice.begin()
         return measure
 
     def _record(self, entry: _Group, measure: _Measure, commit_age_ms: int) -> GroupLagState:
@@ -493,20 +490,18 @@ class LagHistory:
 class _TimeSlice:
     """Says when other work of the event loop comes first."""
 
-    __slots__ = ("_clock", "_count", "_end")
+    __slots__ = ("_clock", "_end")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._count = 0
         self.begin()
 
     def begin(self) -> None:
         self._end = self._clock.monotonic() + _SLICE_SECONDS
 
     def is_over(self) -> bool:
-        """Called after each offset."""
-        self._count += 1
-        return self._count % _OFFSETS_PER_LOOK == 0 and self._clock.monotonic() >= self._end
+        """Called after each offset, which may take up to some 20 ms."""
+        return self._clock.monotonic() >= self._end
 
 
 class _Measure:
@@ -566,7 +561,7 @@ def _reached(ends: Sequence[tuple[int, int]], offset: int) -> int:
     return next(at for at, end in ends if end > offset)
 
 
-def _committed(group: AnyGroup) -> Iterable[tuple[_Offset, int]]:
+def _committed(group: AnyGroup) -> list[tuple[_Offset, int]]:
     """The committed offsets with the times of their commits, as they are now."""
     return [
         (_Offset(topic, index, committed.offset), committed.commit_ms)

@@ -35,12 +35,14 @@ class LagReader:
 
     Attributes:
         looks: what was found behind the committed offset of each group's partition that has a lag.
+        looked: how many bytes of logs were looked through, in all.
     """
 
     def __init__(self, replicas: ReplicaManager, logs: LogManager) -> None:
         self._replicas = replicas
         self._logs = logs
         self.looks: dict[GroupPartition, Look] = {}
+        self.looked = 0
 
     def find(self, topic: str, index: int) -> tuple[Partition | None, int | None]:
         """This broker's replica with its high watermark; None: there is no replica, or its end isn't known.
@@ -96,8 +98,10 @@ class LagReader:
                 if found is None:
                     break
                 aborted = reader.aborted(look.next, found, stable)
-                if not look.add(found.read(), [(each.first_offset, each.producer_id) for each in aborted]):
+                size = look.add(found.read(), [(each.first_offset, each.producer_id) for each in aborted])
+                if not size:
                     break
+                self.looked += size
         except (KafkaError, ProtocolError, OSError) as error:
             _log.debug("lag counts offsets", topic=key[1], partition=key[2], why=str(error))
         return look
