@@ -19,8 +19,9 @@ from .records.find import time_in_batch
 from .records.formats import Octets, iter_any_headers
 
 LOOK_BYTES: Final = 64 << 10
-"""A look reads about this many bytes of the log, more only while it finds no record."""
+"""A look reads about this many bytes of a log in which all offsets are records."""
 MOST_LOOK_BYTES: Final = 1 << 20
+"""The same of a log with markers, aborted records or gaps."""
 
 
 def unread(offset: int, start: int, end: int, done: int = 0) -> int:
@@ -70,7 +71,14 @@ class Look:
     @property
     def is_over(self) -> bool:
         """Whether enough was read."""
-        return self._bytes >= (MOST_LOOK_BYTES if self.first is None else LOOK_BYTES)
+        # What a read brings may be shorter by a batch.
+        most = LOOK_BYTES if self.records == self.next - self.offset else MOST_LOOK_BYTES
+        return self._bytes > most // 2
+
+    @property
+    def wanted(self) -> int:
+        """The bytes to read next."""
+        return MOST_LOOK_BYTES - LOOK_BYTES if self._bytes else LOOK_BYTES
 
     @property
     def time_ms(self) -> int | None:

@@ -15,7 +15,7 @@ from ottla_broker.log.manager import LogManager
 from ottla_broker.replica.manager import ReplicaManager
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import KafkaError, ProtocolError
-from ottla_protocol.lag import LOOK_BYTES, Look, unread
+from ottla_protocol.lag import Look, unread
 
 _log = get_logger()
 
@@ -94,7 +94,7 @@ class LagReader:
         reader, stable = partition.log.reader, partition.last_stable_offset
         try:
             while not look.is_over and look.next < stable:
-                found = reader.read(look.next, LOOK_BYTES, max_offset=stable, min_one=True)
+                found = reader.read(look.next, look.wanted, max_offset=stable, min_one=True)
                 if found is None:
                     break
                 aborted = reader.aborted(look.next, found, stable)

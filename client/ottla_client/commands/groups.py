@@ -206,10 +206,10 @@ async def describe(console: Console, name: str, zookeeper: str | None) -> None:
     """Show a group's members, and the committed offset, end and lag of each partition.
 
     The lag in records is what is left from the committed offset, or from the log's start, to the end. Markers of
-    transactions, aborted records and gaps left by compaction don't count in the next 64 KiB; behind them, offsets
-    count. The lag in time is the age of the first of these records. It depends on the producers' clocks, unless the
-    topic has message.timestamp.type=LogAppendTime. It is 0s where everything is read, and - where nothing is committed.
-    An offset beyond the end is no lag: a column shows how far beyond it is.
+    transactions, aborted records and gaps left by compaction don't count in the next 64 KiB of the log or, where there
+    are some, in 1 MiB; behind that, offsets count. The lag in time is the age of the first of these records. It depends
+    on the producers' clocks, unless the topic has message.timestamp.type=LogAppendTime. It is 0s where everything is
+    read, and - where nothing is committed. An offset beyond the end is no lag: a column shows how far beyond it is.
 
     Of a share group it shows the start, before which every record is done with, and the number of records left. Of a
     group of the coordinator designed in 2012, which keeps offsets as Kafka 0.8 did, it shows the partitions that its

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ottla_protocol.api_keys import ApiKey
-from ottla_protocol.lag import LOOK_BYTES, Look
+from ottla_protocol.lag import Look
 from ottla_protocol.records.aborted import AbortedRecords
 from ottla_protocol.records.batch import CONTROL, MAGIC, BatchHeader, CorruptRecordError
 from ottla_protocol.records.formats import decode_any, is_intact, iter_any_headers
@@ -99,7 +99,7 @@ class LogWalk:
         """What is left from an offset to the end, and the first record of it; None without one."""
         look, first = Look(offset), None
         while not look.is_over and look.next < end:
-            found = await self.fetch(look.next, COMMITTED, LOOK_BYTES)
+            found = await self.fetch(look.next, COMMITTED, look.wanted)
             is_new = look.first is None
             try:
                 size = look.add(found.data, found.aborted)
