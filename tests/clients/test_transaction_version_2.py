@@ -138,7 +138,8 @@ def test_each_end_raises_the_epoch(client: Client, is_kafka: bool) -> None:
     assert client.produce(3, 0) == DONE
     assert client.end(3, commit=False) == ("NONE", 4)
     assert client.end(3, commit=False) == ("NONE", 4)
-    assert client.end(9, commit=False) == OLD
+    # Ottla takes it for an epoch that another coordinator has given out since.
+    assert client.end(9, commit=False) == (OLD if is_kafka else ("NOT_COORDINATOR", -1))
 
 
 def test_a_client_moves_between_the_versions(client: Client, is_kafka: bool) -> None:

@@ -133,7 +133,7 @@ def test_add_partitions(broker: FakeBroker, version: int) -> None:
         ("no", 1): Code.UNKNOWN_TOPIC_OR_PARTITION,
     }
     fenced = Code.PRODUCER_FENCED if version >= 2 else Code.INVALID_PRODUCER_EPOCH
-    assert add(broker, version, Producer(producer.id, 9), ("t", [0])) == {("t", 0): fenced}
+    assert add(broker, version, Producer(producer.id, -1), ("t", [0])) == {("t", 0): fenced}
     if version < 4:
         answers = add(broker, version, producer, ("t", [0]), ("__consumer_offsets", [0]))
         assert answers["__consumer_offsets", 0] is Code.TOPIC_AUTHORIZATION_FAILED
@@ -198,7 +198,7 @@ def test_add_offsets(broker: FakeBroker, version: int) -> None:
     partition = broker.groups.partition_for("g")
     assert broker.world.metadata().partitions == {("__consumer_offsets", partition)}
     fenced = Code.PRODUCER_FENCED if version >= 2 else Code.INVALID_PRODUCER_EPOCH
-    assert ask(Producer(producer.id, 3)) == fenced
+    assert ask(Producer(producer.id, -1)) == fenced
 
 
 @versions(ApiKey.END_TXN)
@@ -224,7 +224,7 @@ def test_end(broker: FakeBroker, version: int) -> None:
             assert (answer.producer_id, answer.producer_epoch) == (producer.id, producer.epoch + 1)
             producer = Producer(answer.producer_id, answer.producer_epoch)
     fenced = Code.PRODUCER_FENCED if version >= 2 else Code.INVALID_PRODUCER_EPOCH
-    assert ask(Producer(producer.id, 9), True).error_code == fenced
+    assert ask(Producer(producer.id, -1), True).error_code == fenced
 
 
 def test_an_answer_that_waits_for_the_log(broker: FakeBroker) -> None:

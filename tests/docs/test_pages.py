@@ -51,6 +51,7 @@ NO_KEYS = {
     "retry.backoff.ms",
     "security.protocol",
     "ssl.ca.location",
+    "metadata.recovery.strategy",
     "socket.max.fails",
     "transaction.timeout.ms",
     "transactional.id",

@@ -142,9 +142,15 @@ class TransactionMetadata(NamedTuple):
     # The transaction
 
     def check_producer(self, producer: Producer) -> int:
-        """The error code for a producer that isn't the current one."""
+        """The error code for a producer that isn't the current one.
+
+        Only a coordinator gives out epochs. So for a newer one this broker isn't the coordinator any more, but hasn't
+        noticed yet, as after it was frozen. Kafka answers PRODUCER_FENCED, which ends the current producer.
+        """
         if producer.id != self.producer_id:
             return codes.INVALID_PRODUCER_ID_MAPPING
+        if producer.epoch > self.producer_epoch:
+            return codes.NOT_COORDINATOR
         return codes.NONE if producer.epoch == self.producer_epoch else codes.PRODUCER_FENCED
 
     def was_ended_by(self, producer: Producer) -> bool:
