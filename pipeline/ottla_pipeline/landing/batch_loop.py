@@ -17,7 +17,7 @@ from ottla_pipeline.landing.errors import TableChanged
 from ottla_pipeline.landing.failures import JavaGone, java_is_gone, spark_errors
 from ottla_pipeline.landing.job_plan import JobPlan, source_options, task_of
 from ottla_pipeline.landing.settings import Landing
-from ottla_pipeline.landing.task import COLUMNS, Report, TaskSettings, land_range
+from ottla_pipeline.landing.task import COLUMNS, Report, TaskSettings, land_ranges
 from ottla_pipeline.source.cluster_queries import ClusterQueries
 from ottla_pipeline.source.offsets import Offsets
 from ottla_pipeline.source.planner import BatchPlanner
@@ -99,5 +99,5 @@ def _land(
 ) -> Iterator[Report]:
     for ranges in tasks:
         with in_worker():
-            reports = [land_range(task, one, reading) for one in ranges]
+            reports = land_ranges(task, ranges, reading)
         yield from reports

@@ -7,7 +7,7 @@ task would reach the user as a page of Java.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -85,43 +85,72 @@ class _Refused(Exception):
     """The range can't be landed; the text is the user's."""
 
 
-def land_range(task: TaskSettings, range: OffsetRange, reading: ReadSettings) -> Report:
-    """Read, parse and write one range. Raises for defects alone: any other failure is in the report."""
-    began = time.perf_counter()
-    report = Report(range.topic_partition, range.topic_id, range.start, range.end, layout=task.layout.version)
-    try:
-        with _Lander(task, report) as lander:
-            lander.run(read(range, reading, lander.set_aside))
-    except (ReadError, ClientError, LandingError, _Refused) as error:
-        report.failed = str(error)
-    report.seconds = time.perf_counter() - began
-    return report
+def land_ranges(task: TaskSettings, ranges: Iterable[OffsetRange], reading: ReadSettings) -> list[Report]:
+    """Read, parse and write ranges into common files, which are in the last report.
+
+    Raises for defects alone: any other failure is in the report of its range, the last one then, and no file is left.
+    """
+    reports: list[Report] = []
+    with _Files(task) as files:
+        for one in ranges:
+            began = time.perf_counter()
+            report = Report(one.topic_partition, one.topic_id, one.start, one.end, layout=task.layout.version)
+            reports.append(report)
+            try:
+                lander = _Lander(task, report, files)
+                lander.run(read(one, reading, lander.set_aside))
+            except (ReadError, ClientError, LandingError, _Refused) as error:
+                report.failed = str(error)
+            report.seconds = time.perf_counter() - began
+            if report.failed is not None:
+                files.abort()
+                return reports
+        if reports:
+            try:
+                reports[-1].files, reports[-1].dead_files = files.close()
+            except LandingError as error:
+                reports[-1].failed = str(error)
+                files.abort()
+    return reports
 
 
-class _Lander:
-    """One range on its way into files, which are deleted if it fails."""
+class _Files:
+    """The files of a task, which are deleted if it fails."""
 
-    def __init__(self, task: TaskSettings, report: Report) -> None:
-        self._task = task
-        self._report = report
-        self._parser = parser(task.values)
-        self._fitting = fitting(task, self._parser)
-        self._files = FileWriter(*task.staging.open(), task.layout, task.files, "part")
-        self._dead: FileWriter | None = None
+    def __init__(self, task: TaskSettings) -> None:
+        self.rows = FileWriter(*task.staging.open(), task.layout, task.files, "part")
+        self.dead: FileWriter | None = None
         if task.dead is not None:
-            self._dead = FileWriter(*task.dead.open(), deadletters.LAYOUT, deadletters.FILES, "dead")
-        self._unknown = Shape()
-        self._noted = 0
+            self.dead = FileWriter(*task.dead.open(), deadletters.LAYOUT, deadletters.FILES, "dead")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if error is None:
-            return
-        self._files.abort()
-        if self._dead is not None:
-            self._dead.abort()
+        if error is not None:
+            self.abort()
+
+    def close(self) -> tuple[list[DataFile], list[DataFile]]:
+        return self.rows.close(), self.dead.close() if self.dead is not None else []
+
+    def abort(self) -> None:
+        self.rows.abort()
+        if self.dead is not None:
+            self.dead.abort()
+
+
+class _Lander:
+    """One range on its way into files."""
+
+    def __init__(self, task: TaskSettings, report: Report, files: _Files) -> None:
+        self._task = task
+        self._report = report
+        self._parser = parser(task.values)
+        self._fitting = fitting(task, self._parser)
+        self._files = files.rows
+        self._dead = files.dead
+        self._unknown = Shape()
+        self._noted = 0
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> None:
         """All of it; what is made is in the report."""
@@ -135,8 +164,6 @@ class _Lander:
             if self._noted >= ENOUGH and len(self._unknown.columns()):
                 break
         report.count, report.total = checksum.count, checksum.total
-        report.files = self._files.close()
-        report.dead_files = self._dead.close() if self._dead is not None else []
         report.unknown = self._unknown.to_json() if len(self._unknown.columns()) else None
 
     def set_aside(self, corrupt: CorruptBatch) -> None:

@@ -15,7 +15,7 @@ from ottla_pipeline.landing.evolution import NewColumns
 from ottla_pipeline.landing.job_plan import plan_job, source_options, table_of, task_of, with_new
 from ottla_pipeline.landing.settings import BatchDone, Landing
 from ottla_pipeline.landing.tables import Table
-from ottla_pipeline.landing.task import COLUMNS, Report, land_range
+from ottla_pipeline.landing.task import COLUMNS, Report, land_ranges
 from ottla_pipeline.reading import OffsetRange, ReadSettings, read
 from ottla_pipeline.source.cluster_queries import ClusterQueries, ids_of
 from ottla_pipeline.source.offsets import Offsets
@@ -61,7 +61,13 @@ class Run:
     def read(self, ranges: Iterable[OffsetRange]) -> list[Report]:
         """The tasks."""
         task = task_of(self.landing, self.job_plan.table, self.job_plan.values)
-        return [land_range(task, one, self.options.read_settings(COLUMNS)) for one in ranges]
+        reading = self.options.read_settings(COLUMNS)
+        return [report for one in ranges for report in land_ranges(task, [one], reading)]
+
+    def read_together(self, ranges: Iterable[OffsetRange]) -> list[Report]:
+        """One task of all ranges."""
+        task = task_of(self.landing, self.job_plan.table, self.job_plan.values)
+        return land_ranges(task, ranges, self.options.read_settings(COLUMNS))
 
     def commit(self, reports: Iterable[Report], batch_id: int = 0) -> BatchDone | None:
         """The driver's part."""

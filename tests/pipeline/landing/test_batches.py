@@ -102,6 +102,16 @@ def test_a_task_that_is_run_twice_leaves_an_orphan_at_most(landing: Landing, top
     assert len(landed_files(landing)) == 2
 
 
+def test_the_ranges_of_a_task_share_a_file(landing: Landing, topic: str) -> None:
+    for partition in (0, 1):
+        produce(landing.bootstrap_servers, topic, [b"x", b"y"], partition)
+    with Run(landing) as job:
+        done = job.commit(job.read_together(job.plan()))
+    assert done is not None
+    assert (done.rows, done.files) == (4, 1)
+    assert offsets(landing, topic) == [[0, 1], [0, 1]]
+
+
 def test_two_jobs_on_one_table(landing: Landing, topic: str) -> None:
     produce(landing.bootstrap_servers, topic, [b"a"] * 5)
     with Run(landing, "one") as one, Run(landing, "two") as two:
