@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from ottla_pipeline.landing.tables.layout import field_ids
+from ottla_pipeline.landing.tables.transforms import EXACT
 
 
 def metrics(metadata: pq.FileMetaData, plan: Mapping[int, Any]) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def _value(raw: Any, kind: Any) -> Any:
     name = str(kind)
     if name.startswith("decimal"):
         unscaled = raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
-        return Decimal(unscaled).scaleb(-kind.scale)
+        return Decimal(unscaled).scaleb(-kind.scale, EXACT)
     return raw.decode() if name == "string" else raw
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _PARAMETER = re.compile(r"(\w+)(?:\[(\d+)\])?")
+EXACT = Context(prec=76)
+"""Rounds no decimal of a table: the default has 28 digits."""
 _UNITS: Mapping[str, str] = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
 
 
@@ -126,14 +128,14 @@ def _each(array: pa.Array, compute: Callable[[Any], Any], kind: pa.DataType) -> 
 
 
 def _bytes_of(value: Decimal, scale: int) -> bytes:
-    unscaled = int(value.scaleb(scale))
+    unscaled = int(value.scaleb(scale, EXACT))
     size = ((unscaled if unscaled >= 0 else ~unscaled).bit_length() + 8) // 8
     return unscaled.to_bytes(size, "big", signed=True)
 
 
 def _truncated_decimal(value: Decimal, scale: int, width: int) -> Decimal:
-    unscaled = int(value.scaleb(scale))
-    return Decimal(unscaled - unscaled % width).scaleb(-scale)
+    unscaled = int(value.scaleb(scale, EXACT))
+    return Decimal(unscaled - unscaled % width).scaleb(-scale, EXACT)
 
 
 def _bucket_of(data: bytes, buckets: int) -> int:
