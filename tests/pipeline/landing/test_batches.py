@@ -13,6 +13,7 @@ from tests.pipeline.landing.rounds import Run, offsets, produce, rows, run
 from tests.support.processes import BrokerProcess
 from tests.support.topics import create_topic
 
+from ottla_client.sync import Admin
 from ottla_client.types import TopicPartition
 from ottla_pipeline.landing import compact
 from ottla_pipeline.landing.errors import Collision, LandingError, NotLanded, SchemaRefused
@@ -351,6 +352,26 @@ def test_a_record_that_does_not_parse_ends_a_job_without_dead_letters(one: Landi
         run(job)
     assert landed_files(job) == set()
     assert table_of(job).offsets() == {topic: {0: 0, 1: 0}}
+
+
+def test_partitions_that_appear_later_start_at_their_beginning(
+    landing: Landing, broker: BrokerProcess, topic: str
+) -> None:
+    """``latest`` is for the first run alone: later it would skip what a partition got before it was found."""
+    job = replace(landing, starting_offsets="latest")
+    skipping = replace(job, table=f"{landing.table}_skipping", new_partitions="latest")
+    produce(job.bootstrap_servers, topic, [b"before the first run"])
+    for one in (job, skipping):
+        run(one)
+    with Admin(broker.bootstrap) as admin:
+        partitions = len(admin.describe_topics([topic])[topic].partitions)
+        admin.create_partitions({topic: partitions + 1})
+    produce(job.bootstrap_servers, topic, [b"known"])
+    produce(job.bootstrap_servers, topic, [b"new"], partitions)
+    for one in (job, skipping):
+        run(one)
+    assert sorted(rows(job, "value")) == [(b"known",), (b"new",)]
+    assert rows(skipping, "value") == [(b"known",)]
 
 
 def test_no_new_field_stops_a_job(landing: Landing, topic: str) -> None:
