@@ -142,6 +142,10 @@ class SparkSQL(PyIceberg):
             f"WHEN MATCHED THEN UPDATE SET {name} = {text}"
         )
 
+    def insert(self) -> None:
+        columns = ", ".join(["null"] * len(self._table().schema().fields))
+        self._sql(f"INSERT INTO {self._name} SELECT {columns}")
+
     def rewrite(self) -> None:
         self._sql(
             f"CALL ottla.system.rewrite_data_files(table => 'default.{self._short}', "
