@@ -18,9 +18,11 @@ from ottla_broker.log.config import LogConfig
 from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import Files
 from ottla_broker.log.log import Log
+from ottla_broker.metrics import lag_reader
 from ottla_broker.metrics.exposition import Exposition
 from ottla_broker.metrics.lag import LagCollector
 from ottla_broker.metrics.trend import HISTORY_SECONDS, Trend, catch_up_seconds
+from ottla_protocol.lag import LOOK_BYTES
 from ottla_protocol.records.record import encode_batch
 
 
@@ -222,3 +224,24 @@ def test_a_trend_forgets() -> None:
     assert catch_up_seconds(10, -2.0) == 5
     assert catch_up_seconds(10, 0.0) is None
     assert catch_up_seconds(0, None) == 0
+
+
+def test_a_scrape_looks_through_a_bounded_part_of_the_logs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lag_reader, "_BYTES_A_ROUND", 50_000)
+    for _ in range(1000):
+        world.write(1)
+    for number in range(50):
+        world.commit(f"group-{number}", number)
+    looks = world.collector._reader.looks
+
+    def looked() -> int:
+        return sum(look.next - look.offset for look in looks.values()) * (world.log.size // 1000)
+
+    world.scrape()
+    assert 50_000 <= looked() < 50_000 + LOOK_BYTES + 50 * 1024
+    while not all(look.is_over for look in looks.values()):
+        before = looked()
+        assert world.scrape()("kafka_consumergroup_lag_sum", consumergroup="group-49") == 951
+        assert before < looked()

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ottla_broker.metrics.exposition import Exposition, Family
-from ottla_broker.metrics.lag_reader import LagReader
+from ottla_broker.metrics.exposition import Exposition
+from ottla_broker.metrics.lag_reader import Behind, LagReader
 from ottla_broker.metrics.trend import Trend, catch_up_seconds
 from ottla_protocol.group_lag import sample_of
 from ottla_protocol.lag import beyond_end
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 _A_STEP: Final = 10
-_A_STEP_BYTES: Final = 256 << 10
-"""A step ends after so many offsets, or so many bytes of logs that were looked through."""
 _OTHER_KINDS: Final = frozenset({"share", "zookeeper"})
 
 
@@ -31,11 +29,74 @@ def _seconds(milliseconds: int | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
-def _add(at: str, *values: tuple[Family, float | None]) -> None:
-    """Add the values that are known, with the same labels."""
-    for family, value in values:
-        if value is not None:
-            family.add(value, at)
+class _OfPartitions:
+    """The metrics of each group's partitions."""
+
+    def __init__(self, out: Exposition) -> None:
+        self._out = out
+        self._families = (
+            out.gauge("kafka_consumergroup_current_offset", "The offset that the group has committed."),
+            out.gauge(
+                "kafka_consumergroup_lag", "Records that the group has left, up to the high watermark."
+            ),
+            out.gauge("ottla_group_lag_seconds", "The age of the next record that the group reads."),
+            out.gauge(
+                "ottla_group_beyond_end",
+                "How far the committed offset lies beyond the end of the log; no value where it doesn't.",
+            ),
+        )
+
+    def add(self, group: str, topic: str, index: int, offset: int, end: int, found: Behind) -> None:
+        """``group``: its name, escaped."""
+        if not self._out.room(3):
+            return
+        current, lag, age, beyond = self._families
+        at = f'{{consumergroup="{group}",topic="{topic}",partition="{index}"}}'
+        current.lines.append(f"{current.name}{at} {offset}\n")
+        lag.lines.append(f"{lag.name}{at} {found.records}\n")
+        at = f'{{group="{group}",topic="{topic}",partition="{index}"}}'
+        if found.age_ms is not None:
+            age.lines.append(f"{age.name}{at} {found.age_ms / 1000}\n")
+        far = beyond_end(offset, end)
+        if far and self._out.room(1):
+            beyond.add(far, at)
+
+    def flush(self) -> None:
+        """Encode what was added."""
+        for family in self._families:
+            family.flush()
+
+
+class _OfGroups:
+    """The metrics of each group."""
+
+    def __init__(self, out: Exposition) -> None:
+        self._out = out
+        self._total = out.gauge(
+            "kafka_consumergroup_lag_sum",
+            "Records that the group has not read, in all partitions known here.",
+        )
+        self._families = (
+            out.gauge(
+                "ottla_group_lag_slope", "Records a second by which the lag grows, over up to five minutes."
+            ),
+            out.gauge(
+                "ottla_group_catch_up_seconds",
+                "When the lag is gone, if it goes on shrinking; else no value.",
+            ),
+            out.gauge("ottla_group_commit_age_seconds", "Time since the group's last commit."),
+        )
+
+    def add(
+        self, group: str, records: int, commit_age: float | None, slope: float | None, catch_up: float | None
+    ) -> None:
+        """Add the values that are known. ``group``: its name, escaped."""
+        if not self._out.room(4):
+            return
+        self._total.add(records, f'{{consumergroup="{group}"}}')
+        for family, value in zip(self._families, (slope, catch_up, commit_age), strict=True):
+            if value is not None:
+                family.add(value, f'{{group="{group}"}}')
 
 
 class LagCollector:
@@ -49,30 +110,11 @@ class LagCollector:
 
     def collect(self, out: Exposition) -> Iterator[None]:
         """Lag by partition; trend and last commit by group."""
-        kafka = "kafka_consumergroup_"
-        families = (
-            current := out.gauge(f"{kafka}current_offset", "The offset that the group has committed."),
-            lag := out.gauge(f"{kafka}lag", "Records that the group has left, up to the high watermark."),
-            age := out.gauge("ottla_group_lag_seconds", "The age of the next record that the group reads."),
-            beyond := out.gauge(
-                "ottla_group_beyond_end",
-                "How far the committed offset lies beyond the end of the log; no value where it doesn't.",
-            ),
-        )
-        total = out.gauge(
-            f"{kafka}lag_sum", "Records that the group has not read, in all partitions known here."
-        )
-        slope = out.gauge(
-            "ottla_group_lag_slope", "Records a second by which the lag grows, over up to five minutes."
-        )
-        left = out.gauge(
-            "ottla_group_catch_up_seconds", "When the lag is gone, if it goes on shrinking; else no value."
-        )
-        since = out.gauge("ottla_group_commit_age_seconds", "Time since the group's last commit.")
+        of_partitions, of_groups = _OfPartitions(out), _OfGroups(out)
         self._round += 1
+        self._reader.begin()
         unknown = done = 0
         clock, reader = self._sources.clock, self._reader
-        looked = reader.looked
         for group in self._sources.groups.groups:
             name = escape(group.group_id)
             now_ms, now = clock.now_ms(), clock.monotonic()
@@ -80,10 +122,8 @@ class LagCollector:
             for topic, partitions in list(group.offsets.topics()):
                 for index, committed in list(partitions.items()):
                     done += 1
-                    if done % _A_STEP == 0 or reader.looked - looked > _A_STEP_BYTES:
-                        looked = reader.looked
-                        for family in families:
-                            family.flush()
+                    if done % _A_STEP == 0:
+                        of_partitions.flush()
                         yield
                     last_commit = max(last_commit, committed.commit_ms)
                     partition, end = reader.find(topic, index)
@@ -91,36 +131,19 @@ class LagCollector:
                         unknown += 1
                         continue
                     known += 1
-                    records, age_ms = reader.behind(group.group_id, partition, committed.offset, end, now_ms)
-                    behind += records
-                    if not out.room(3):
-                        continue
-                    at = f'{{consumergroup="{name}",topic="{topic}",partition="{index}"}}'
-                    current.lines.append(f"{current.name}{at} {committed.offset}\n")
-                    lag.lines.append(f"{lag.name}{at} {records}\n")
-                    if age_ms is not None:
-                        where = f'{{group="{name}",topic="{topic}",partition="{index}"}}'
-                        age.lines.append(f"{age.name}{where} {age_ms / 1000}\n")
-                    far = beyond_end(committed.offset, end)
-                    if far and out.room(1):
-                        beyond.add(far, f'{{group="{name}",topic="{topic}",partition="{index}"}}')
+                    offset = committed.offset
+                    found = yield from reader.behind(group.group_id, partition, offset, end, now_ms)
+                    behind += found.records
+                    of_partitions.add(name, topic, index, offset, end, found)
             if not known:
                 continue
-            trend = self._trends.get(group.group_id)
-            if trend is None:
-                trend = self._trends[group.group_id] = Trend()
+            trend = self._trends.setdefault(group.group_id, Trend())
             trend.round = self._round
             growth = trend.slope(now, behind)
             trend.add(now, behind)
-            if out.room(4):
-                total.add(behind, f'{{consumergroup="{name}"}}')
-                _add(
-                    f'{{group="{name}"}}',
-                    (since, max(0, now_ms - last_commit) / 1000),
-                    (slope, growth),
-                    (left, catch_up_seconds(behind, growth)),
-                )
-        yield from self._others(out, total, slope, left, since)
+            left = catch_up_seconds(behind, growth)
+            of_groups.add(name, behind, max(0, now_ms - last_commit) / 1000, growth, left)
+        yield from self._others(out, of_groups)
         out.gauge(
             "ottla_group_lag_unknown_partitions",
             "Partitions with committed offsets of which this broker has no replica in use.",
@@ -128,9 +151,7 @@ class LagCollector:
         self._forget()
         yield
 
-    def _others(
-        self, out: Exposition, total: Family, slope: Family, left: Family, since: Family
-    ) -> Iterator[None]:
+    def _others(self, out: Exposition, of_groups: _OfGroups) -> Iterator[None]:
         """Share groups and groups in ZooKeeper, as the last sample of the history has them."""
         history = self._sources.lag_history()
         if history is None:
@@ -156,15 +177,16 @@ class LagCollector:
             if sample.kind not in _OTHER_KINDS or name in self._trends or name in shown:
                 continue
             shown.add(name)
-            if sample.records is None or not out.room(5):
+            if sample.records is None or not out.room(1):
                 continue
-            total.add(sample.records, labels(consumergroup=name))
-            _add(
-                labels(group=name),
-                (age, _seconds(sample.lag_ms)),
-                (slope, sample.slope),
-                (left, _seconds(sample.catch_up_ms)),
-                (since, _seconds(sample.commit_age_ms)),
+            if sample.lag_ms is not None:
+                age.add(sample.lag_ms / 1000, labels(group=name))
+            of_groups.add(
+                escape(name),
+                sample.records,
+                _seconds(sample.commit_age_ms),
+                sample.slope,
+                _seconds(sample.catch_up_ms),
             )
 
     def _forget(self) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -196,6 +196,7 @@ class LagHistory:
         self._round += 1
         self.left_out = 0
         self._slice.begin()
+        self._reader.begin()
         found: dict[int, list[_Sampled]] = {}
         await self._ask_ends(now_ms)
         for sample in (self._coordinated, self._shared, self._in_zookeeper):
@@ -257,10 +258,10 @@ class LagHistory:
     async def _measured(self, group_id: str, offsets: Iterable[_Offset], now_ms: int) -> _Measure:
         measure = _Measure(self._reader, self._ends, self._starts, group_id, now_ms)
         for each in offsets:
-            measure.add(each)
-            if self._slice.is_over():
-                await asyncio.sleep(0)
-                self._slice.begin()
+            for _ in measure.add(each):
+                if self._slice.is_over():
+                    await asyncio.sleep(0)
+                    self._slice.begin()
         return measure
 
     def _record(self, entry: _Group, measure: _Measure, commit_age_ms: int) -> GroupLagState:
@@ -500,7 +501,6 @@ class _TimeSlice:
         self._end = self._clock.monotonic() + _SLICE_SECONDS
 
     def is_over(self) -> bool:
-        """Called after each offset, which may take up to some 20 ms."""
         return self._clock.monotonic() >= self._end
 
 
@@ -535,10 +535,12 @@ class _Measure:
         self._starts = starts
         self._now_ms = now_ms
 
-    def add(self, place: _Offset) -> None:
+    def add(self, place: _Offset) -> Iterator[None]:
+        """Count a partition in. Yields after each few milliseconds of work."""
+        yield
         partition, end = self._reader.find(place.topic, place.partition)
         if partition is not None and end is not None:
-            records, age_ms = self._reader.behind(
+            records, age_ms = yield from self._reader.behind(
                 self.group_id, partition, place.offset, end, self._now_ms, place.done
             )
         else:

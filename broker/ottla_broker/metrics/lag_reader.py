@@ -7,20 +7,25 @@ less the time in the header of its batch.
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import NamedTuple
+from collections.abc import Container, Generator
+from typing import Final, NamedTuple
 
 from ottla_broker.events import get_logger
 from ottla_broker.log.manager import LogManager
 from ottla_broker.replica.manager import ReplicaManager
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import KafkaError, ProtocolError
-from ottla_protocol.lag import Look, unread
+from ottla_protocol.lag import LOOK_BYTES, MOST_LOOK_BYTES, Look, unread
 
 _log = get_logger()
 
 GroupPartition = tuple[str, str, int]
 """Group, topic and partition."""
+
+_BYTES_A_ROUND: Final = 8 << 20
+"""Of logs that are looked through in one scrape or sample: of tiny batches that takes most of a second."""
+_BYTES_WHEN_SPENT: Final = 1 << 10
+"""The same behind each further offset, so that a group which has read all but a marker has nothing left."""
 
 
 class Behind(NamedTuple):
@@ -35,14 +40,17 @@ class LagReader:
 
     Attributes:
         looks: what was found behind the committed offset of each group's partition that has a lag.
-        looked: how many bytes of logs were looked through, in all.
     """
 
     def __init__(self, replicas: ReplicaManager, logs: LogManager) -> None:
         self._replicas = replicas
         self._logs = logs
         self.looks: dict[GroupPartition, Look] = {}
-        self.looked = 0
+        self._bytes_left = 0
+
+    def begin(self) -> None:
+        """Begin a scrape or a sample."""
+        self._bytes_left = _BYTES_A_ROUND
 
     def find(self, topic: str, index: int) -> tuple[Partition | None, int | None]:
         """This broker's replica with its high watermark; None: there is no replica, or its end isn't known.
@@ -58,10 +66,10 @@ class LagReader:
 
     def behind(
         self, group_id: str, partition: Partition, offset: int, end: int, now_ms: int, done: int = 0
-    ) -> Behind:
+    ) -> Generator[None, None, Behind]:
         """How far a group is behind that reads on at ``offset``, where :meth:`find` has found the end.
 
-        ``done``: as in :func:`ottla_protocol.lag.unread`, of a share group.
+        Yields after each few milliseconds of work. ``done``: as in :func:`ottla_protocol.lag.unread`, of a share group.
         """
         key = (group_id, partition.topic, partition.partition)
         if not partition.is_open:
@@ -70,7 +78,7 @@ class LagReader:
         start = partition.log.log_start_offset
         records = unread(offset, start, end, done)
         if records:
-            look = self._look(key, partition, max(offset, start))
+            look = yield from self._look(key, partition, max(offset, start))
             if not done:
                 records = look.unread(start, end)
         if not records:
@@ -86,22 +94,25 @@ class LagReader:
         """Forget all other groups."""
         self.looks = {key: value for key, value in self.looks.items() if key[0] in groups}
 
-    def _look(self, key: GroupPartition, partition: Partition, offset: int) -> Look:
+    def _look(self, key: GroupPartition, partition: Partition, offset: int) -> Generator[None, None, Look]:
         """What is behind an offset, read on as far as it goes."""
         look = self.looks.get(key)
         if look is None or look.offset != offset:
             look = self.looks[key] = Look(offset)
-        reader, stable = partition.log.reader, partition.last_stable_offset
         try:
-            while not look.is_over and look.next < stable:
-                found = reader.read(look.next, look.wanted, max_offset=stable, min_one=True)
-                if found is None:
+            while partition.is_open and not look.is_over:
+                reader, stable = partition.log.reader, partition.last_stable_offset
+                is_spent = self._bytes_left <= 0
+                most = _BYTES_WHEN_SPENT if is_spent else LOOK_BYTES
+                found = reader.read(look.next, most, max_offset=stable, min_one=True)
+                if found is None or found.size > MOST_LOOK_BYTES:
                     break
                 aborted = reader.aborted(look.next, found, stable)
                 size = look.add(found.read(), [(each.first_offset, each.producer_id) for each in aborted])
-                if not size:
+                if not size or is_spent:
                     break
-                self.looked += size
+                self._bytes_left -= size
+                yield
         except (KafkaError, ProtocolError, OSError) as error:
             _log.debug("lag counts offsets", topic=key[1], partition=key[2], why=str(error))
         return look
