@@ -452,6 +452,19 @@ async def test_a_leader_that_may_have_been_replaced_goes_on_while_it_is_followed
     assert led(partition)
 
 
+async def test_a_fetch_that_waited_in_the_socket_of_a_frozen_broker_is_no_sign_of_following(
+    fixture: PartitionFixture,
+) -> None:
+    partition = fixture.lead([1, 2])
+    fixture.append()
+    fixture.leader_lease.lease.until = answered_at = fixture.clock.monotonic()
+    fixture.clock.time += 6
+    partition.fetched_by(2, 0, 0, 7, answered_at)
+    assert not led(partition)
+    partition.fetched_by(2, 0, 0, 7, fixture.clock.monotonic())
+    assert led(partition)
+
+
 async def test_replicas_that_may_be_in_sync_by_now_must_follow_too(fixture: PartitionFixture) -> None:
     partition = fixture.lead([1, 2])
     fixture.fetched(2, 0)

@@ -26,7 +26,15 @@ if TYPE_CHECKING:
 class FollowerFetch(Fetch):
     """A follower's fetch."""
 
-    __slots__ = ("_epoch", "_held_up", "_quota", "_recorded", "_replica_id", "_sends_watermark")
+    __slots__ = (
+        "_epoch",
+        "_held_up",
+        "_quota",
+        "_recorded",
+        "_replica_id",
+        "_sends_watermark",
+        "_sent_after",
+    )
 
     NON_IMMEDIATE_ERRORS: Collection[ErrorCode] = ()
 
@@ -40,6 +48,7 @@ class FollowerFetch(Fetch):
         self._epoch = request.replica_state.replica_epoch
         # Whether the partitions have the follower's position. A second read, after a wait, finds it unchanged.
         self._recorded = False
+        self._sent_after = ctx.connection.age.sent_after
         # Partitions over the replication quota: neither read nor waited for.
         self._held_up: set[Partition] = set()
         self._quota = ctx.services.replicas.leader_quota
@@ -90,7 +99,7 @@ class FollowerFetch(Fetch):
                 spec.current_leader_epoch,
                 offset,
                 spec.follower_start,
-                self._recorded,
+                None if self._recorded else self._sent_after,
             )
         ):
             self.readable.append(partition)
@@ -109,6 +118,8 @@ class FollowerFetch(Fetch):
         self._ctx.services.replicas.counters.replication_bytes_out += size
 
     def response(self) -> FetchResponse:
+        # A follower has one fetch under way on a connection, so it sends the next one after this response.
+        self._ctx.connection.age.sent_after = self._ctx.services.clock.monotonic()
         quota = self._quota
         if quota is not None and quota.limit != UNLIMITED:
             for spec, answer in self._answers:
@@ -129,7 +140,7 @@ class FollowerFetch(Fetch):
         end = log.log_end_offset
         if log.log_start_offset <= spec.fetch_offset <= end and self._is_too_fast(partition):
             if not self._recorded:
-                partition.fetched_by(self._replica_id, spec.fetch_offset, spec.follower_start, self._epoch)
+                self._record(spec, partition)
             self._held_up.add(partition)
             self.readable.append(partition)
             self._fill(answer, partition)
@@ -138,7 +149,7 @@ class FollowerFetch(Fetch):
             spec.fetch_offset, min(spec.max_bytes, left), max_offset=end, min_one=min_one
         )
         if not self._recorded:
-            partition.fetched_by(self._replica_id, spec.fetch_offset, spec.follower_start, self._epoch)
+            self._record(spec, partition)
         self.readable.append(partition)
         self._fill(answer, partition)
         if spec.fetch_offset == end:
@@ -148,6 +159,11 @@ class FollowerFetch(Fetch):
         if self._sends_watermark and spec.high_watermark < partition.high_watermark:
             self.immediate = True
         return records
+
+    def _record(self, spec: FetchPartition, partition: Partition) -> None:
+        partition.fetched_by(
+            self._replica_id, spec.fetch_offset, spec.follower_start, self._epoch, self._sent_after
+        )
 
     def _is_too_fast(self, partition: Partition) -> bool:
         """Whether a follower out of sync has to wait because of the quota (KIP-73)."""

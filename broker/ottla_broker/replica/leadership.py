@@ -133,7 +133,7 @@ class Leadership:
             follower = self.followers.get(broker_id)
             if (
                 broker_id != environment.broker_id
-                and (follower is None or now - follower.last_fetch > lease.patience)
+                and (follower is None or now - follower.followed_at > lease.patience)
                 and not lease.is_dead(broker_id)
             ):
                 return False

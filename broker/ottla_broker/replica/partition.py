@@ -486,8 +486,12 @@ class Partition:
         if leadership is not None and leadership.log_start_waiters:
             leadership.log_start_waiters.fail(code)
 
-    def fetched_by(self, broker_id: int, offset: int, start_offset: int, broker_epoch: int) -> None:
+    def fetched_by(
+        self, broker_id: int, offset: int, start_offset: int, broker_epoch: int, sent_after: float = inf
+    ) -> None:
         """Record a follower's fetch from ``offset``: it has all below. Kafka's ``updateFollowerFetchState``.
+
+        ``sent_after``: a time, on the monotonic clock, at which the fetch wasn't sent yet.
 
         Raises KafkaError: as :meth:`follower`; NOT_LEADER_OR_FOLLOWER for a fetch sent before that broker last
         registered.
@@ -498,7 +502,8 @@ class Partition:
         leadership = self._led()
         end = self.log.log_end_offset
         before, start_before = follower.end_offset, follower.start_offset
-        follower.fetched(offset, start_offset, end, self._environment.clock.monotonic(), broker_epoch)
+        now = self._environment.clock.monotonic()
+        follower.fetched(offset, start_offset, end, now, broker_epoch, sent_after)
         if broker_id not in leadership.isr:
             leadership.add_caught_up(follower, self.high_watermark, self.on_isr_answer)
         elif offset < self._watermark.offset:
@@ -516,11 +521,11 @@ class Partition:
         leader_epoch: int,
         offset: int,
         start_offset: int,
-        heard: bool,
+        sent_after: float | None,
     ) -> bool:
         """Whether a fetch only repeats what is known: an in-sync follower is at the log's end, which is committed.
 
-        Unless the same fetch was ``heard`` before, it is then recorded. False: the fetch needs a closer look.
+        It is then recorded, unless ``sent_after`` is None, because it was before. False: it needs a closer look.
         """
         leadership = self._leadership
         if leadership is None or leader_epoch != self.leader_epoch or self._watermark.offset != offset:
@@ -536,8 +541,8 @@ class Partition:
             or broker_id not in leadership.isr
         ):
             return False
-        if not heard:
-            follower.fetched_again(self._environment.clock.monotonic())
+        if sent_after is not None:
+            follower.fetched_again(self._environment.clock.monotonic(), sent_after)
         return True
 
     def follower(self, broker_id: int, knows_epoch: bool = True) -> FollowerState:
