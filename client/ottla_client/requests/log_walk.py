@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -122,7 +123,7 @@ class LogWalk:
         """
         need, stop, window = count, end, min(count, _FIRST_WINDOW)
         while stop > start and need:
-            begin, found = await self._between(max(start, stop - window), stop, isolation)
+            begin, found = await self._between(max(start, stop - window), stop, isolation, need)
             total = sum(records for _, records in found)
             while found and need:
                 header, records = found.pop()
@@ -135,10 +136,11 @@ class LogWalk:
         return start if need else stop
 
     async def _between(
-        self, begin: int, stop: int, isolation: int
-    ) -> tuple[int, list[tuple[BatchHeader, int]]]:
-        """The batches with records that end before ``stop``, and the first offset of the batch that has ``begin``."""
-        found: list[tuple[BatchHeader, int]] = []
+        self, begin: int, stop: int, isolation: int, need: int
+    ) -> tuple[int, deque[tuple[BatchHeader, int]]]:
+        """The last batches before ``stop`` with ``need`` records, and the first offset of the batch of ``begin``."""
+        found: deque[tuple[BatchHeader, int]] = deque()
+        total = 0
         first = begin
         at = begin
         while at < stop:
@@ -157,6 +159,9 @@ class LogWalk:
                 records = self._count(fetched.data, position, header)
                 if records:
                     found.append((header, records))
+                    total += records
+                    while total - found[0][1] >= need:
+                        total -= found.popleft()[1]
             if at == before:
                 break
         return first, found

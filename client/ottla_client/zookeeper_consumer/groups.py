@@ -59,15 +59,6 @@ async def connected(connect: str, timeout: float) -> AsyncIterator[Registry]:
         await zookeeper.close()
 
 
-async def groups_in(registry: Registry) -> dict[str, list[str]]:
-    """The groups that have nodes in ZooKeeper, with the ids of their members."""
-    groups = {}
-    for name in await registry.children(paths.CONSUMERS):
-        if _OF_GROUPS.intersection(await registry.children(f"{paths.CONSUMERS}/{name}")):
-            groups[name] = await members_of(registry, name)
-    return groups
-
-
 async def read_group(registry: Registry, name: str) -> GroupInZooKeeper | None:
     """A group's nodes; None if it has none. Raises ZooKeeperError, and BadNodeError for a node that can't be read."""
     if not _OF_GROUPS.intersection(await registry.children(f"{paths.CONSUMERS}/{name}")):

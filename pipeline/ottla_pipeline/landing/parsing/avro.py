@@ -17,7 +17,7 @@ import pyarrow as pa
 from ottla_pipeline.landing.errors import SchemaRefused
 from ottla_pipeline.landing.parsing import avro_decoding as decoding
 from ottla_pipeline.landing.parsing.avro_decoding import Decode
-from ottla_pipeline.landing.parsing.base import Failure, Parsed
+from ottla_pipeline.landing.parsing.base import Failure, Parsed, one_by_one
 from ottla_pipeline.landing.parsing.malformed import Malformed
 from ottla_pipeline.landing.schema import TIMESTAMP, checked, nullable
 
@@ -57,17 +57,11 @@ class AvroParser:
 
     def parse(self, values: pa.Array) -> Parsed:
         """Parse records; a null value is a row of nulls."""
-        rows: list[Mapping[str, Any]] = []
-        good: list[int] = []
         failures: list[Failure] = []
-        nothing = dict.fromkeys(self.schema.names)
-        for at, value in enumerate(values.to_pylist()):
-            try:
-                rows.append(nothing if value is None else self._one(value))
-            except Malformed as error:
-                failures.append(Failure(at, str(error)))
-            else:
-                good.append(at)
+        nothing: Mapping[str, Any] = dict.fromkeys(self.schema.names)
+        rows, good = one_by_one(
+            values.to_pylist(), lambda value: nothing if value is None else self._one(value), failures
+        )
         columns = [pa.array([row[one.name] for row in rows], one.type) for one in self.schema]
         table = pa.Table.from_arrays(columns, schema=self.schema)
         if not failures:
@@ -111,14 +105,6 @@ def check_avro(document: Any) -> None:
         raise SchemaRefused(f"the Avro schema lacks {error}") from error
     except (RecursionError, TypeError, ValueError, pa.ArrowException) as error:
         raise SchemaRefused(f"the Avro schema can't be read: {error}") from error
-
-
-def from_avro(document: Any) -> pa.Schema:
-    """The columns of a record schema.
-
-    Raises SchemaRefused if it is no record, or a field has no column; the line says which.
-    """
-    return AvroParser(json.dumps(document)).schema
 
 
 def _record(document: Any) -> tuple[pa.DataType, Decode]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,8 @@ _EXACTLY: Final = 64
 """Values that are read one by one, if they can't be read together."""
 
 Places = NDArray[np.int64]
+V = TypeVar("V")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,22 @@ Exactly = Callable[[Sequence[bytes], list[Failure]], tuple[pa.Table, list[int]]]
 """Parses values one by one: the rows, and their places; the others go to the failures."""
 Suspects = Callable[[pa.Table, pa.Array], pa.Array | None]
 """The rows (a mask) that a fast reader may have read otherwise than the exact one; None if there are none."""
+
+
+def one_by_one(
+    values: Iterable[V], read: Callable[[V], R], failures: list[Failure]
+) -> tuple[list[R], list[int]]:
+    """What ``read`` makes of each value, and the places of these; the others go to ``failures``."""
+    found: list[R] = []
+    places: list[int] = []
+    for at, value in enumerate(values):
+        try:
+            found.append(read(value))
+        except Malformed as error:
+            failures.append(Failure(at, str(error)))
+        else:
+            places.append(at)
+    return found, places
 
 
 class Pieces:

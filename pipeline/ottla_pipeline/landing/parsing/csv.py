@@ -31,6 +31,7 @@ from ottla_pipeline.landing.parsing.base import (
     has_any,
     has_line_ends,
     joined,
+    one_by_one,
 )
 from ottla_pipeline.landing.parsing.malformed import Malformed, short
 from ottla_pipeline.landing.schema import TIMESTAMP, nullable, type_name
@@ -152,14 +153,7 @@ class _Rows:
 
     def rows(self, values: Sequence[bytes], failures: list[Failure]) -> tuple[pa.Table, list[int]]:
         """The rows that fit, and their places; the others go to ``failures``."""
-        rows, places = [], []
-        for at, value in enumerate(values):
-            try:
-                rows.append(self._row(value))
-            except Malformed as error:
-                failures.append(Failure(at, str(error)))
-            else:
-                places.append(at)
+        rows, places = one_by_one(values, self._row, failures)
         columns = list(zip(*rows, strict=True)) or [()] * len(self._schema)
         arrays = [pa.array(column, kind) for column, kind in zip(columns, self._schema.types, strict=True)]
         return pa.Table.from_arrays(arrays, schema=self._schema), places

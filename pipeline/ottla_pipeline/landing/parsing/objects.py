@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ottla_pipeline.landing.parsing import texts
-from ottla_pipeline.landing.parsing.base import Failure
+from ottla_pipeline.landing.parsing.base import Failure, one_by_one
 from ottla_pipeline.landing.parsing.malformed import Malformed, short
 from ottla_pipeline.landing.parsing.shapes import Fields, Number, Shape, check_name, fits_real
 from ottla_pipeline.landing.schema import type_name
@@ -55,14 +55,7 @@ class ObjectReader:
 
     def rows(self, values: Sequence[bytes], failures: list[Failure]) -> tuple[pa.Table, list[int]]:
         """The rows of the objects that fit, and their places; the others go to ``failures``."""
-        rows, places = [], []
-        for at, value in enumerate(values):
-            try:
-                rows.append(self._row(value))
-            except Malformed as error:
-                failures.append(Failure(at, str(error)))
-            else:
-                places.append(at)
+        rows, places = one_by_one(values, self._row, failures)
         return pa.Table.from_pylist(rows, schema=self._schema), places
 
     def _row(self, value: bytes) -> dict[str, Any]:
