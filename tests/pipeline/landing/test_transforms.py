@@ -54,6 +54,16 @@ def test_every_transform_of_every_type(name: str, data: st.DataObject) -> None:
             )
 
 
+def test_long_texts_get_into_buckets() -> None:
+    from pyiceberg.transforms import BucketTransform
+    from pyiceberg.types import StringType
+
+    text = "long " * 2_000_000
+    assert transformed("bucket[16]", pa.chunked_array([[text]])).to_pylist() == [
+        BucketTransform(16).transform(StringType())(text)
+    ]
+
+
 def test_dates_after_the_year_9999() -> None:
     days = transformed("day", pa.chunked_array([pa.array([2**60], pa.int64()).cast(pa.timestamp("us"))]))
     assert [from_text(one, days.type) for one in texts(days)] == [2**60 // 86_400_000_000]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 _PARAMETER = re.compile(r"(\w+)(?:\[(\d+)\])?")
 EXACT = Context(prec=76)
@@ -95,14 +96,12 @@ def _since_1970(array: pa.Array, unit: str) -> pa.Array:
 def _bucket(array: pa.Array, buckets: int) -> pa.Array:
     kind = array.type
     if pa.types.is_decimal(kind):
-        return _each(array, lambda value: _bucket_of(_bytes_of(value, kind.scale), buckets), pa.int32())
+        return _each(array, lambda value: _hashed(_bytes_of(value, kind.scale)) % buckets, pa.int32())
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        hashes = _hashes_of_texts(array)
-    else:
-        plain = array.cast(pa.int32()) if pa.types.is_date32(kind) else array
-        numbers = plain.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        hashes = _murmur(numbers.astype("<i8").view(np.uint8).reshape(len(array), 8))
-    found = (hashes & np.uint32(0x7FFFFFFF)) % np.uint32(buckets)
+        return _each(array.cast(pa.large_binary()), lambda value: _hashed(value) % buckets, pa.int32())
+    plain = array.cast(pa.int32()) if pa.types.is_date32(kind) else array
+    numbers = plain.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    found = (_murmur(numbers) & np.uint32(0x7FFFFFFF)) % np.uint32(buckets)
     return pa.array(found.astype(np.int32), pa.int32(), mask=_nulls(array))
 
 
@@ -121,7 +120,7 @@ def _nulls(array: pa.Array) -> Any:
 
 
 def _each(array: pa.Array, compute: Callable[[Any], Any], kind: pa.DataType) -> pa.Array:
-    """Decimals, one distinct value at a time."""
+    """One distinct value at a time."""
     encoded = array.dictionary_encode()
     found = pa.array([None if v is None else compute(v) for v in encoded.dictionary.to_pylist()], kind)
     return found.take(encoded.indices)
@@ -138,39 +137,20 @@ def _truncated_decimal(value: Decimal, scale: int, width: int) -> Decimal:
     return Decimal(unscaled - unscaled % width).scaleb(-scale, EXACT)
 
 
-def _bucket_of(data: bytes, buckets: int) -> int:
-    one = np.frombuffer(data, np.uint8).reshape(1, len(data))
-    return (int(_murmur(one)[0]) & 0x7FFFFFFF) % buckets
+def _hashed(data: bytes) -> int:
+    import mmh3
+
+    return mmh3.hash(data) & 0x7FFFFFFF
 
 
-def _hashes_of_texts(array: pa.Array) -> Any:
-    """Texts of the same length are hashed together."""
-    data = array.cast(pa.large_binary()).fill_null(b"")
-    offsets = np.frombuffer(data.buffers()[1], np.int64)[data.offset : data.offset + len(data) + 1]
-    content = data.buffers()[2]
-    octets = np.frombuffer(content, np.uint8) if content is not None else np.zeros(0, np.uint8)
-    lengths = np.diff(offsets)
-    hashes = np.zeros(len(array), np.uint32)
-    for length in np.unique(lengths).tolist():
-        rows = np.flatnonzero(lengths == length)
-        hashes[rows] = _murmur(octets[offsets[rows][:, None] + np.arange(length)])
-    return hashes
-
-
-def _murmur(rows: Any) -> Any:
-    """MurmurHash3's 32-bit variant for x86, with seed 0, of each row of bytes."""
-    count, length = rows.shape
-    whole = length - length % 4
-    blocks = np.ascontiguousarray(rows[:, :whole]).view("<u4").reshape(count, whole // 4)
+def _murmur(numbers: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """MurmurHash3's 32-bit variant for x86, with seed 0, of the eight bytes of each number."""
     with np.errstate(over="ignore"):
-        found = np.zeros(count, np.uint32)
-        for at in range(whole // 4):
-            found ^= _mixed(blocks[:, at].astype(np.uint32))
+        found = np.zeros(len(numbers), np.uint32)
+        for bits in (0, 32):
+            found ^= _mixed((numbers >> bits).astype(np.uint32))
             found = _rotated(found, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-        tail = np.zeros(count, np.uint32)
-        for at in range(whole, length):
-            tail |= rows[:, at].astype(np.uint32) << np.uint32(8 * (at - whole))
-        found ^= _mixed(tail) ^ np.uint32(length)
+        found ^= np.uint32(8)
         found ^= found >> np.uint32(16)
         found *= np.uint32(0x85EBCA6B)
         found ^= found >> np.uint32(13)
