@@ -46,6 +46,8 @@ class Stale(Exception):
 
 @dataclass(frozen=True)
 class DataFile:
+    """A Parquet file of a table, as the table's metadata has it."""
+
     path: str
     """Below the table's root, with forward slashes."""
     size: int

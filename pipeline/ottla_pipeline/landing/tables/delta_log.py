@@ -22,6 +22,8 @@ Action = dict[str, Any]
 
 
 class DeltaLog:
+    """The folder ``_delta_log`` of one table. Belongs to the thread of its :class:`.DeltaTable`."""
+
     def __init__(self, name: str, filesystem: pafs.FileSystem, root: str) -> None:
         self._name = name
         self._fs = filesystem
