@@ -48,7 +48,7 @@ def _decoded(data: bytes) -> str:
 def _logical_lines(text: str) -> list[tuple[int, str]]:
     """Skip comments and join continued lines; each comes with the number of its first natural line."""
     lines: list[tuple[int, str]] = []
-    pending = ""
+    pending: list[str] = []
     start = 0
     for number, natural in enumerate(_LINE_ENDS.split(text), 1):
         line = natural.lstrip(_BLANKS)
@@ -56,13 +56,13 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
             if not line or line[0] in "#!":
                 continue
             start = number
-        pending += line
         if _ends_in_odd_backslashes(line):
-            pending = pending[:-1]
+            if len(line) > 1:
+                pending.append(line[:-1])
             continue
-        lines.append((start, pending))
-        pending = ""
-    return [*lines, (start, pending)] if pending else lines
+        lines.append((start, "".join((*pending, line))))
+        pending = []
+    return [*lines, (start, "".join(pending))] if pending else lines
 
 
 def _ends_in_odd_backslashes(line: str) -> bool:

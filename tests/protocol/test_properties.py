@@ -48,3 +48,7 @@ def test_escapes_round_trip(properties: dict[str, str]) -> None:
     text = "".join(f"{k.translate(ESCAPED)}={v.translate(ESCAPED)}\n" for k, v in properties.items())
     if "" not in properties:
         assert parse_properties(text) == properties
+
+
+def test_a_line_may_continue_very_often() -> None:
+    assert parse_properties("k=" + "a\\\n" * 400_000 + "b") == {"k": "a" * 400_000 + "b"}
