@@ -8,10 +8,12 @@ are not among them. Whatever else there is raises :class:`Unknown`, when the con
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +23,8 @@ Values = Any
 """A column, or a scalar."""
 _TOKENS = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)(?![\w.])|(?P<word>[A-Za-z_]\w*)"
-    r"|(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'[^'\\]*'|\"[^\"\\]*\")|(?P<mark><=>|<>|!=|<=|>=|==|[=<>(),.-]))"
+    r"|(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'[^'\\]*'|\"[^\"\\]*\")|(?P<mark><=>|<>|!=|<=|>=|==|[=<>(),.-]))",
+    re.ASCII,
 )
 _COMPARE = {
     "=": "eq",
@@ -37,6 +40,11 @@ _COMPARE = {
 _LENGTHS = ("length", "char_length", "character_length", "len")
 _EXACT = 1 << 24
 """Integers up to this one are exact in FLOAT and DOUBLE."""
+_DEEPEST = 50
+"""How deeply parentheses and NOT may be nested."""
+_LONGEST_PATTERN = 1_000
+"""The characters of a LIKE pattern. Longer ones may be too large for Arrow's regular expressions."""
+_MOST_DIGITS = 38
 
 
 class Unknown(Exception):
@@ -61,10 +69,13 @@ def compiled(text: str, schema: pa.Schema) -> Condition:
     parser = _Parser(text, schema)
     try:
         term = parser.either()
-    except RecursionError:
-        raise Unknown("its depth") from None
-    parser.end()
-    return _condition(term).of
+        parser.end()
+        found = _condition(term).of
+        # What Arrow can't compute, it refuses without rows, too: so no row stops a job.
+        found(schema.empty_table())
+    except (ValueError, ArithmeticError, NotImplementedError, pa.ArrowException) as error:
+        raise Unknown(f"what Arrow can't compute ({str(error).splitlines()[0][:100]})") from error
+    return found
 
 
 class _Parser:
@@ -73,33 +84,41 @@ class _Parser:
     def __init__(self, text: str, schema: pa.Schema) -> None:
         self._schema = schema
         self._tokens: list[tuple[str, str]] = []
-        at = 0
-        while text[at:].strip():
+        self._at = self._depth = at = 0
+        text = text.strip()
+        while at < len(text):
             found = _TOKENS.match(text, at)
             if found is None or found.lastgroup is None:
-                raise Unknown(text[at:].strip()[:40])
+                raise Unknown(text[at : at + 40].strip())
             self._tokens.append((found.lastgroup, found[found.lastgroup]))
             at = found.end()
-        self._at = 0
 
     def end(self) -> None:
         if self._at < len(self._tokens):
             raise Unknown(self._tokens[self._at][1])
 
     def either(self) -> _Term:
-        left = self._both()
+        terms = [self._both()]
         while self._word("or"):
-            left = _joined(pc.or_kleene, left, self._both())
-        return left
+            terms.append(self._both())
+        return _joined(pc.or_kleene, terms)
 
     def _both(self) -> _Term:
-        left = self._not()
+        terms = [self._not()]
         while self._word("and"):
-            left = _joined(pc.and_kleene, left, self._not())
-        return left
+            terms.append(self._not())
+        return _joined(pc.and_kleene, terms)
 
     def _not(self) -> _Term:
-        return _inverted(_condition(self._not())) if self._word("not") else self._predicate()
+        return _inverted(_condition(self._inside(self._not))) if self._word("not") else self._predicate()
+
+    def _inside(self, part: Callable[[], _Term]) -> _Term:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise Unknown(f"a part that is nested more than {_DEEPEST} deep")
+        found = part()
+        self._depth -= 1
+        return found
 
     def _predicate(self) -> _Term:
         left = self._operand()
@@ -121,21 +140,23 @@ class _Parser:
 
     def _in(self, left: _Term) -> _Term:
         self._expect("(")
-        found = _compared("eq", left, self._operand())
+        found = [_compared("eq", left, self._operand())]
         while self._mark(","):
-            found = _joined(pc.or_kleene, found, _compared("eq", left, self._operand()))
+            found.append(_compared("eq", left, self._operand()))
         self._expect(")")
-        return found
+        return _joined(pc.or_kleene, found)
 
     def _between(self, left: _Term) -> _Term:
         low = self._operand()
         self._expect_word("and")
-        return _joined(pc.and_kleene, _compared("ge", left, low), _compared("le", left, self._operand()))
+        return _joined(pc.and_kleene, [_compared("ge", left, low), _compared("le", left, self._operand())])
 
     def _like(self, left: _Term) -> _Term:
         pattern = self._operand()
         if not (isinstance(pattern.literal, str) and pa.types.is_string(left.kind)):
             raise Unknown("LIKE without a pattern in quotes")
+        if len(pattern.literal) > _LONGEST_PATTERN:
+            raise Unknown(f"a LIKE pattern of more than {_LONGEST_PATTERN:,} characters")
         # Every other character stands for itself, line ends too.
         parts = ("." if one == "_" else ".*" if one == "%" else re.escape(one) for one in pattern.literal)
         expression = "(?s)^" + "".join(parts) + "$"
@@ -143,7 +164,7 @@ class _Parser:
 
     def _operand(self) -> _Term:
         if self._mark("("):
-            inner = self.either()
+            inner = self._inside(self.either)
             self._expect(")")
             return inner
         sign = "-" if self._mark("-") else ""
@@ -237,6 +258,8 @@ def _literal(value: Any, kind: pa.DataType) -> _Term:
 
 def _number(text: str) -> _Term:
     if "e" in text.lower():
+        if math.isinf(float(text)):
+            raise Unknown(text)
         return _literal(float(text), pa.float64())
     value = Decimal(text)
     if "." not in text:
@@ -244,6 +267,8 @@ def _number(text: str) -> _Term:
             raise Unknown(text)
         return _literal(int(value), pa.int64())
     digits, exponent = len(value.as_tuple().digits), -int(value.as_tuple().exponent)
+    if max(digits, exponent) > _MOST_DIGITS:
+        raise Unknown(text)
     return _literal(value, pa.decimal128(max(digits, exponent, 1), exponent))
 
 
@@ -271,9 +296,12 @@ def _condition(term: _Term) -> _Term:
     return term
 
 
-def _joined(join: Callable[[Values, Values], Values], left: _Term, right: _Term) -> _Term:
-    a, b = _condition(left), _condition(right)
-    return _Term(pa.bool_(), lambda table: join(a.of(table), b.of(table)))
+def _joined(join: Callable[[Values, Values], Values], terms: Sequence[_Term]) -> _Term:
+    """All terms, however many, at one depth."""
+    if len(terms) == 1:
+        return terms[0]
+    each = [_condition(one).of for one in terms]
+    return _Term(pa.bool_(), lambda table: reduce(join, (of(table) for of in each)))
 
 
 def _inverted(term: _Term) -> _Term:
@@ -323,7 +351,7 @@ def _common(left: _Term, right: _Term) -> pa.DataType:
     if all(pa.types.is_decimal(each) or pa.types.is_integer(each) for each in (a, b)):
         whole = max(_digits(left) - _scale(a), _digits(right) - _scale(b))
         scale = max(_scale(a), _scale(b))
-        if whole + scale <= 38:
+        if whole + scale <= _MOST_DIGITS:
             return pa.decimal128(whole + scale, scale)
     raise Unknown(f"a comparison of {a} and {b}")
 

@@ -164,7 +164,14 @@ def test_conditions_have_the_outcome_that_they_have_in_spark(spark: SparkSession
         ("n > 99999999999999999999", "9999"),
         ("f = a", "float and int32"),
         ("st = st", "comparison"),
-        ("(" * 5000 + "a > 1" + ")" * 5000, "depth"),
+        ("(" * 5000 + "a > 1" + ")" * 5000, "nested"),
+        ("not " * 100 + "a > 1", "nested"),
+        (f"s like '{'%a' * 1000}'", "1,000 characters"),
+        ("a > 1." + "1" * 60, "1111"),
+        ("f > 1e999", "1e999"),
+        ("a > \N{FULLWIDTH DIGIT TWO}", "\N{FULLWIDTH DIGIT TWO}"),
+        ("ts > timestamp'9999-12-31 23:59:59-18:00'", "out of range"),
+        ("s = '\ud800'", "surrogates"),
     ],
 )
 def test_a_condition_that_only_spark_can_evaluate_is_refused_by_its_part(text: str, what: str) -> None:
@@ -172,6 +179,18 @@ def test_a_condition_that_only_spark_can_evaluate_is_refused_by_its_part(text: s
         compiled(text, SCHEMA)
     with pytest.raises(SchemaRefused, match=r"lake/t has the CHECK constraint c \("):
         Constraints("lake/t", SCHEMA, [Check("CHECK constraint c", text)])
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        (" or ".join(f"a = {n}" for n in range(3000)), "a between 0 and 2999"),
+        (" and ".join(f"a <> {n}" for n in range(3000)), "not a between 0 and 2999"),
+        (f"a in ({', '.join(map(str, range(3000)))})", "a between 0 and 2999"),
+    ],
+)
+def test_a_condition_may_be_long(text: str, short: str) -> None:
+    assert compiled(text, SCHEMA)(table()).to_pylist() == compiled(short, SCHEMA)(table()).to_pylist()
 
 
 def test_a_check_is_met_by_true_alone() -> None:

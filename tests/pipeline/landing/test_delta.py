@@ -27,7 +27,7 @@ from ottla_pipeline.landing.files import FileSettings, FileWriter
 from ottla_pipeline.landing.job_plan import check_recorded
 from ottla_pipeline.landing.ledger import LandedRange
 from ottla_pipeline.landing.tables import Commit, DataFile, Names, Table, open_table
-from ottla_pipeline.landing.tables.deletion_vectors import BadVector, Descriptor
+from ottla_pipeline.landing.tables.deletion_vectors import Descriptor
 
 DATA = Path(__file__).parent.parent / "data" / "delta_tables.tar.xz"
 FLIGHTS = TopicPartition("flights", 1)
@@ -516,25 +516,6 @@ def test_a_vector_that_can_not_be_read_is_an_error_in_one_line(opened: Open) -> 
         file.unlink()
     with pytest.raises(LandingError, match="can't be read"):
         table.scan().read_all()
-
-
-def test_vectors_in_the_log_itself_and_bad_ones() -> None:
-    inline = "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L"
-    assert Descriptor("i", inline, None, 44, 6).rows().tolist() == [3, 4, 7, 11, 18, 29]
-    with pytest.raises(BadVector, match="6 rows, and the log says 5"):
-        Descriptor("i", inline, None, 44, 5).rows()
-    with pytest.raises(BadVector, match="magic number"):  # Of the form before, which Delta's protocol shows.
-        Descriptor("i", "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", None, 40, 6).rows()
-    for size in (0, 4, 11, 20, 43):
-        with pytest.raises(BadVector):
-            Descriptor("i", inline, None, size, 6).rows()
-    assert Descriptor("u", "ab^-aqEH.-t@S}K{vb[*k^", 4, 40, 6).path == (
-        "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
-    )
-    with pytest.raises(BadVector):
-        _ = Descriptor("x", inline, None, 44, 6).path
-    with pytest.raises(BadVector, match="bytes"):
-        _ = Descriptor("u", inline, 0, 1 << 40, 6).bytes_in_file
 
 
 def test_in_an_object_store_only_what_deltalake_can_write_is_written(opened: Open) -> None:

@@ -22,6 +22,7 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
 from ottla_client import TopicPartition
@@ -143,9 +144,11 @@ class DeltaTable(Table):
         definition.check_read()
         layout = definition.to_read()
         for one in files:
-            deleted = self._log.deleted(self._by_id[one.deletes]) if one.deletes else None
-            at = 0
+            deleted, at = None, 0
             with self.fs.open_input_file(posixpath.join(self.root, one.path)) as source:
+                if one.deletes:
+                    rows = pq.read_metadata(source).num_rows
+                    deleted = self._log.deleted(self._by_id[one.deletes], rows)
                 for batch in batches_of(source, layout, columns, one.partition):
                     end = at + len(batch)
                     if deleted is not None:

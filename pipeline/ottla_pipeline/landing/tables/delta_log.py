@@ -70,16 +70,19 @@ class DeltaLog:
                     found.pop(one["add"]["path"], None)
         return found
 
-    def deleted(self, vector: Descriptor) -> Rows:
-        """The rows that a vector deletes, read from its file if it has one. Raises LandingError."""
+    def deleted(self, vector: Descriptor, of: int) -> Rows:
+        """The rows that a vector deletes of a file with so many, read from its own file if it has one.
+
+        Raises LandingError.
+        """
         path = None
         try:
             path = vector.path
             if path is None:
-                return vector.rows()
+                return vector.rows(of)
             with self._fs.open_input_file(posixpath.join(self._root, local(path))) as file:
                 file.seek(vector.offset or 0)
-                return vector.rows(file.read(vector.bytes_in_file))
+                return vector.rows(of, file.read(vector.bytes_in_file))
         except (BadVector, OSError) as error:
             raise LandingError(
                 f"{self._name}: the deletion vector {path or 'in its log'} can't be read: {error}"
