@@ -622,8 +622,8 @@ def _zstd_streams(body: bytes) -> Iterator[tuple[str, bytes]]:
         room = end - len(whole) - 8
         padded = struct.pack("<II", 0x184D2A50, room) + bytes(room) + whole
         yield f"a magic number after {end} bytes", padded + _ZSTD
-    cut = _zstd_frame(_zstd_block(first) + _zstd_block(second, last=True, size=len(second) + 9))
-    yield "a block that claims too much last", cut
-    yield "a block that claims too much last, after an empty frame", empty + cut
-    yield "a block that claims too much last, after a skippable frame", skippable + cut
+    short = _zstd_frame(_zstd_block(first) + _zstd_block(second, last=True, size=len(second) + 9))
+    yield "a block that claims too much last", short
+    yield "a block that claims too much last, after an empty frame", empty + short
+    yield "a block that claims too much last, after a skippable frame", skippable + short
     yield "a frame without a whole block last", whole + _zstd_frame(_kept(body))[:1000]
