@@ -8,7 +8,7 @@ from typing import Final
 from ottla_broker.coordinator.group.group import CLASSIC_TYPE
 from ottla_broker.coordinator.group.modern.consumer_group import CONSUMER_TYPE
 from ottla_broker.coordinator.group.share.group import SHARE_TYPE
-from ottla_broker.coordinator.old_consumers import members_of
+from ottla_broker.coordinator.old_consumers import COORDINATED_TYPE, ZOOKEEPER_TYPE, members_of
 from ottla_broker.events import get_logger
 from ottla_broker.network.peer import PeerConnection, PeerError, Peers, Purpose
 from ottla_protocol.api_keys import ApiKey
@@ -21,8 +21,6 @@ _log = get_logger()
 
 _ModernDescribe = ConsumerGroupDescribeRequest | ShareGroupDescribeRequest
 
-_ELSEWHERE: Final = frozenset({"coordinated", "zookeeper"})
-"""Protocol types of groups that only look like classic ones."""
 _SECONDS: Final = 5.0
 """How long the coordinator may take for one answer."""
 
@@ -73,7 +71,7 @@ async def _classic(connection: PeerConnection, group_id: str) -> str | None:
     for group in response.groups:
         if group.error_code:
             raise PeerError(f"DescribeGroups: {error_code(group.error_code).name}")
-        if group.members and group.protocol_type not in _ELSEWHERE:
+        if group.members and group.protocol_type not in (COORDINATED_TYPE, ZOOKEEPER_TYPE):
             return members_of(len(group.members), CLASSIC_TYPE)
     return None
 

@@ -26,6 +26,9 @@ _log = get_logger()
 Answered: TypeAlias = Callable[[str | None], None]
 """Gets what holds a group, for a message; None if nothing does."""
 
+COORDINATED_TYPE: Final = "coordinated"
+ZOOKEEPER_TYPE: Final = "zookeeper"
+"""The protocol types by which ListGroups and DescribeGroups show such groups as classic ones."""
 COORDINATED: Final = "consumers that registered with the coordinator of 2012"
 MOST_WATCHED: Final = 1_000
 """Groups whose ids are watched. Beyond that, those that were asked about first are forgotten."""

@@ -16,7 +16,7 @@ from typing import Final
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.coordinator import GroupDescription
 from ottla_broker.coordinator.group.states import GroupState
-from ottla_broker.coordinator.old_consumers import COORDINATED, OldConsumers
+from ottla_broker.coordinator.old_consumers import COORDINATED, ZOOKEEPER_TYPE, OldConsumers
 from ottla_broker.coordinator.push.nodes import GroupNodes
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import NoNodeError, StoreError
@@ -25,7 +25,6 @@ from ottla_protocol.messages import consumer_protocol as wire
 
 _log = get_logger()
 
-PROTOCOL_TYPE: Final = "zookeeper"
 _VERSION: Final = 0
 """Of the subscriptions and assignments, which are written as those of the classic protocol's consumers."""
 _AT_ONCE: Final = 200
@@ -96,7 +95,10 @@ class ZooKeeperGroups:
         await done.wait()
 
     async def describe(self, group_id: str) -> GroupDescription | None:
-        """A group's consumers and what they own. None: it has none in ZooKeeper, or that doesn't say in time."""
+        """A group's consumers and what they own. None: it has none in ZooKeeper, or they can't be read.
+
+        Raises TimeoutError: ZooKeeper doesn't answer in time; don't ask it for more.
+        """
         try:
             async with self._clock.timeout(_SECONDS):
                 return await self._describe(group_id)
@@ -104,6 +106,8 @@ class ZooKeeperGroups:
             _log.warning(
                 "a group's consumers can't be read now", group=group_id, reason=str(error) or "no answer"
             )
+            if isinstance(error, TimeoutError):
+                raise
             return None
 
     async def _describe(self, group_id: str) -> GroupDescription | None:
@@ -120,7 +124,7 @@ class ZooKeeperGroups:
             topics = await asyncio.gather(*(self._topics(group_id, each) for each in some))
             for consumer, its in zip(some, topics, strict=True):
                 members.append((ZooKeeperMember(consumer), its, _assignment(owned.get(consumer, {}))))
-        return GroupDescription(codes.NONE, GroupState.STABLE.value, PROTOCOL_TYPE, "", members)
+        return GroupDescription(codes.NONE, GroupState.STABLE.value, ZOOKEEPER_TYPE, "", members)
 
     async def _topics(self, group_id: str, consumer: str) -> bytes:
         """The topics that a consumer names, as a subscription; patterns name none."""

@@ -8,9 +8,11 @@ broker their ids hash to. A group without members here may have some in ZooKeepe
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ottla_broker.coordinator.group.metadata_limit import MEMBER
+from ottla_broker.coordinator.group.states import GroupState
+from ottla_broker.coordinator.old_consumers import COORDINATED_TYPE
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
 from ottla_broker.handlers.limits import MOST_ANSWER
 from ottla_broker.handlers.turns import Steps
@@ -26,8 +28,6 @@ _NONE = int(ErrorCode.NONE)
 _LISTED = 5
 """Members that are listed in the time in which one is described."""
 _PORTION = 100
-_STABLE: Final = "Stable"
-_COORDINATED: Final = "coordinated"
 
 
 def handle(
@@ -58,13 +58,13 @@ def handle(
         if in_zookeeper is not None and found.error == _NONE and not found.members:
             if group_id in in_zookeeper.coordinated:
                 # Its coordinator, which is another broker, says more.
-                group.group_state, group.protocol_type = _STABLE, _COORDINATED
+                group.group_state, group.protocol_type = GroupState.STABLE.value, COORDINATED_TYPE
             elif group_id in in_zookeeper.names and ctx.services.groups.may_be_in_zookeeper(group_id):
                 elsewhere.append(group)
     response = wire.DescribeGroupsResponse(groups=groups)
     if in_zookeeper is None or not elsewhere:
         return response
-    return _with_those_in_zookeeper(ctx, request, response, elsewhere, in_zookeeper)
+    return _with_those_in_zookeeper(ctx, request, response, elsewhere, in_zookeeper, described)
 
 
 async def _with_those_in_zookeeper(
@@ -73,14 +73,17 @@ async def _with_those_in_zookeeper(
     response: wire.DescribeGroupsResponse,
     groups: Sequence[wire.DescribedGroup],
     in_zookeeper: ZooKeeperGroups,
+    described: int,
 ) -> wire.DescribeGroupsResponse:
     """The response, with the consumers of groups that have them in ZooKeeper."""
-    described = 0
     for group in groups:
         if described > MOST_ANSWER:
             group.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             continue
-        found = await in_zookeeper.describe(group.group_id)
+        try:
+            found = await in_zookeeper.describe(group.group_id)
+        except TimeoutError:
+            break
         if found is not None:
             steps = _describe(ctx, request, group, found)
             described += await ctx.services.turns.run(steps, ctx.connection)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import Steps
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ottla_broker.coordinator.zookeeper_groups import ZooKeeperGroups
 
 _PORTION = 100
-_STABLE: Final = "Stable"
-_CLASSIC: Final = "classic"
 
 
 def handle(
@@ -71,20 +69,23 @@ async def _with_those_in_zookeeper(
     in_zookeeper: ZooKeeperGroups,
 ) -> ListGroupsResponse:
     """The response with the groups that have consumers in ZooKeeper, instead of what it says of them."""
-    from ottla_broker.coordinator.zookeeper_groups import PROTOCOL_TYPE
+    from ottla_broker.coordinator.group.group import CLASSIC_TYPE
+    from ottla_broker.coordinator.group.states import GroupState
+    from ottla_broker.coordinator.old_consumers import ZOOKEEPER_TYPE
 
     held = set(await in_zookeeper.with_consumers(names))
     response.groups = [group for group in response.groups if group.group_id not in held]
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
-    if (states and _STABLE.lower() not in states) or (types and _CLASSIC not in types):
+    stable = GroupState.STABLE.value
+    if (states and stable.lower() not in states) or (types and CLASSIC_TYPE not in types):
         return response
     every = ctx.may(AclOperation.DESCRIBE, AclResource.CLUSTER)
     async for name in unhurried(sorted(held)):
         if every or ctx.shows(AclResource.GROUP, name):
             response.groups.append(
                 ListedGroup(
-                    group_id=name, protocol_type=PROTOCOL_TYPE, group_state=_STABLE, group_type=_CLASSIC
+                    group_id=name, protocol_type=ZOOKEEPER_TYPE, group_state=stable, group_type=CLASSIC_TYPE
                 )
             )
     return response

@@ -13,13 +13,13 @@ from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.coordinator import GroupDescription, GroupListing
 from ottla_broker.coordinator.group.group import CLASSIC_TYPE
 from ottla_broker.coordinator.group.states import GroupState as ShownState
+from ottla_broker.coordinator.old_consumers import COORDINATED_TYPE
 from ottla_broker.coordinator.push.coordinator import PushCoordinator
 from ottla_broker.coordinator.push.registry import ConsumerRegistry, GroupRegistry
 from ottla_broker.coordinator.push.states import GroupState
 from ottla_broker.coordinator.push.subscription import PushSubscription
 from ottla_protocol.messages import consumer_protocol as wire
 
-PROTOCOL_TYPE: Final = "coordinated"
 _VERSION: Final = 0
 """Of the subscriptions and assignments, which are written as those of the classic protocol's consumers."""
 _SHOWN: Final[dict[GroupState, ShownState]] = {
@@ -57,7 +57,7 @@ class CoordinatedGroups:
         if types and CLASSIC_TYPE not in {name.lower() for name in types}:
             return []
         listed = (
-            GroupListing(group.group_id, PROTOCOL_TYPE, _state(group).value, CLASSIC_TYPE)
+            GroupListing(group.group_id, COORDINATED_TYPE, _state(group).value, CLASSIC_TYPE)
             for group in self._coordinator.groups.values()
         )
         return [each for each in listed if not wanted or each.state.lower() in wanted]
@@ -73,7 +73,7 @@ class CoordinatedGroups:
         return GroupDescription(
             codes.NONE,
             _state(group).value,
-            PROTOCOL_TYPE,
+            COORDINATED_TYPE,
             "",
             [
                 (
