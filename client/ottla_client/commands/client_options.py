@@ -70,16 +70,15 @@ class ClientOptions:
     def add_file(self, path: str) -> None:
         """The options in a properties file; ``-X`` overrides them. Raises click.BadParameter."""
         for name, text in read_settings(path).items():
-            self._of_file.add(self._add(name, text))
+            self._add(name, text, of_file=True)
 
-    def _add(self, name: str, value: str) -> str:
+    def _add(self, name: str, value: str, of_file: bool = False) -> None:
         name = name.removeprefix("kafka.")
         if name in ("bootstrap.servers", "bootstrap_servers"):
             self.bootstrap_servers = value
-        else:
-            self._given[name] = value
-        self._of_file.discard(name)
-        return name
+            return
+        self._given[name] = value
+        (self._of_file.add if of_file else self._of_file.discard)(name)
 
     def in_kafka_names(self) -> dict[str, str]:
         """The options, unchecked, by Kafka's names; of a file those that don't belong to other clients."""

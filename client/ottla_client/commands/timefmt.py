@@ -10,8 +10,10 @@ from time import time
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
+_MILLISECONDS = re.compile(r"-?\d+(\.0)?", re.ASCII)
 _SIZE = re.compile(r"(\d+)\s?([kmgt])(?:i?b)?", re.IGNORECASE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PAST_ALL = 1 << 62  # what a producer's records may have
 
 
 def now_ms() -> int:
@@ -24,15 +26,19 @@ def parse_time(text: str) -> int:
     Raises ValueError, whose message says what is valid.
     """
     stripped = text.strip()
-    if re.fullmatch(r"-?\d+(\.0)?", stripped) and len(stripped) != 8:  # eight digits: a date, 20260517
-        return int(float(stripped))
     try:
-        moment = datetime.fromisoformat(stripped)
-    except ValueError:
+        if _MILLISECONDS.fullmatch(stripped) and len(stripped) != 8:  # eight digits: a date, 20260517
+            moment = int(stripped.removesuffix(".0"))
+        else:
+            since = datetime.fromisoformat(stripped).astimezone(UTC) - _EPOCH
+            moment = round(since / timedelta(milliseconds=1))
+    except (ValueError, OverflowError):
         raise ValueError(
-            f"{text!r} is not a time; use 2026-05-17T14:30:00, with Z or +02:00 for a zone, or milliseconds"
+            f"{text[:40]!r} is not a time; use 2026-05-17T14:30:00, with Z or +02:00 for a zone, or milliseconds"
         ) from None
-    return round((moment.astimezone(UTC) - _EPOCH) / timedelta(milliseconds=1))
+    if not 0 <= moment < _PAST_ALL:
+        raise ValueError(f"{text[:40]!r}: timestamps are from 1970 on, and below 2^62 milliseconds")
+    return moment
 
 
 def parse_duration(text: str) -> int:

@@ -255,6 +255,7 @@ def test_times_and_durations() -> None:
     assert parse_time("1970-01-01T00:00:01.5Z") == 1500
     assert parse_time("1970-01-01T01:00:00+01:00") == 0
     assert parse_time("1700000000000") == 1_700_000_000_000
+    assert parse_time("12345678901234567.0") == 12_345_678_901_234_567  # no float holds it
     assert parse_duration("1h30m") == 5_400_000
     assert show_time(1500) == "1970-01-01T00:00:01.500Z"
     assert show_time(-1) == ""
@@ -264,6 +265,9 @@ def test_times_and_durations() -> None:
             parse_time(text)
         with pytest.raises(ValueError, match="is not a duration"):
             parse_duration(text)
+    for text in ("-1", "1969-12-31T23:59:59.999Z", str(1 << 62), "9" * 40):
+        with pytest.raises(ValueError, match="timestamps are from 1970 on"):
+            parse_time(text)
     assert [amount_of_bytes(n) for n in (0, 1023, 1536, 1 << 50)] == [
         "0 B",
         "1023 B",
@@ -343,7 +347,7 @@ def test_options_of_other_clients_in_a_file_are_ignored_with_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     login = b'\nsasl.jaas.config=org.X required \\\n  username="u";\nssl.truststore.location=/x.jks'
-    others = b"key.serializer=org.X\nretries=3\nmy.own.key=1\nsasl.kerberos.service.name=k\n"
+    others = b"bootstrap.servers=h:1\nkey.serializer=org.X\nretries=3\nmy.own.key=1\nsasl.kerberos.service.name=k\n"
     tls = b"security.protocol=SSL\nssl.keymanager.algorithm=x\n"
     assert "acks" in of_file(tmp_path, others + b"acks=1" + login)
     assert capsys.readouterr().err == (

@@ -171,6 +171,23 @@ def test_a_key_is_the_text_of_its_field() -> None:
     assert [each.line for each in found.failures] == [3, 4, 5, 6]
 
 
+def test_a_text_that_no_record_can_have_as_timestamp_is_an_invalid_line() -> None:
+    times = [
+        "12345678901234567",
+        "-5",
+        "1960-01-01",
+        "9" * 19,
+        "9" * 5000,
+        "0001-01-01",
+        "9999-12-31T23:59:59-10:00",
+    ]
+    found = parse(
+        JsonParser(Fields(timestamp="t")), "\n".join(f'{{"t": "{each}"}}' for each in times).encode()
+    )
+    assert found.timestamps == [12_345_678_901_234_567]
+    assert [each.line for each in found.failures] == [2, 3, 4, 5, 6, 7]
+
+
 rows = st.lists(
     st.tuples(st.text(st.characters(codec="utf-8"), max_size=6), st.text(max_size=6, alphabet='",\n\r x\0é'))
 )
