@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final, NoReturn
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]|[^][{}:,"\s]+')
+_TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|[][{}:,]|[^][{}:,"\s]++')
 
 
 class Number(str):

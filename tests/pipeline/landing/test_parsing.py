@@ -6,6 +6,7 @@ import builtins
 import datetime as dt
 import io
 import json
+import tracemalloc
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -684,3 +685,17 @@ def test_settings_from_what_was_given(tmp_path: Any) -> None:
             made(values, schema)
     with pytest.raises(BadSetting, match="raw values have no schema"):
         made("raw", "a INT")
+
+
+def test_csv_of_a_long_quoted_text_takes_little_memory() -> None:
+    """The exact reader took a hundred bytes for each of the text's."""
+    text = "long\n" * 1_000_000
+    parser = CsvParser(pa.schema([("a", pa.string())]))
+    tracemalloc.start()
+    try:
+        parsed = parser.parse(pa.array([b'"' + text.encode() + b'"'], pa.binary()))
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert parsed.columns.to_pylist() == [{"a": text}]
+    assert most < 10 * len(text)

@@ -149,7 +149,8 @@ class _Rows:
         apart = re.escape(delimiter)
         field = rf'(?:"(?:[^"]|"")*"|(?:[^"{apart}\r\n][^{apart}\r\n]*)?)'
         self.pattern = rf"\A{field}(?:{apart}{field})*\z"
-        self._next = re.compile(rf'(?:"((?:[^"]|"")*)"|([^"{apart}\r\n][^{apart}\r\n]*)?)({apart}|\Z)')
+        # Possessive, because what could be tried again would take a hundred bytes for each of a long text.
+        self._next = re.compile(rf'(?:"((?:[^"]++|"")*+)"|([^"{apart}\r\n][^{apart}\r\n]*+)?)({apart}|\Z)')
 
     def rows(self, values: Sequence[bytes], failures: list[Failure]) -> tuple[pa.Table, list[int]]:
         """The rows that fit, and their places; the others go to ``failures``."""
@@ -192,7 +193,7 @@ class _Rows:
             if field is None:
                 raise Malformed(
                     f"the value is not one row of CSV: a quote is not closed, or something follows one, or a line, at"
-                    f" {short(text[at:][:40])}"
+                    f" {short(text[at : at + 40])}"
                 )
             quoted, plain, behind = field.groups()
             found.append((plain or "", False) if quoted is None else (quoted.replace('""', '"'), True))
