@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla_broker.log.heard_connections import ConnectionAge, HeardConnections, HeardSenders
-from ottla_broker.log.producer_state import ProducerEntry, ProducerStates
+from ottla_broker.log.producer_snapshot import ProducerEntry
+from ottla_broker.log.producer_state import ProducerStates
 from ottla_broker.log.unstable_transactions import UnstableTransactions
 from ottla_broker.log.verification import Verifications, VerificationState
 

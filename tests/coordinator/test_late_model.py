@@ -14,7 +14,8 @@ from tests.coordinator.late_model import Api, Rules, Variant, Violation
 from tests.support.depth import examples
 
 from ottla_broker.log.heard_connections import Arrival, ConnectionAge, HeardConnections
-from ottla_broker.log.producer_state import EndedTransaction, ProducerStates, SentBatch
+from ottla_broker.log.producer_snapshot import SentBatch
+from ottla_broker.log.producer_state import EndedTransaction, ProducerStates
 from ottla_broker.log.verification import VerificationGuard
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import BatchHeader

@@ -14,7 +14,7 @@ from ottla_broker.log.config import LogConfig
 from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import Files
 from ottla_broker.log.log import Log
-from ottla_broker.log.producer_state import decode_snapshot, encode_snapshot
+from ottla_broker.log.producer_snapshot import decode_snapshot, encode_snapshot
 from ottla_protocol.records.batch import iter_headers
 from ottla_protocol.records.record import decode_records
 

@@ -15,7 +15,8 @@ from ottla_broker.log.files import CorruptFileError
 from ottla_broker.log.heard_connections import REACTION_SECONDS, Arrival, ConnectionAge
 from ottla_broker.log.log import Log
 from ottla_broker.log.producer_limit import ProducerLimit
-from ottla_broker.log.producer_state import ProducerEntry, ProducerStates, decode_snapshot
+from ottla_broker.log.producer_snapshot import ProducerEntry, decode_snapshot
+from ottla_broker.log.producer_state import ProducerStates
 from ottla_broker.log.validator import AppendInfo
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import TRANSACTIONAL, read_header

@@ -28,7 +28,7 @@ from ottla_broker.log.files import Files
 from ottla_broker.log.folder import DataFolder
 from ottla_broker.log.index import OffsetIndex, TimeIndex
 from ottla_broker.log.leader_epoch import LeaderEpochs
-from ottla_broker.log.producer_state import ProducerEntry, SentBatch, decode_snapshot, encode_snapshot
+from ottla_broker.log.producer_snapshot import ProducerEntry, SentBatch, decode_snapshot, encode_snapshot
 from ottla_broker.log.txn_index import AbortedTransaction
 from ottla_broker.log.txn_index import encode as encode_txn_index
 from ottla_broker.store.journal import MAGIC, Change, decode_changes, encode_changes, encode_frame, load

@@ -17,7 +17,7 @@ from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.coordinator import GroupDescription
 from ottla_broker.coordinator.group.states import GroupState
 from ottla_broker.coordinator.old_consumers import COORDINATED, ZOOKEEPER_TYPE, OldConsumers
-from ottla_broker.coordinator.push.nodes import GroupNodes
+from ottla_broker.coordinator.push.nodes import GroupNodes, consumer_of
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import NoNodeError, StoreError
 from ottla_broker.store.keys import ConsumerIdsNode
@@ -116,8 +116,7 @@ class ZooKeeperGroups:
             return None
         owned: dict[str, dict[str, list[int]]] = {}
         for (topic, partition), stream in sorted((await self._nodes.owners(group_id)).items()):
-            consumer = (stream or "").rpartition("-")[0]
-            owned.setdefault(consumer, {}).setdefault(topic, []).append(partition)
+            owned.setdefault(consumer_of(stream), {}).setdefault(topic, []).append(partition)
         members = []
         for start in range(0, len(consumers), _AT_ONCE):
             some = consumers[start : start + _AT_ONCE]

@@ -19,7 +19,7 @@ from ottla_broker.log import names, txn_index
 from ottla_broker.log.checkpoints import decode_lines, decode_offsets, decode_topic_id
 from ottla_broker.log.files import CorruptFileError, Files
 from ottla_broker.log.index import OFFSET_ENTRY, TIME_ENTRY
-from ottla_broker.log.producer_state import decode_snapshot
+from ottla_broker.log.producer_snapshot import decode_snapshot
 from ottla_broker.log.segment import LogSegment
 from ottla_protocol.printable import printable
 from ottla_protocol.records.batch import MAGIC, BatchHeader, CorruptRecordError

@@ -1,26 +1,10 @@
-"""The state of a partition's idempotent and transactional producers, and the snapshot files that keep it.
+"""The state of a partition's idempotent and transactional producers, which snapshot files keep.
 
 A producer numbers its records. The last five batches of each are remembered, so that a batch sent again gets the first
 answer and a gap is refused (KIP-98); an unknown producer may begin anywhere (KIP-360).
 
 A producer's first transactional batch opens a transaction, which its marker ends. Until the marker is below the high
 watermark, the transaction is *unstable*: consumers that read only committed records may not pass its first offset.
-
-``<offset>.snapshot`` holds the state before the batch at ``offset``, big endian (Kafka's
-ProducerStateManager)::
-
-    version:  int16   1
-    crc:      uint32  CRC-32C of everything after it
-    count:    int32
-    count times, 46 bytes each:
-      producer_id:              int64
-      producer_epoch:           int16
-      last_sequence:            int32   -1 when no batch is remembered
-      last_offset:              int64   of the last batch; -1 likewise
-      offset_delta:             int32   last minus first offset of the last batch
-      timestamp:                int64   largest of the last batch, or of the last marker
-      coordinator_epoch:        int32   of the last transaction marker; -1 when there was none
-      current_txn_first_offset: int64   -1 outside a transaction
 
 A request may be late: its connection was given up by the client, which tried again on another one and went on, but its
 bytes still come. So the partition remembers on which connection each producer has written, and when a transaction of
@@ -35,10 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
 from heapq import nsmallest
-from struct import Struct
-from struct import error as StructError
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.events import get_logger
@@ -46,39 +27,28 @@ from ottla_broker.log import names
 from ottla_broker.log.environment import no_time
 from ottla_broker.log.files import CorruptFileError
 from ottla_broker.log.heard_connections import Arrival, ConnectionAge, HeardSenders
+from ottla_broker.log.producer_snapshot import (
+    NO_EPOCH,
+    SEQUENCE_MASK,
+    ProducerEntry,
+    SentBatch,
+    decode_snapshot,
+    encode_snapshot,
+)
 from ottla_broker.log.txn_index import AbortedTransaction
 from ottla_broker.log.unstable_transactions import UnstableTransactions
 from ottla_broker.log.verification import VerificationGuard, Verifications
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import TRANSACTIONAL, BatchHeader
-from ottla_protocol.records.crc import crc32c
 
 if TYPE_CHECKING:
     from ottla_broker.log.environment import LogEnvironment
     from ottla_protocol.records.control import ControlRecord
 
-_HEADER: Final = Struct(">hIi")
-_ENTRY: Final = Struct(">qhiqiqiq")
-_VERSION: Final = 1
-_CRC_END: Final = 6
-_SEQUENCE_MASK: Final = 0x7FFFFFFF
 _REMEMBERED: Final = 5
 _PRODUCERS_PER_STEP: Final = 4096
-NO_EPOCH: Final = -1
 
 _log = get_logger()
-
-
-class SentBatch(NamedTuple):
-    """A batch as its producer numbered it and as it was stored."""
-
-    first_sequence: int
-    last_sequence: int
-    first_offset: int
-    last_offset: int
-    timestamp: int
-    aborted: bool = False
-    """Whether it belongs to the last transaction, which was aborted."""
 
 
 class EndedTransaction(NamedTuple):
@@ -88,36 +58,6 @@ class EndedTransaction(NamedTuple):
     first_offset: int
     marker_offset: int
     aborted: bool
-
-
-@dataclass(slots=True, eq=False)
-class ProducerEntry:
-    """One producer: its epoch, its last batches (oldest first), and its open transaction, if any."""
-
-    producer_id: int
-    epoch: int = NO_EPOCH
-    coordinator_epoch: int = -1
-    last_timestamp: int = -1
-    txn_first_offset: int = -1
-    batches: list[SentBatch] = field(default_factory=list)
-
-    @property
-    def last_sequence(self) -> int:
-        """Sequence of the last record; -1 when no batch is remembered."""
-        return self.batches[-1].last_sequence if self.batches else -1
-
-    def pack(self) -> bytes:
-        last = self.batches[-1] if self.batches else None
-        return _ENTRY.pack(
-            self.producer_id,
-            self.epoch,
-            last.last_sequence if last else -1,
-            last.last_offset if last else -1,
-            last.last_offset - last.first_offset if last else 0,
-            self.last_timestamp,
-            self.coordinator_epoch,
-            self.txn_first_offset,
-        )
 
 
 def read_marker(header: BatchHeader, batch: memoryview) -> ControlRecord | None:
@@ -133,35 +73,6 @@ def read_marker(header: BatchHeader, batch: memoryview) -> ControlRecord | None:
         return marker
     records = decode_records(batch, 0, header)
     return decode_control(records[0]) if records else None
-
-
-def encode_snapshot(entries: list[ProducerEntry]) -> bytes:
-    body = len(entries).to_bytes(4, "big") + b"".join(entry.pack() for entry in entries)
-    return _HEADER.pack(_VERSION, crc32c(body), len(entries))[:_CRC_END] + body
-
-
-def decode_snapshot(data: bytes) -> list[ProducerEntry]:
-    """The producers of a snapshot file. Raises CorruptFileError."""
-    try:
-        version, crc, count = _HEADER.unpack_from(data)
-        if version != _VERSION:
-            raise CorruptFileError(f"version {version}, expected {_VERSION}")
-        if crc != crc32c(data[_CRC_END:]):
-            raise CorruptFileError("the checksum does not match")
-        if count < 0 or _HEADER.size + count * _ENTRY.size > len(data):
-            raise CorruptFileError(f"{count} entries in {len(data)} bytes")
-    except StructError:
-        raise CorruptFileError(f"only {len(data)} bytes") from None
-    entries = []
-    for slot in range(count):
-        fields = _ENTRY.unpack_from(data, _HEADER.size + slot * _ENTRY.size)
-        producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, txn_first_offset = fields
-        entry = ProducerEntry(producer_id, epoch, coordinator_epoch, timestamp, txn_first_offset)
-        if offset >= 0:
-            first = (sequence - delta) & _SEQUENCE_MASK
-            entry.batches.append(SentBatch(first, sequence, offset - delta, offset, timestamp))
-        entries.append(entry)
-    return entries
 
 
 class ProducerStates:
@@ -321,7 +232,7 @@ class ProducerStates:
                     raise self._out_of_order(header, f"a new epoch ({epoch} after {entry.epoch}) begins at 0")
             elif sequence >= 0 and epoch != NO_EPOCH:
                 last = batches[-1].last_sequence if batches else -1
-                if sequence != last + 1 and not (replaces or (sequence == 0 and last == _SEQUENCE_MASK)):
+                if sequence != last + 1 and not (replaces or (sequence == 0 and last == SEQUENCE_MASK)):
                     raise self._out_of_order(header, f"{last} is the last one written")
         if entry.txn_first_offset >= 0 and not header.is_transactional:
             raise KafkaError(

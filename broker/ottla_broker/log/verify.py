@@ -42,7 +42,7 @@ from ottla_broker.log.dump import (
 from ottla_broker.log.files import CorruptFileError, Files
 from ottla_broker.log.index import MAX_RELATIVE, OFFSET_ENTRY, TIME_ENTRY
 from ottla_broker.log.leader_epoch import LeaderEpochs
-from ottla_broker.log.producer_state import decode_snapshot
+from ottla_broker.log.producer_snapshot import decode_snapshot
 from ottla_protocol.records.batch import MAGIC, BatchHeader, CorruptRecordError
 from ottla_protocol.records.formats import decode_any, is_intact
 

@@ -15,7 +15,7 @@ from ottla_broker.log import names
 from ottla_broker.log.checkpoints import decode_lines, decode_offsets, read_topic_id
 from ottla_broker.log.dump import CLEANER_CHECKPOINT, dump_properties
 from ottla_broker.log.files import CorruptFileError, Files, LockedError
-from ottla_broker.log.producer_state import decode_snapshot
+from ottla_broker.log.producer_snapshot import decode_snapshot
 from ottla_broker.store.embedded import JOURNAL_NAME
 
 _VERSIONS: Final = ("0", "1")

@@ -192,7 +192,7 @@ def _show(partition: TopicPartition, offset: int) -> str:
 def groups_in_zookeeper(seen: Gathered) -> Iterator[Finding]:
     """Groups whose consumers share out partitions by nodes in ZooKeeper. A rebalance passes: it takes two looks."""
     if seen.in_zookeeper:
-        from ..zookeeper_consumer.groups import consumer_of
+        from ..zookeeper_consumer.paths import consumer_of
     for name, group in seen.in_zookeeper.items():
         after = seen.later_in_zookeeper.get(name, group)
         if not group.members or not after.members:

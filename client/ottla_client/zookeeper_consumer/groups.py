@@ -39,12 +39,7 @@ class GroupInZooKeeper:
 
     def of(self, member: str) -> frozenset[TopicPartition]:
         """The partitions that a consumer's streams own."""
-        return frozenset(p for p, stream in self.owners.items() if consumer_of(stream) == member)
-
-
-def consumer_of(stream: str) -> str:
-    """The id of the consumer that has this stream."""
-    return stream.rpartition("-")[0]
+        return frozenset(p for p, stream in self.owners.items() if paths.consumer_of(stream) == member)
 
 
 @asynccontextmanager

@@ -54,6 +54,11 @@ def coordinated(group_id: str) -> str:
     return f"/ottla/coordinated/{group_id}"
 
 
+def consumer_of(stream: str) -> str:
+    """The id of the consumer that has this stream, as owners name it."""
+    return stream.rpartition("-")[0]
+
+
 def topic(name: str) -> str:
     return f"{TOPICS}/{name}"
 

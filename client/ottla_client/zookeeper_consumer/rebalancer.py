@@ -259,7 +259,7 @@ class Rebalancer:
 
     async def _cleared(self, path: str, owner: bytes) -> bool:
         """Remove what a dead coordinator of 2012 has left, unless there is another one, which waits for its groups."""
-        consumer_id = owner.decode(errors="replace").rpartition("-")[0]
+        consumer_id = paths.consumer_of(owner.decode(errors="replace"))
         if consumer_id in await self._registry.children(paths.members(self._group_id)):
             return False
         if await self._registry.read(paths.COORDINATOR) is not None:

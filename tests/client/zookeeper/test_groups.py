@@ -9,7 +9,8 @@ import pytest
 
 from ottla_client import TopicPartition
 from ottla_client.errors import BadNodeError
-from ottla_client.zookeeper_consumer.groups import GroupInZooKeeper, consumer_of, read_groups
+from ottla_client.zookeeper_consumer.groups import GroupInZooKeeper, read_groups
+from ottla_client.zookeeper_consumer.paths import consumer_of
 from ottla_client.zookeeper_consumer.registry import Registry
 
 ONE = "old_host-1700000000000-abcdef"

@@ -47,6 +47,11 @@ _PIECE: Final = 200
 """How many nodes one transaction writes, or are read at once."""
 
 
+def consumer_of(owner: str | None) -> str:
+    """The id of the consumer that has a stream, which an owner's node names; "" without a name."""
+    return (owner or "").rpartition("-")[0]
+
+
 class GroupNodes:
     """Reads and writes the nodes. Owned by the loop thread. Every method raises StoreError."""
 
@@ -218,7 +223,7 @@ class GroupNodes:
         here = set(await self.zookeeper_members(group_id))
         removed = 0
         for partition, owner in before.items():
-            if owner is None or owner.rpartition("-")[0] not in here:
+            if consumer_of(owner) not in here:
                 path = ConsumerOwnerNode.path(group_id, *partition)
                 with suppress(NoNodeError):
                     data, version = await self._store.get(path)

@@ -24,7 +24,7 @@ from ottla_broker.coordinator.push.assignment import (
     thread_id,
     threads_in_order,
 )
-from ottla_broker.coordinator.push.nodes import GroupNodes
+from ottla_broker.coordinator.push.nodes import GroupNodes, consumer_of
 from ottla_broker.coordinator.push.purgatory import RequestPurgatory
 from ottla_broker.coordinator.push.registry import Attempt, ConsumerRegistry, GroupRegistry
 from ottla_broker.coordinator.push.states import GroupState
@@ -262,7 +262,7 @@ class Rebalancer:
         """Seconds to wait for consumers of an earlier coordinator to register again; None: there are none."""
         if group.awaited is None:
             owners = await self._nodes.owners(group.group_id)
-            group.read_before = {each: owner.rpartition("-")[0] for each, owner in owners.items() if owner}
+            group.read_before = {each: consumer_of(owner) for each, owner in owners.items() if owner}
             group.awaited = set(group.read_before.values())
             longest = max((each.session_seconds for each in group.members.values()), default=0.0)
             group.awaited_until = self._clock.monotonic() + longest
