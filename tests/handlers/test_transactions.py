@@ -275,6 +275,41 @@ async def test_a_request_of_two_producers_or_without_authority(bench: Bench) -> 
     )
 
 
+class DenyTopics(Deny):
+    def authorize(
+        self, client: Any, operation: AclOperation, resource: AclResource, name: str, *, explicit: bool = True
+    ) -> bool:
+        return resource is not AclResource.TOPIC
+
+
+@pytest.mark.parametrize("topic", ["t", "__consumer_offsets"])
+async def test_who_may_not_write_a_topic_takes_no_producers_connection_away(bench: Bench, topic: str) -> None:
+    bench.world.replicas.become_leader(topic, 1, bench.partition.topic_id, 0, CONFIG)
+    if topic == "t":
+        bench.services.authorizer = DenyTopics()
+    data = PartitionProduceData(
+        index=1,
+        records=memoryview(
+            records(b"v", producer_id=7, producer_epoch=0, transactional=True, base_sequence=0)
+        ),
+    )
+    request = ProduceRequest(
+        transactional_id="tx",
+        acks=-1,
+        timeout_ms=5000,
+        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
+    )
+    answer = await bench.call(produce, ApiKey.PRODUCE, request, 9)
+    assert answer.responses[0].partition_responses[0].error_code in (
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    )
+    partition = bench.world.replicas.partition(topic, 1)
+    assert partition is not None
+    assert len(partition.log.producers.heard) == 0
+    assert partition.log.producers.remembered == 0
+
+
 async def test_markers_of_old_producers_and_coordinators_are_refused(bench: Bench) -> None:
     assert await bench.mark(commit=True, epoch=3, coordinator_epoch=5) is ErrorCode.NONE
     assert bench.partition.log.log_end_offset == 1

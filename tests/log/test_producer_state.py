@@ -459,3 +459,19 @@ def test_the_producers_of_all_partitions_are_limited(open_log: OpenLog) -> None:
     assert len(log.producers.producers) + 1 <= 100
     assert 399 in log.producers.producers
     assert list(small.producers) == [1]
+
+
+def test_producers_that_have_only_tried_to_write_are_limited_too_and_forgotten_first(
+    open_log: OpenLog,
+) -> None:
+    log = open_log()
+    states, connection = log.producers, ConnectionAge(0.0)
+    limit = log.environment.producer_limit = ProducerLimit(100, lambda: [states], lambda: 0.0)
+    send(log, 0, producer_id=399)
+    for producer_id in range(400):
+        states.hear(producer_id, 0, connection, 0)
+        assert states.remembered <= 200
+    limit.enforce()
+    assert states.remembered <= 100
+    assert list(states.producers) == [399]
+    assert 399 in states.heard

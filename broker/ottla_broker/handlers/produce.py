@@ -116,6 +116,7 @@ def serve(ctx: RequestContext, request: ProduceRequest, checked_records: Checked
     if refusal is not None:
         return _append(ctx, request, refusal, checked_records)
 
+    batches = _permitted(ctx, batches)
     uncertain = _uncertain(ctx, batches)
     timely = {key: header for key, header in batches.items() if key not in uncertain}
 
@@ -297,6 +298,17 @@ def _transactional_refusal(
     if batches and not ctx.authorize(AclResource.TRANSACTIONAL_ID, transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None
     return None
+
+
+def _permitted(
+    ctx: RequestContext, batches: Mapping[tuple[str, int], BatchHeader]
+) -> dict[tuple[str, int], BatchHeader]:
+    """The batches for topics that the client may write. Those for others mustn't touch what is known of a producer."""
+    return {
+        key: header
+        for key, header in batches.items()
+        if key[0] not in INTERNAL_TOPICS and ctx.shows(AclResource.TOPIC, key[0])
+    }
 
 
 def _uncertain(

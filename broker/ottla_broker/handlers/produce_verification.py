@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.verification import VerificationGuard
-from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.replica.transaction_verifier import (
     MAX_WAITING_BYTES,
@@ -134,8 +133,6 @@ def _begin(
     adds = ctx.version >= _ADDS
     guards = {}
     for key, header in batches.items():
-        if key[0] in INTERNAL_TOPICS:
-            continue  # No transaction writes there by Produce.
         try:
             guard = ctx.partition(*key).begin_verification(
                 header.producer_id, header.base_sequence, header.producer_epoch, now_ms, adds=adds

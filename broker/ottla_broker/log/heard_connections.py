@@ -7,8 +7,9 @@ after it was refused raises the bound: its client has seen the answer.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Container, Hashable
 from enum import Enum
+from itertools import islice
 from typing import Final
 
 REACTION_SECONDS: Final = 0.05
@@ -137,6 +138,16 @@ class HeardSenders:
         if epoch > heard.epoch:
             heard.raise_epoch(epoch)
         heard.begin(now)
+
+    def __len__(self) -> int:
+        return len(self._heard)
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._heard
+
+    def strangers(self, known: Container[int], most: int) -> list[int]:
+        """Up to ``most`` senders that aren't among the ``known``, those that were first heard longest ago."""
+        return list(islice((one for one in self._heard if one not in known), most))
 
     def begin_all(self, now: float) -> None:
         """Every sender may have spoken elsewhere until now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable
 from heapq import nlargest
 from math import inf
 from typing import Final, Protocol
@@ -26,9 +26,11 @@ class Producers(Protocol):
     """Those that one partition remembers."""
 
     @property
-    def producers(self) -> Sized: ...
+    def remembered(self) -> int:
+        """How many they are."""
+        ...
 
-    def forget_oldest(self, count: int) -> int:
+    def forget(self, count: int) -> int:
         """Forget up to ``count`` of them; returns how many were forgotten."""
         ...
 
@@ -63,14 +65,14 @@ class ProducerLimit:
         """Count all producers, and forget some if they are too many."""
         self._came = 0
         states = list(self._states())
-        excess = sum(len(each.producers) for each in states) - self.most
+        excess = sum(each.remembered for each in states) - self.most
         self._pause = _PAUSE if excess < 0 else _SHORT_PAUSE
         work = _WORK
-        for each in nlargest(_PARTITIONS, states, key=lambda one: len(one.producers)):
+        for each in nlargest(_PARTITIONS, states, key=lambda one: one.remembered):
             if excess <= 0 or work <= 0:
                 break
-            work -= len(each.producers)
-            gone = each.forget_oldest(max(1, len(each.producers) // 2))
+            work -= each.remembered
+            gone = each.forget(max(1, each.remembered // 2))
             self._forgotten += gone
             excess -= gone
         if self._forgotten and self._monotonic() - self._logged >= _SECONDS:

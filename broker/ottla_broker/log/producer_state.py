@@ -131,6 +131,8 @@ class ProducerStates:
         entry = self.producers.get(producer_id)
         if entry is not None and epoch < entry.epoch:
             return Arrival.TIMELY  # It is refused for its epoch.
+        if entry is None and producer_id not in self.heard and self._environment.producer_limit is not None:
+            self._environment.producer_limit.came()
         return self.heard.hear(producer_id, epoch, connection, request, self.monotonic(), self._most_heard)
 
     def hear_marker(self, producer_id: int, coordinator_epoch: int, connection: ConnectionAge) -> Arrival:
@@ -345,6 +347,19 @@ class ProducerStates:
                 forgotten=forgotten,
                 left=len(self.producers),
             )
+
+    @property
+    def remembered(self) -> int:
+        """How many producers take memory: those that have written, or have only tried to."""
+        return max(len(self.producers), len(self.heard))
+
+    def forget(self, count: int) -> int:
+        """Forget up to ``count`` producers, first those that have written nothing; how many it did."""
+        strangers = self.heard.strangers(self.producers, count)
+        now = self.monotonic()
+        for producer_id in strangers:
+            self.heard.forget(producer_id, now)
+        return len(strangers) + self.forget_oldest(count - len(strangers))
 
     def forget_oldest(self, count: int) -> int:
         """Forget up to ``count`` producers without open transactions, those that wrote longest ago; how many it did."""
