@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable
+from typing import Final
 
 from ottla_protocol.printable import printable
+
+_COMPARED: Final = 500
+"""Of very many names, so many on either side of the unknown one are compared: if all are alike, that takes 0.1 s."""
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:
@@ -14,7 +19,10 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
     folded = name.casefold()
     by_folded = {each.casefold(): each for each in sorted(known, reverse=True)}
     longer = sorted(each for each in by_folded if folded and each.startswith(folded))
-    near = dict.fromkeys([*get_close_matches(folded, by_folded, 3, 0.6), *longer])
+    ordered = sorted(by_folded)
+    at = bisect(ordered, folded)
+    compared = ordered[max(0, at - _COMPARED) : at + _COMPARED]
+    near = dict.fromkeys([*get_close_matches(folded, compared, 3, 0.6), *longer])
     return [by_folded[each] for each in near][:3]
 
 

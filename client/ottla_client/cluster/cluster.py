@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
+from itertools import islice
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -61,6 +62,8 @@ _REFUSED = {
 
 _DEFAULTS = ConnectionSettings()
 
+_MOST_SUGGESTED = 10
+"""Unknown topics of one call for which others are suggested."""
 INCOMPLETE_SECONDS = 10.0
 """The age of metadata that names replicas on brokers that are not there: they may be all that is left soon."""
 
@@ -325,12 +328,16 @@ class Cluster:
             await asyncio.sleep(delay)
 
     async def similar_topics(self, names: Collection[str], deadline: Deadline) -> dict[str, list[str]]:
-        """Topics with names like those of ``names`` that don't exist; none where that can't be found out."""
+        """Topics with names like those of the first ``names`` that don't exist; none where that can't be found out."""
         try:
             known = await self.fetch_topics(None, deadline)
         except ClientError:
             return {}  # only the suggestion is missing
-        return {name: near_names(name, known) for name in names if name not in known}
+        found = {}
+        for name in islice((each for each in names if each not in known), _MOST_SUGGESTED):
+            found[name] = near_names(name, known)
+            await asyncio.sleep(0)
+        return found
 
     def interest(self, names: Collection[str]) -> None:
         """Keep these topics fresh. Calls are counted, and each needs one ``disinterest``."""

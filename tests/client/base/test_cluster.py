@@ -97,6 +97,8 @@ def test_near_names() -> None:
     assert near_names("xyz", names) == []
     assert near_names("reset", ["reset-offsets", "list"]) == ["reset-offsets"]
     assert near_names("", names) == []
+    many = [f"{kind}-{number:05}" for kind in ("orders", "users") for number in range(10_000)]
+    assert near_names("user-00017", many)[0] == "users-00017"
 
 
 def test_back_off_grows_to_its_bound() -> None:
