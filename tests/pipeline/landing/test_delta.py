@@ -392,16 +392,28 @@ def test_records_that_a_restore_took_back_are_landed_again(tmp_path: Path, targe
     assert open_table("delta", table.name).offsets() == {"flights": {1: 4}}
 
 
-def test_a_restore_to_what_the_log_has_no_more_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ({"version": 2, "timestamp": None}, "was restored to version 2, and its log doesn't say any more"),
+        (
+            {"version": None, "timestamp": "2026-01-01"},
+            "was restored, and its log doesn't say any more to which version",
+        ),
+    ],
+)
+def test_a_restore_to_what_the_log_has_no_more_is_refused(
+    tmp_path: Path, target: dict[str, Any], said: str
+) -> None:
     table = open_table("delta", str(tmp_path / "t"))
     table.create(pa.schema([("id", pa.int32()), *Names().fields()]), [])
     for start in range(4):
         land(table, start, id=start)
-    restored(table, {"version": 2, "timestamp": None})
+    restored(table, target)
     deltalake.DeltaTable(table.name).create_checkpoint()
     for log in sorted((tmp_path / "t" / "_delta_log").glob("*.json"))[:-1]:
         log.unlink()
-    with pytest.raises(LandingError, match="was restored to version 2, and its log doesn't say any more"):
+    with pytest.raises(LandingError, match=said):
         open_table("delta", table.name).state(["flights"])
 
 

@@ -228,13 +228,15 @@ class DeltaTable(Table):
         said = (info.get("operationParameters") or {}).get("version")
         if said is not None and 0 <= int(said) < version:
             return int(said)
+        from deltalake.exceptions import DeltaError
+
         # Only a time was given: the newest version with the same files has the same rows.
         wanted = self._files_at(version)
         for earlier in range(version - 1, -1, -1):
             try:
                 if self._files_at(earlier) == wanted:
                     return earlier
-            except Exception as error:
+            except (DeltaError, LandingError, OSError) as error:
                 raise LandingError(
                     f"{self.name} was restored, and its log doesn't say any more to which version: land in a new table"
                 ) from error
