@@ -309,8 +309,8 @@ def _decompress_lz4(data: memoryview, max_bytes: int, for_java: bool) -> Iterato
     least = 0 if end is not None and frame.blocks[end] == 1 else frame.after
     after: Buffer = b"" if end is None else _LZ4_END + bytes(frame.blocks[end + 4 :])
     pieces: Iterator[Buffer] = chain(
-        (frame.header,),
-        (blocks[at : at + _INPUT_PIECE] for at in range(0, len(blocks), _INPUT_PIECE)),
+        (b"".join((frame.header, blocks[:_INPUT_PIECE])),),
+        (blocks[at : at + _INPUT_PIECE] for at in range(_INPUT_PIECE, len(blocks), _INPUT_PIECE)),
         (after,),
     )
     try:

@@ -100,9 +100,6 @@ _MOST_HEADER: Final = 19
 _INDEPENDENT, _BLOCK_SUMS, _SIZE, _CHECKSUM, _DICTIONARY_ID = 0x20, 0x10, 0x08, 0x04, 0x01
 _RAW: Final = 1 << 31
 _UINT32: Final = Struct("<I")
-_NO_BYTES: Final = b"\0\0\0\x80"
-_NO_CONTENTS: Final = b"\x01\0\0\0"
-"""How a raw block of no bytes begins, and a compressed one without contents. Other data may have these bytes, too."""
 _BLOCKS_A_STEP: Final = 16
 
 
@@ -143,9 +140,7 @@ def lz4_end(frame: Lz4Frame, *, for_java: bool) -> Generator[bytes, None, int | 
         raise CorruptRecordError("an lz4 frame has dependent blocks, which Java clients can't read")
     if for_java and frame.flags & _DICTIONARY_ID:
         raise CorruptRecordError("an lz4 frame has a dictionary id, which Java clients can't read")
-    blocks = bytes(frame.blocks)
-    if _NO_BYTES not in blocks and _NO_CONTENTS not in blocks:
-        return None
+    blocks = frame.blocks
     checksum = 4 if frame.flags & _BLOCK_SUMS else 0
     at = count = 0
     while at + 4 <= len(blocks):
