@@ -115,7 +115,8 @@ class Sequence:
         self._landing = landing
         self._records: list[Row] = []
         self._keys = 0
-        self._used: list[str] = []
+        self._used: dict[str, set[str]] = {}
+        """The kinds of the values that records have had by each name: after a roll-back they land again."""
         self._versions: list[tuple[Any, Model]] = []
         self.model = Model()
         self.done: list[str] = []
@@ -180,6 +181,7 @@ class Sequence:
         for _ in range(self._rng.randrange(1, 5)):
             record: Row = {}
             for one in self.model.columns:
+                self._used.setdefault(one.name, set()).add(one.kind)
                 outer, _, inner = one.name.rpartition(".")
                 (record.setdefault(outer, {}) if outer else record)[inner] = self._value(one.kind)
             new.append(record)
@@ -216,19 +218,22 @@ class Sequence:
     def _compact(self) -> None:
         compact(self._landing.table, self._landing.format, catalog=self._landing.catalog)
 
-    def _new_name(self, beside: str) -> str:
-        """A name that no column has; often one that another had before."""
+    def _new_name(self, beside: str, kind: str) -> str:
+        """A name that no column has, for a column of a kind; often one that another had before."""
         outer, dot, _ = beside.rpartition(".")
         taken = {one.name for one in self.model.columns}
-        choices = [name for name in (f"{outer}{dot}{letter}" for letter in "abcdefgh") if name not in taken]
+        choices = [
+            name
+            for name in (f"{outer}{dot}{letter}" for letter in "abcdefghijklmnop")
+            if name not in taken and all(kind in (used, WIDER.get(used)) for used in self._used.get(name, ()))
+        ]
         again = [name for name in choices if name in self._used]
         return self._rng.choice(again if again and self._rng.random() < 0.6 else choices)
 
     def _rename(self) -> None:
         one = self._some()
-        new = self._new_name(one.name)
+        new = self._new_name(one.name, one.kind)
         self._program.rename(one.name, new)
-        self._used.append(one.name)
         one.name = new
 
     def _drop(self) -> None:
@@ -238,11 +243,11 @@ class Sequence:
         if len(beside) < 2 or not self._program.may_drop(one.name):
             return
         self._program.drop(one.name)
-        self._used.append(one.name)
         self.model.columns.remove(one)
 
     def _add(self) -> None:
-        name, kind = self._new_name(self._some().name), self._rng.choice(KINDS)
+        kind = self._rng.choice(KINDS)
+        name = self._new_name(self._some().name, kind)
         self._program.add(name, kind)
         self._column(name, kind)
 

@@ -47,9 +47,9 @@ class PyIceberg(Program):
             update.update_column(tuple(name.split(".")), field_type=_type(kind))
 
     def _writable(self) -> Any:
-        """pyiceberg writes no rows by these transforms without packages of its own."""
+        """Without another package, pyiceberg writes rows by no transform but the identity."""
         table = self._table()
-        if any(str(one.transform).startswith(("bucket", "truncate")) for one in table.spec().fields):
+        if any(str(one.transform) != "identity" for one in table.spec().fields):
             self._unpartition(table)
         return self._table()
 
