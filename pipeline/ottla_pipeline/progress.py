@@ -51,7 +51,7 @@ class JobProgress:
     files: int = 0
     dead_letters: int = 0
     lag: int | None = None
-    """Offsets that the log has beyond the last batch; None before the first one."""
+    """Records left to land, as the last batch says (:attr:`.BatchDone.lag`); None if it isn't known."""
     topics: dict[str, Step] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class JobProgress:
             first, so_far = self._first.setdefault(place, offset), self.topics.get(place[0], Step(0, 0))
             end = max(latest.get(place, 0), offset)
             self.topics[place[0]] = Step(so_far.done + offset - first, so_far.total + end - first)
-        self.lag = sum(step.total - step.done for step in self.topics.values())
+        self.lag = done.lag
         now = self.clock()
         self._past.append((now, self.rows, self.bytes, sum(step.done for step in self.topics.values())))
         while len(self._past) > 2 and self._past[1][0] < now - _WINDOW:
@@ -95,9 +95,10 @@ class JobProgress:
     def seconds_left(self) -> float | None:
         """Estimated seconds until the log's end is reached at this rate; None if unknown."""
         offsets = self.rates[2]
-        if self.lag is None or offsets <= 0:
+        if not self.topics or offsets <= 0:
             return None
-        return max(self.lag / offsets - (self.clock() - self._past[-1][0]), 0.0)
+        left = sum(step.total - step.done for step in self.topics.values())
+        return max(left / offsets - (self.clock() - self._past[-1][0]), 0.0)
 
 
 def _flat(offsets: OffsetsByTopic) -> dict[tuple[str, int], int]:
@@ -106,12 +107,11 @@ def _flat(offsets: OffsetsByTopic) -> dict[tuple[str, int], int]:
     }
 
 
-def batch_document(done: BatchDone, lag: int | None) -> dict[str, Any]:
+def batch_document(done: BatchDone) -> dict[str, Any]:
     """The JSON object of a batch for ``--json``. Seconds have three decimals."""
     document = done.to_json()
     document["seconds"] = round(done.seconds, 3)
     document["durations"] = {name: round(value, 3) for name, value in done.durations.items()}
-    document["lag"] = lag
     document["rows_per_second"] = round(done.rows / done.seconds) if done.seconds > 0 else None
     return document
 
@@ -125,10 +125,10 @@ class JsonLines:
 
     def batch(self, done: BatchDone) -> None:
         self._progress.add(done)
-        self._write(self._line(done, self._progress.lag))
+        self._write(self._line(done))
 
-    def _line(self, done: BatchDone, lag: int | None) -> str:
-        return json.dumps(batch_document(done, lag), ensure_ascii=False)
+    def _line(self, done: BatchDone) -> str:
+        return json.dumps(batch_document(done), ensure_ascii=False)
 
     def say(self, text: str) -> None:
         """Drop messages: machines don't read them."""
@@ -143,8 +143,8 @@ class JsonLines:
 class Lines(JsonLines):
     """One line per batch, for a log or without rich."""
 
-    def _line(self, done: BatchDone, lag: int | None) -> str:
-        return f"batch {done.batch_id}: {facts(done)} in {done.seconds:.2f} s, lag {lag or 0:,}"
+    def _line(self, done: BatchDone) -> str:
+        return f"batch {done.batch_id}: {facts(done)} in {done.seconds:.2f} s, lag {shown(done.lag)}"
 
     def say(self, text: str) -> None:
         self._write(text)
@@ -154,6 +154,10 @@ def facts(done: BatchDone) -> str:
     """Rows, bytes, files, and dead letters if there are any."""
     text = f"{count(done.rows, 'row')} ({amount_of_bytes(done.bytes)}), {count(done.files, 'file')}"
     return f"{text}, {count(done.dead_letters, 'dead letter')}" if done.dead_letters else text
+
+
+def shown(lag: int | None) -> str:
+    return "unknown" if lag is None else f"{lag:,}"
 
 
 def count(number: int, what: str) -> str:
@@ -262,7 +266,7 @@ def _facts_of(progress: JobProgress) -> RenderableType:
     left = progress.seconds_left
     text = Text(no_wrap=False)
     text.append(f"{rows:,.0f} rows/s  {amount_of_bytes(size)}/s", style="green")
-    text.append(f"  lag {progress.lag or 0:,}  {count(progress.files, 'file')}")
+    text.append(f"  lag {shown(progress.lag)}  {count(progress.files, 'file')}")
     if progress.dead_letters:
         text.append(f"  {count(progress.dead_letters, 'dead letter')}", style="red")
     if progress.lag and left is not None:

@@ -96,6 +96,7 @@ class BatchCommitter:
         if self._group is not None:
             self._group.done(self._seen)
         ended = time.perf_counter()
+        latest, lag = self._left()
         self._done(
             BatchDone(
                 batch_id=batch_id,
@@ -105,7 +106,8 @@ class BatchCommitter:
                 dead_letters=sum(report.dead for report in reports),
                 start=by_topic({at: ranges[0].start for at, ranges in landed.items()}),
                 end=by_topic({at: ranges[-1].end for at, ranges in landed.items()}),
-                latest=self._latest(),
+                latest=latest,
+                lag=lag,
                 seconds=ended - began,
                 durations={
                     "read": read - began,
@@ -139,13 +141,15 @@ class BatchCommitter:
             if self._sink is not None:
                 self._sink.discard(report.dead_files)
 
-    def _latest(self) -> OffsetsByTopic:
-        """The ends of the logs now; empty if brokers don't answer, since it is only shown."""
+    def _left(self) -> tuple[OffsetsByTopic, int | None]:
+        """The ends of the logs, and the lag; empty and None if brokers don't answer, since they are only shown."""
         try:
-            return by_topic(self._cluster.latest(list(self._seen), self._isolation))
+            latest = by_topic(self._cluster.latest(list(self._seen), self._isolation))
+            records = [one.records for one in self._cluster.lag_of(self._seen).values()]
         except ClientError as error:
             log.info("where the topics end is not known at this moment: %s", error)
-            return {}
+            return {}, None
+        return latest, sum(one for one in records if one is not None)
 
 
 def _check(reports: list[Report]) -> None:

@@ -226,12 +226,14 @@ class BatchDone:
     start: OffsetsByTopic
     end: OffsetsByTopic
     latest: OffsetsByTopic
-    """The ends of the logs after the batch; the difference to ``end`` is the lag."""
+    """The ends of the logs after the batch."""
     seconds: float
     durations: Mapping[str, float]
     """Seconds: ``read`` for Spark's job with all tasks; ``dead_letters``, ``commit``, ``group`` on the driver."""
     skipped: bool = False
     """Always false, for readers of the JSON: a batch follows on what the table has."""
+    lag: int | None = None
+    """The records that are left to land (:mod:`ottla_protocol.lag`); None if no broker says it."""
 
     def to_json(self) -> dict[str, Any]:
         return {one.name: getattr(self, one.name) for one in fields(self)}

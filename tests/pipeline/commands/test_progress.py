@@ -37,6 +37,7 @@ def batch(number: int, rows: int = 1000, of: int = 4000, **changes: Any) -> Batc
         "latest": {"flights": {0: of // 2, 1: of // 2}},
         "seconds": 0.5,
         "durations": {"read": 0.4, "commit": 0.1},
+        "lag": max(of - (number + 1) * rows, 0),
     }
     return BatchDone(**{**given, **changes})
 
@@ -96,13 +97,15 @@ def test_a_batch_of_some_partitions_keeps_the_others() -> None:
     progress.add(batch(0))
     progress.add(batch(1, start={"flights": {1: 500}}, end={"flights": {1: 1000}}))
     assert progress.topics == {"flights": Step(1500, 4000)}
-    assert progress.lag == 2500
 
 
 def test_where_the_logs_end_is_not_known() -> None:
     progress = JobProgress(Clock())
-    progress.add(batch(0, latest={}))
-    assert (progress.topics["flights"], progress.lag) == (Step(1000, 1000), 0)
+    progress.add(batch(0, latest={}, lag=None))
+    assert (progress.topics["flights"], progress.lag) == (Step(1000, 1000), None)
+    lines: list[str] = []
+    Lines(lines.append).batch(batch(0, latest={}, lag=None))
+    assert lines == ["batch 0: 1,000 rows (97.7 KiB), 2 files in 0.50 s, lag unknown"]
 
 
 def test_a_line_a_batch() -> None:

@@ -13,7 +13,7 @@ from tests.pipeline.landing.rounds import Run, offsets, produce, rows, run
 from tests.support.processes import BrokerProcess
 from tests.support.topics import create_topic
 
-from ottla_client.sync import Admin
+from ottla_client.sync import Admin, Producer
 from ottla_client.types import TopicPartition
 from ottla_pipeline.landing import compact
 from ottla_pipeline.landing.errors import Collision, LandingError, NotLanded, SchemaRefused
@@ -51,6 +51,22 @@ def landed_files(landing: Landing) -> set[str]:
     """All Parquet files, committed or not."""
     root = Path(landing.table).parent
     return {str(path) for path in root.rglob("*.parquet") if "_delta_log" not in path.parts}
+
+
+def test_the_lag_after_a_batch_is_in_records(one: Landing, topic: str) -> None:
+    """Neither a marker nor an aborted record is left to land."""
+    produce(one.bootstrap_servers, topic, [b"a"])
+    with Run(one) as job:
+        reports = job.read(job.plan())
+        with Producer(one.bootstrap_servers, transactional_id=topic) as producer:
+            for commit in (False, True):
+                producer.begin_transaction()
+                producer.send_batch(topic, [b"b", b"c"], partition=1).result()
+                (producer.commit_transaction if commit else producer.abort_transaction)()
+        done = job.commit(reports)
+    assert done is not None
+    assert done.latest[topic] == {0: 1, 1: 6}
+    assert done.lag == 2
 
 
 def test_runs_go_on_where_the_table_ends(landing: Landing, topic: str) -> None:
