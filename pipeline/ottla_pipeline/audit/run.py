@@ -16,6 +16,7 @@ from ottla_client.errors import BrokerError, UnsupportedApiError
 from ottla_client.sync import Admin
 from ottla_pipeline.landing.errors import LandingError
 from ottla_pipeline.landing.tables import Names
+from ottla_pipeline.landing.tables.outside import one_line
 from ottla_pipeline.reading import OffsetRange, ReadSettings
 from ottla_pipeline.reading.ranges import Isolation
 from ottla_pipeline.source import kafka
@@ -123,51 +124,55 @@ def audit(
     letters (see `ottla_pipeline.audit.dead`). ``workers`` threads read partitions at once, by default one per core.
     Raises AuditError, ReadError, LandingError, ClientError.
     """
-    if not table.exists():
-        raise AuditError(f"the {table.format} table {table.name} doesn't exist")
-    table.refresh()
-    ledger = table.state(topics).ledger
-    wanted = tuple(dict.fromkeys(topics)) or tuple(sorted({topic for topic, _ in ledger.landed}))
-    if not wanted:
-        raise AuditError(f"{table.name} has no record of landed topics; name the topics to compare it with")
-    log = _look(bootstrap_servers, client or {}, wanted, isolation)
-    _check_ids(table.name, ledger.ids, log.ids)
-    # Ranges without offsets only say where the table ends.
-    landed = {
-        at: [one for one in ranges if one.start < one.end]
-        for at, ranges in ledger.landed.items()
-        if at.topic in wanted
-    }
-    progress = _Progress(advance, sum(file.rows for file in table.data_files()) + log.offsets(landed, whole))
-    rows_of = _Origins(table, names or Names(), wanted)
-    counts = rows_of.count(table.data_files(), progress.add)
-    foreign = rows_of.foreign
-    partitions = sorted({*log.start, *landed, *counts})
-    rows = {
-        at: _partition(landed.get(at, ()), counts.get(at), *dead.of(at), ledger.landed.get(at, ()))
-        for at in partitions
-    }
-    ranges = {at: log.range(at, rows[at], whole) for at in partitions}
-    settings = ReadSettings(
-        bootstrap_servers,
-        client or {},
-        columns=_COLUMNS,
-        isolation=isolation,
-        segments="never",
-        on_corrupt="deadletter",
-    )
-    scans = _scan_all(ranges, rows, settings, progress.add, workers or os.cpu_count() or 1)
+    with one_line(table.name):
+        if not table.exists():
+            raise AuditError(f"the {table.format} table {table.name} doesn't exist")
+        table.refresh()
+        ledger = table.state(topics).ledger
+        wanted = tuple(dict.fromkeys(topics)) or tuple(sorted({topic for topic, _ in ledger.landed}))
+        if not wanted:
+            raise AuditError(
+                f"{table.name} has no record of landed topics; name the topics to compare it with"
+            )
+        log = _look(bootstrap_servers, client or {}, wanted, isolation)
+        _check_ids(table.name, ledger.ids, log.ids)
+        # Ranges without offsets only say where the table ends.
+        landed = {
+            at: [one for one in ranges if one.start < one.end]
+            for at, ranges in ledger.landed.items()
+            if at.topic in wanted
+        }
+        files = table.data_files()
+        progress = _Progress(advance, sum(file.rows for file in files) + log.offsets(landed, whole))
+        rows_of = _Origins(table, names or Names(), wanted)
+        counts = rows_of.count(files, progress.add)
+        foreign = rows_of.foreign
+        partitions = sorted({*log.start, *landed, *counts})
+        rows = {
+            at: _partition(landed.get(at, ()), counts.get(at), *dead.of(at), ledger.landed.get(at, ()))
+            for at in partitions
+        }
+        ranges = {at: log.range(at, rows[at], whole) for at in partitions}
+        settings = ReadSettings(
+            bootstrap_servers,
+            client or {},
+            columns=_COLUMNS,
+            isolation=isolation,
+            segments="never",
+            on_corrupt="deadletter",
+        )
+        scans = _scan_all(ranges, rows, settings, progress.add, workers or os.cpu_count() or 1)
 
-    def compared() -> list[PartitionAudit]:
-        return [compare(at, log.partition(at, scans[at]), rows[at], whole=whole) for at in partitions]
+        def compared() -> list[PartitionAudit]:
+            return [compare(at, log.partition(at, scans[at]), rows[at], whole=whole) for at in partitions]
 
-    found = compared()
-    removed_by: list[str] = []
-    if any(each.missing for each in found):
-        removed, removed_by = rows_of.removed()
-        rows = {at: replace(one, removed=removed.get(at, NOTHING)) for at, one in rows.items()}
         found = compared()
-    return Audit(table.name, table.format, found, foreign, removed_by)
+        removed_by: list[str] = []
+        if any(each.missing for each in found):
+            removed, removed_by = rows_of.removed()
+            rows = {at: replace(one, removed=removed.get(at, NOTHING)) for at, one in rows.items()}
+            found = compared()
+        return Audit(table.name, table.format, found, foreign, removed_by)
 
 
 @dataclass(frozen=True)
@@ -307,7 +312,7 @@ class _Origins:
     """Reads where a table's rows come from. Raises AuditError if it has no columns that say so."""
 
     def __init__(self, table: Table, names: Names, topics: Collection[str]) -> None:
-        names = names.of_table(table.schema())
+        names = names.of_table(table)
         self._table = table
         self._columns = [names.topic, names.partition, names.offset]
         self._topics = frozenset(topics)

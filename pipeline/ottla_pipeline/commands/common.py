@@ -240,6 +240,7 @@ def failing(console: Console, failed: type[click.ClickException] = click.ClickEx
     An error in the command line becomes a UsageError; other errors become ``failed``.
     """
     from ottla_pipeline.landing.errors import BadSetting, LandingError
+    from ottla_pipeline.landing.tables.outside import one_line as outside
     from ottla_pipeline.reading.errors import ReadError
     from ottla_pipeline.source.errors import OptionError, SourceError
 
@@ -250,7 +251,10 @@ def failing(console: Console, failed: type[click.ClickException] = click.ClickEx
     level = client.level
     client.setLevel(logging.ERROR)
     try:
-        with one_line_errors(console.settings.as_given):
+        with (
+            one_line_errors(console.settings.as_given),
+            outside(click.get_current_context().params.get("table")),
+        ):
             yield
     except click.UsageError:
         raise

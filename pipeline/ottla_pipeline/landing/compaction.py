@@ -11,6 +11,7 @@ from ottla_pipeline.landing.errors import BadSetting, LandingError, Undecided
 from ottla_pipeline.landing.files import COMPRESSIONS, FileSettings, FileWriter
 from ottla_pipeline.landing.tables import Commit, DataFile, Names, Table, open_table
 from ottla_pipeline.landing.tables.layout import Layout
+from ottla_pipeline.landing.tables.outside import one_line
 
 SMALL = 0.75
 """Files smaller than this share of the wanted size are joined."""
@@ -53,12 +54,19 @@ def compact(
         raise BadSetting(f"compression is {compression!r}: it can be {', '.join(COMPRESSIONS)}")
     if target_file_size < 1 or older_than < 0:
         raise BadSetting("target_file_size must be above 0, and older_than not below")
-    found = open_table(format, table, catalog=catalog, storage=storage)
+    with one_line(table):
+        found = open_table(format, table, catalog=catalog, storage=storage)
+        return _compact(found, names or Names(), compression, target_file_size, older_than)
+
+
+def _compact(
+    found: Table, names: Names, compression: str, target_file_size: int, older_than: float
+) -> Compacted:
     if not found.exists():
-        raise LandingError(f"the {format} table {table} doesn't exist")
+        raise LandingError(f"the {found.format} table {found.name} doesn't exist")
     found.refresh()
     found.check()
-    settings = FileSettings.of(found, names or Names(), compression, target_file_size)
+    settings = FileSettings.of(found, names, compression, target_file_size)
     before = len(found.data_files())
     rewritten = rows = 0
     for group in _groups(found.data_files(), target_file_size):

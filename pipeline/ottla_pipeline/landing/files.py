@@ -53,7 +53,7 @@ class FileSettings:
     def of(cls, table: Table, names: Names, compression: str, target_size: int) -> FileSettings:
         """For the files of a table; all columns but binary, nested and rising ones are expected to repeat."""
         schema = table.schema()
-        names = names.of_table(schema)
+        names = names.of_table(table)
         rising = tuple(name for name in (names.offset, names.timestamp) if name in schema.names)
         repeating = tuple(
             one.name

@@ -32,6 +32,7 @@ from ottla_pipeline.landing.job_plan import JobPlan, plan_job, with_new
 from ottla_pipeline.landing.schema import to_ddl
 from ottla_pipeline.landing.settings import BatchDone, Landed, Landing
 from ottla_pipeline.landing.tables import Table
+from ottla_pipeline.landing.tables.outside import one_line
 from ottla_pipeline.reading.errors import ReadError
 from ottla_pipeline.source.cluster_queries import ClusterQueries
 from ottla_pipeline.source.errors import SourceError
@@ -69,6 +70,7 @@ def land(
         )
     try:
         with (
+            one_line(landing.table),
             ClusterQueries(landing.bootstrap_servers, landing.client) as cluster,
             reporting(landing) as metrics,
         ):

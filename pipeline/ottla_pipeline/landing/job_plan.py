@@ -88,7 +88,7 @@ def plan_job(landing: Landing, cluster: ClusterQueries, run_id: str) -> JobPlan:
 
 def check_recorded(table: Table, names: Names, topics: Collection[str]) -> None:
     """Raises LandingError if the table has rows of topics of which it doesn't say that anything was landed."""
-    topic = names.of_table(table.schema()).topic
+    topic = names.of_table(table).topic
     if not topics or topic not in table.schema().names:
         return
     for batch in table.scan([topic]):
@@ -150,7 +150,7 @@ def table_of(landing: Landing) -> Table:
 def values_of(landing: Landing, table: Table | None, sample: Callable[[], pa.Array]) -> ParserSettings:
     """How values are parsed: by the given schema, the table's, or one inferred from ``sample()``."""
     known = None
-    names = landing.names if table is None else landing.names.of_table(table.schema())
+    names = landing.names if table is None else landing.names.of_table(table)
     beside = {one.name for one in names.fields()} | set(landing.dates)
     if table is not None and landing.schema is None:
         known = pa.schema([one for one in table.schema() if one.name not in beside]) or None
@@ -183,7 +183,10 @@ def columns(landing: Landing, table: Table, data: pa.Schema, exists: bool) -> No
 
     Raises SchemaRefused if two columns have the same name, or the table's columns don't fit.
     """
-    own = (landing.names.of_table(table.schema()) if exists else landing.names).fields()
+    names = landing.names.of_table(table) if exists else landing.names
+    own = names.fields()
+    if exists:
+        _check_names(landing, table, names)
     wanted = checked(
         pa.schema([*data, *own, *(pa.field(name, pa.date32()) for name in landing.dates)]),
         "with Ottla's columns",
@@ -213,6 +216,18 @@ def columns(landing: Landing, table: Table, data: pa.Schema, exists: bool) -> No
         table.add_columns(new)
 
 
+def _check_names(landing: Landing, table: Table, names: Names) -> None:
+    """Raises LandingError if rows were landed, and a column is gone that says where they come from."""
+    has = table.schema().names
+    for kind in ("topic", "partition", "offset", "timestamp"):
+        if getattr(names, kind) not in has and table.state(landing.topics).ledger.landed:
+            raise LandingError(
+                f"{table.name} has landed rows, and no column {getattr(names, kind)} any more, which says where they "
+                f"come from: if another program has renamed it, give its name with --column {kind}=NAME (in Python: "
+                f"names=Names({kind}=...)); if it was dropped, land in a new table"
+            )
+
+
 def task_of(landing: Landing, table: Table, values: ParserSettings) -> TaskSettings:
     schema = table.schema()
     return TaskSettings(
@@ -221,7 +236,7 @@ def task_of(landing: Landing, table: Table, values: ParserSettings) -> TaskSetti
         # What is NOT NULL in the table has been checked by the parser.
         schema=packed(nullable(schema)),
         layout=table.layout(),
-        names=landing.names.of_table(schema),
+        names=landing.names.of_table(table),
         values=values,
         files=FileSettings.of(table, landing.names, landing.compression, landing.target_file_size),
         dates=landing.dates,

@@ -25,6 +25,7 @@ from ottla_pipeline.landing.parsing import ParserSettings, formats, parser
 from ottla_pipeline.landing.parsing.shapes import Shape
 from ottla_pipeline.landing.settings import Landing
 from ottla_pipeline.landing.tables import Commit, DataFile, Table
+from ottla_pipeline.landing.tables.outside import one_line
 from ottla_pipeline.landing.task import fitting
 from ottla_pipeline.reading import OffsetRange, ReadError, ReadSettings, read
 from ottla_pipeline.source.cluster_queries import ClusterQueries
@@ -51,11 +52,12 @@ def replay(landing: Landing) -> Replayed:
     """
     if landing.dead_letters is None:
         raise BadSetting("dead_letters doesn't say where they are: topic:NAME or table:PATH")
-    table = table_of(landing)
-    if not table.exists():
-        raise LandingError(f"the table {landing.table} to land dead letters in doesn't exist")
     try:
-        return _Replay(landing, table).run()
+        with one_line(landing.table):
+            table = table_of(landing)
+            if not table.exists():
+                raise LandingError(f"the table {landing.table} to land dead letters in doesn't exist")
+            return _Replay(landing, table).run()
     except (SourceError, ClientError, ReadError) as error:
         raise LandingError(str(error)) from error
 

@@ -13,7 +13,7 @@ import posixpath
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -42,6 +42,10 @@ RUNS = 20
 
 class Stale(Exception):
     """Another writer has committed since the version was read."""
+
+
+class Busy(Stale):
+    """The catalogue doesn't answer, or is locked: the commit may have been made."""
 
 
 @dataclass(frozen=True)
@@ -170,10 +174,23 @@ class Names:
     key: str | None = None
     """The record's key is kept if this has a name."""
 
-    def of_table(self, schema: pa.Schema) -> Names:
-        """The names in a table that exists, which may have the default of earlier versions (:data:`OLD_PARTITION`)."""
-        old = self.partition not in schema.names and OLD_PARTITION in schema.names
-        return replace(self, partition=OLD_PARTITION) if old and self.partition == Names.partition else self
+    def of_table(self, table: Table) -> Names:
+        """The names in a table that exists.
+
+        Another program may have renamed the columns, and the table may have the default of earlier versions
+        (:data:`OLD_PARTITION`).
+        """
+        has = table.schema().names
+        now: dict[str, str] = {}
+        for one in fields(self):
+            name = getattr(self, one.name)
+            if name is None or name in has:
+                continue
+            before = [name, OLD_PARTITION] if name == Names.partition else [name]
+            known = [each if each in has else table.called_now(each) for each in before]
+            if found := [each for each in known if each is not None]:
+                now[one.name] = found[0]
+        return replace(self, **now)
 
     def fields(self) -> list[pa.Field]:
         kinds = [
@@ -242,6 +259,12 @@ class Table(ABC):
     def layout(self) -> Layout:
         """Its columns as files hold them, at the version read last."""
 
+    def called_now(self, name: str) -> str | None:
+        """What a column is called that had this name before, as far as the table's metadata says."""
+        layout = self.layout()
+        at = layout.stored.get_field_index(name)
+        return layout.schema.names[at] if at >= 0 else None
+
     @abstractmethod
     def data_files(self) -> list[DataFile]:
         """Its files, at the version read last."""
@@ -259,6 +282,7 @@ class Table(ABC):
 
         They are null in existing rows. Raises Undecided if other writers were faster every time.
         """
+        lost = Stale()
         for _ in range(ATTEMPTS):
             self.refresh()
             has = {one.name: one.type for one in self.schema()}
@@ -271,11 +295,10 @@ class Table(ABC):
                 return
             try:
                 self._add_columns(pa.schema(new))
-            except Stale:
+            except Stale as error:
+                lost = error
                 continue
-        raise Undecided(
-            f"{self.name}: {ATTEMPTS} commits in a row lost to another writer's; stop one of them"
-        )
+        raise self._undecided(lost)
 
     def rename(self, old: str, new: str) -> None:
         """Rename a column, in the table's metadata alone. Raises LandingError if the format can't."""
@@ -309,6 +332,7 @@ class Table(ABC):
         commit may have been made and its answer lost, or if other writers were faster every time.
         """
         written = False
+        lost = Stale()
         for attempt in range(ATTEMPTS):
             if attempt:
                 self.refresh()
@@ -329,14 +353,21 @@ class Table(ABC):
             written = True
             try:
                 self._write(commit, state)
-            except Stale:
+            except Stale as error:
+                lost = error
                 time.sleep(min(0.02 * 2**attempt, 1.0))
                 continue
             self.refresh()
             return state
-        raise Undecided(
-            f"{self.name}: {ATTEMPTS} commits in a row lost to another writer's; stop one of them"
+        raise self._undecided(lost)
+
+    def _undecided(self, lost: Stale) -> Undecided:
+        why = (
+            str(lost)
+            if isinstance(lost, Busy)
+            else f"{ATTEMPTS} commits in a row lost to another writer's; stop one of them"
         )
+        return Undecided(f"{self.name}: {why}")
 
     def check_seen(self, seen: Mapping[TopicPartition, int], state: State | None = None) -> None:
         """Raises TableChanged if the table ends before ``seen`` now, because another program has rolled it back."""

@@ -33,6 +33,7 @@ from ottla_pipeline.landing.tables.deletion_vectors import Descriptor
 from ottla_pipeline.landing.tables.delta_log import Action, DeltaLog, local
 from ottla_pipeline.landing.tables.delta_protocol import BY_DELTALAKE, BY_US, Definition
 from ottla_pipeline.landing.tables.layout import Layout
+from ottla_pipeline.landing.tables.outside import one_line
 from ottla_pipeline.landing.tables.reading import batches_of
 from ottla_pipeline.landing.tables.storage import Place, unneeded
 from ottla_pipeline.landing.tables.transforms import texts
@@ -145,7 +146,8 @@ class DeltaTable(Table):
         layout = definition.to_read()
         for one in files:
             deleted, at = None, 0
-            with self.fs.open_input_file(posixpath.join(self.root, one.path)) as source:
+            path = posixpath.join(self.root, one.path)
+            with one_line(path), self.fs.open_input_file(path) as source:
                 if one.deletes:
                     rows = pq.read_metadata(source).num_rows
                     deleted = self._log.deleted(self._by_id[one.deletes], rows)

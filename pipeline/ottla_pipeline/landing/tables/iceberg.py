@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -25,12 +27,15 @@ from ottla_client import TopicPartition
 from ottla_pipeline.landing.errors import BadSetting, LandingError, SchemaRefused
 from ottla_pipeline.landing.ledger import by_topic
 from ottla_pipeline.landing.schema import mapped, normalised
-from ottla_pipeline.landing.tables.base import VERSIONS, Commit, DataFile, Stale, State, Table
+from ottla_pipeline.landing.tables.base import VERSIONS, Busy, Commit, DataFile, Stale, State, Table
 from ottla_pipeline.landing.tables.iceberg_columns import cast, kept_mapping, physical, small, types_in
 from ottla_pipeline.landing.tables.iceberg_metrics import metrics
 from ottla_pipeline.landing.tables.layout import Layout, PartitionField
+from ottla_pipeline.landing.tables.outside import passes, patiently, said
 from ottla_pipeline.landing.tables.storage import Place, unneeded
 from ottla_pipeline.landing.tables.transforms import from_text, is_writable
+
+log = logging.getLogger("ottla_pipeline")
 
 _KEY = "ottla"
 CATALOG = "ottla"
@@ -90,15 +95,16 @@ class IcebergTable(Table):
         return self.place.open()[0]
 
     def exists(self) -> bool:
-        return bool(self._catalogue().table_exists(self._identifier))
+        return patiently(self.name, lambda: bool(self._catalogue().table_exists(self._identifier)))
 
     def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         from pyiceberg.exceptions import TableAlreadyExistsError
 
-        catalog = self._catalogue()
         _check_names(self.name, schema)
-        catalog.create_namespace_if_not_exists(self._identifier[0])
-        try:
+
+        def make() -> None:
+            catalog = self._catalogue()
+            catalog.create_namespace_if_not_exists(self._identifier[0])
             with catalog.create_table_transaction(
                 self._identifier, schema=_iceberg(schema), properties=_PROPERTIES
             ) as made:
@@ -106,16 +112,18 @@ class IcebergTable(Table):
                     with made.update_spec() as spec:
                         for name in partition_by:
                             spec.add_identity(name)
-        except TableAlreadyExistsError:
-            pass  # another job has just made it, with what the refresh finds
+
+        # Another job may just have made it, with what the refresh finds.
+        with suppress(TableAlreadyExistsError):
+            patiently(self.name, make)
         self.refresh()
 
     def refresh(self) -> None:
         try:
             if self._table is None:
-                self._table = self._catalogue().load_table(self._identifier)
+                self._table = patiently(self.name, lambda: self._catalogue().load_table(self._identifier))
             else:
-                self._table.refresh()
+                patiently(self.name, self._table.refresh)
         except (NotImplementedError, ValueError) as error:
             raise LandingError(
                 f"{self.name} is of a kind that pyiceberg can't read: {str(error).splitlines()[0]}"
@@ -175,6 +183,13 @@ class IcebergTable(Table):
             version=f"{schema.model_dump_json()} {table.spec().model_dump_json()}",
         )
 
+    def called_now(self, name: str) -> str | None:
+        for schema in reversed(self._open().metadata.schemas):
+            ids = [one.field_id for one in schema.fields if one.name == name]
+            if ids and (found := self._open().schema().find_column_name(ids[0])) is not None:
+                return str(found)
+        return None
+
     def data_files(self) -> list[DataFile]:
         return [self._file(one) for one in self._tasks()]
 
@@ -231,13 +246,11 @@ class IcebergTable(Table):
         return State(notes=state.notes)
 
     def _add_columns(self, new: pa.Schema) -> None:
-        from pyiceberg.exceptions import CommitFailedException
-
         _check_names(self.name, new)
         table = self._open()
         before = table.metadata.properties.get(_MAPPING)
         try:
-            with table.transaction() as transaction:
+            with self._committing(), table.transaction() as transaction:
                 with transaction.update_schema() as update:
                     update.union_by_name(_iceberg(new))
                 after = transaction.table_metadata.properties.get(_MAPPING)
@@ -245,8 +258,6 @@ class IcebergTable(Table):
                     transaction.set_properties(
                         {_MAPPING: kept_mapping(json.loads(before), json.loads(after))}
                     )
-        except CommitFailedException as error:
-            raise Stale(str(error)) from error
         except ValueError as error:
             raise SchemaRefused(
                 f"{self.name} can't get the columns {', '.join(new.names)}: {error}"
@@ -259,7 +270,6 @@ class IcebergTable(Table):
         self.refresh()
 
     def _write(self, commit: Commit, state: State) -> None:
-        from pyiceberg.exceptions import CommitFailedException, ValidationException
         from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
 
         table = self._open()
@@ -267,7 +277,7 @@ class IcebergTable(Table):
         table.metadata.properties[_RETRIES] = "0"
         schema_id, spec_id = table.metadata.current_schema_id, table.metadata.default_spec_id
         try:
-            with table.transaction() as transaction:
+            with self._committing(), table.transaction() as transaction:
                 transaction.set_properties({_KEY: state.to_json()})
                 # A snapshot's own requirement is its parent alone.
                 unchanged = (
@@ -284,13 +294,26 @@ class IcebergTable(Table):
                     for each in known:
                         if self._relative(each.file_path) in removed:
                             snapshot.delete_data_file(each)
-        except (CommitFailedException, ValidationException) as error:
-            raise Stale(str(error)) from error
         except TypeError as error:
             raise LandingError(
                 f"{self.name}: files in it are partitioned by a column that was dropped since, and pyiceberg can't "
                 "replace these: rewrite them by Spark first"
             ) from error
+
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        """Raises Stale if another writer was faster, Busy if the catalogue can't be asked now."""
+        from pyiceberg.exceptions import CommitFailedException, ValidationException
+
+        try:
+            yield
+        except (CommitFailedException, ValidationException) as error:
+            raise Stale(str(error)) from error
+        except Exception as error:
+            if not passes(error):
+                raise
+            log.warning("%s: %s; trying again", self.name, said(error))
+            raise Busy(said(error)) from error
 
     def _added(self, one: DataFile) -> Any:
         """A new file as a manifest has it: its partition, and statistics by field id."""

@@ -25,6 +25,7 @@ from ottla_pipeline.landing.errors import BadSetting, LandingError
 from ottla_pipeline.landing.schema import from_ddl, to_ddl
 from ottla_pipeline.landing.tables.base import Commit, DataFile, Stale, State, Table
 from ottla_pipeline.landing.tables.layout import Layout
+from ottla_pipeline.landing.tables.outside import one_line
 from ottla_pipeline.landing.tables.reading import batches_of
 from ottla_pipeline.landing.tables.storage import Place, create_file, unneeded
 
@@ -117,7 +118,8 @@ class ParquetTable(Table):
     def batches(self, columns: Sequence[str], files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
         layout = self.layout()
         for one in files:
-            with self.fs.open_input_file(posixpath.join(self.root, one.path)) as source:
+            path = posixpath.join(self.root, one.path)
+            with one_line(path), self.fs.open_input_file(path) as source:
                 yield from batches_of(source, layout, columns, one.partition)
 
     def state(self, topics: Sequence[str] = ()) -> State:
@@ -201,7 +203,13 @@ class ParquetTable(Table):
             found = json.loads(self._path(version).read_bytes())
         except (OSError, ValueError) as error:
             raise LandingError(f"{self.name}: commit {version} in {LOG}/ can't be read: {error}") from error
-        if not isinstance(found, dict):
+        if not isinstance(found, dict) or not found.keys() >= {
+            "schema",
+            "partition_by",
+            "add",
+            "remove",
+            "state",
+        }:
             raise LandingError(f"{self.name}: commit {version} in {LOG}/ is no commit")
         return found
 
