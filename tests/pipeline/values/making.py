@@ -110,13 +110,14 @@ def whole(rng: random.Random, size: int = 64) -> str:
     return str(rng.randint(-(2 ** (size - 1)), 2 ** (size - 1) - 1))
 
 
-def real(rng: random.Random) -> str:
+def real(rng: random.Random, size: int = 64) -> str:
     way = rng.random() ** 0.3 if rng.random() < 0.05 else 0.2 + 0.5 * rng.random()
     if way < 0.2:
         return whole(rng)
     if way < 0.3:
         found = struct.unpack("<d", rng.randbytes(8))[0]
-        return repr(found) if abs(found) < 1e308 else "1.5"
+        most = 3e38 if size == 32 and rng.random() < 0.95 else 1e308
+        return repr(found) if abs(found) < most else "1.5"
     if way < 0.7:
         single = struct.unpack("<f", rng.randbytes(4))[0]
         return repr(single) if abs(single) < 3e38 else "2.5"
@@ -149,10 +150,11 @@ def real(rng: random.Random) -> str:
     )
 
 
-def decimal(rng: random.Random) -> str:
-    way = rng.random() ** 4
+def decimal(rng: random.Random, scale: int = 4) -> str:
+    way = rng.random() ** 10
     if way < 0.6:
-        return f"{rng.choice(['', '-'])}{rng.randint(0, 10 ** rng.randint(1, 17))}.{rng.randint(0, 9999):04}"
+        digits = f"{rng.choice(['', '-'])}{rng.randint(0, 10 ** rng.randint(1, 16 if scale else 37))}"
+        return f"{digits}.{rng.randint(0, 9999):04}" if scale else digits
     return (
         real(rng)
         if way < 0.8
@@ -226,9 +228,10 @@ def in_json(rng: random.Random, kind: Kind) -> str:
             whole(rng, of) if rng.random() < 0.04 else str(rng.randint(-(2 ** (of - 1)), 2 ** (of - 1) - 1))
         )
     if name == "float":
-        return real(rng)
+        return real(rng, of)
     if name == "decimal":
-        return decimal(rng) if rng.random() < 0.7 else f'"{decimal(rng)}"'
+        made = decimal(rng, of[1])
+        return made if rng.random() < 0.7 else f'"{made}"'
     if name == "flag":
         return rng.choice(["true", "false"])
     texts: dict[str, Callable[[], str]] = {
@@ -285,6 +288,8 @@ def csv_value(rng: random.Random, columns: Columns) -> bytes:
             fields.append(rng.choice(["", '""', "x", "0x1F", " 1", "+1", "inf", "NaN"]))
             continue
         made = in_json(rng, (name, of)) if name in ("int", "float", "flag") else None
+        if made == "null":
+            made = ""
         if made is None:
             makers: dict[str, Callable[[random.Random], str]] = {
                 "text": words,
