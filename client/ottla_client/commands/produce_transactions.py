@@ -137,7 +137,7 @@ class TransactionalRun(ProduceRun):
         if self._aborted:
             what = "Interrupted; the" if interrupted else "The"
             self._console.note(
-                f"{what} last transaction was aborted: none of its {plural(self._aborted, 'record')} counts."
+                f"{what} last transaction was not committed: none of its {plural(self._aborted, 'record')} counts."
             )
 
 

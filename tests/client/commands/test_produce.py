@@ -275,7 +275,7 @@ def test_one_transaction(shell: Shell, new_topic: NewTopic, new_name: Callable[.
     done = shell("produce", topic, "--transactional-id", name, "-F", "json", data=b'"d"\n{oops\n')
     assert done.code == 1
     assert (
-        "0 transactions committed\nThe last transaction was aborted: none of its 1 record counts.\n"
+        "0 transactions committed\nThe last transaction was not committed: none of its 1 record counts.\n"
         in done.err
     )
     assert done.out.startswith(b"0 records")
@@ -336,7 +336,7 @@ def test_a_transaction_is_aborted_by_ctrl_c_and_committed_in_time(
         process.send_signal(signal.SIGINT)
         done = finish(process)
         assert done.code == 130
-        assert ("Interrupted; the last transaction was aborted" in done.err) is not bool(more), done.err
+        assert ("Interrupted; the last transaction was not committed" in done.err) is not bool(more), done.err
         assert committed(shell, topic) == seen
     done = shell("produce", topic, "--transaction-size", "5")
     assert done.code == 2
