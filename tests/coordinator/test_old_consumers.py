@@ -16,7 +16,9 @@ from ottla_broker import events
 from ottla_broker.coordinator import old_consumers
 from ottla_broker.coordinator.group.modern.heartbeats import Heartbeat, HeartbeatAnswer
 from ottla_broker.coordinator.old_consumers import OldConsumers
+from ottla_broker.coordinator.zookeeper_groups import ZooKeeperGroups
 from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 
 IDS = "/consumers/g/ids"
 
@@ -176,6 +178,38 @@ async def test_few_groups_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
         await world.clock.elapse(0)
         assert again.code is ErrorCode.MEMBER_ID_REQUIRED
     assert world.store.watches == 0
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        b"",
+        b"[" * 100_000,
+        b'"' + b"x" * 100_000 + b'"',
+        b"[]",
+        b"{}",
+        b'{"subscription":"abc"}',
+        b'{"subscription":["t"]}',
+        b'{"subscription":{"\\ud800":1}}',
+        b'{"subscription":{"' + b"x" * 40_000 + b'":1}}',
+        b'{"subscription":{' + b",".join(b'"%d":1' % n for n in range(100_000)) + b"}}",
+    ],
+    ids=lambda node: node[:24].decode(),
+)
+async def test_a_group_is_described_whatever_its_nodes_have(node: bytes) -> None:
+    async with serving() as world:
+        sound = b'{"pattern":"static","subscription":{"t":1}}'
+        for name, data in (("c_1", node), ("c_2", sound), ("c" * 40_000, sound)):
+            await world.store.create(f"/consumers/g/ids/{name}", data, parents=True)
+        for topic, partition in (("x" * 40_000, "0"), ("t", "4294967296"), ("t", "x")):
+            await world.store.create(f"/consumers/g/owners/{topic}/{partition}", b"c_1-0", parents=True)
+        await world.clock.elapse(0)
+        found = await ZooKeeperGroups(world.old_consumers).describe("g")
+        assert found is not None
+        members = [(member.member_id, subscription) for member, subscription, _ in found.members]
+        assert [name for name, _ in members] == ["c_1", "c_2"]
+        assert members[1][1] == encode_subscription(ConsumerProtocolSubscription(topics=["t"]), 0)
+        assert members[0][1] == encode_subscription(ConsumerProtocolSubscription(topics=[]), 0)
 
 
 async def test_a_member_that_comes_back_to_its_empty_group_asks_again() -> None:

@@ -21,6 +21,7 @@ from ottla_broker.coordinator.push.nodes import GroupNodes, consumer_of
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import NoNodeError, StoreError
 from ottla_broker.store.keys import ConsumerIdsNode
+from ottla_protocol.errors import LocalProtocolError
 from ottla_protocol.messages import consumer_protocol as wire
 
 _log = get_logger()
@@ -29,6 +30,10 @@ _VERSION: Final = 0
 """Of the subscriptions and assignments, which are written as those of the classic protocol's consumers."""
 _AT_ONCE: Final = 200
 """Groups, or members of a group, that are read at a time."""
+_MOST_BYTES: Final = 64 << 10
+"""Of a consumer's node. More is taken for malformed: it would keep the loop."""
+_LONGEST_ID: Final = 1_000
+"""Consumers with longer ids are left out: an answer has no room for them."""
 _SECONDS: Final = 5.0
 """How long ZooKeeper may take."""
 
@@ -111,7 +116,8 @@ class ZooKeeperGroups:
             return None
 
     async def _describe(self, group_id: str) -> GroupDescription | None:
-        consumers = await self._nodes.zookeeper_members(group_id)
+        ids = await self._nodes.zookeeper_members(group_id)
+        consumers = [each for each in ids if len(each) <= _LONGEST_ID]
         if not consumers:
             return None
         owned: dict[str, dict[str, list[int]]] = {}
@@ -127,16 +133,23 @@ class ZooKeeperGroups:
 
     async def _topics(self, group_id: str, consumer: str) -> bytes:
         """The topics that a consumer names, as a subscription; patterns name none."""
-        topics: list[str] = []
         try:
-            node = json.loads((await self._store.get(f"{ConsumerIdsNode.path(group_id)}/{consumer}"))[0])
-            if node.get("pattern", "static") == "static":
-                topics = sorted(map(str, node["subscription"]))
-        except (AttributeError, KeyError, NoNodeError, RecursionError, TypeError, ValueError):
-            pass  # it has just left, or its node is malformed: the consumers log that
-        return wire.encode_subscription(wire.ConsumerProtocolSubscription(topics=topics), _VERSION)
+            data, _ = await self._store.get(f"{ConsumerIdsNode.path(group_id)}/{consumer}")
+            return _subscription(data)
+        except (AttributeError, LocalProtocolError, NoNodeError, RecursionError, ValueError):
+            return _subscription(b"{}")  # it has just left, or its node is malformed: the consumers log that
+
+
+def _subscription(data: bytes) -> bytes:
+    """What a consumer's node says. Raises AttributeError, LocalProtocolError, RecursionError, ValueError."""
+    node = json.loads(data) if len(data) <= _MOST_BYTES else {}
+    topics = {} if node.get("pattern", "static") != "static" else node.get("subscription", {})
+    return wire.encode_subscription(wire.ConsumerProtocolSubscription(topics=sorted(topics.keys())), _VERSION)
 
 
 def _assignment(by_topic: dict[str, list[int]]) -> bytes:
     assigned = [wire.TopicPartition(topic=topic, partitions=numbers) for topic, numbers in by_topic.items()]
-    return wire.encode_assignment(wire.ConsumerProtocolAssignment(assigned_partitions=assigned), _VERSION)
+    try:
+        return wire.encode_assignment(wire.ConsumerProtocolAssignment(assigned_partitions=assigned), _VERSION)
+    except LocalProtocolError:
+        return _assignment({})  # a node among the owners has a name that no topic or partition has

@@ -55,14 +55,14 @@ def handle(
         return response
     there = []
     for name in in_zookeeper.names:
-        if ctx.services.groups.may_be_in_zookeeper(name):
+        # ZooKeeper isn't asked for a client that may not see the answer.
+        if ctx.services.groups.may_be_in_zookeeper(name) and (every or ctx.shows(AclResource.GROUP, name)):
             there.append(name)
         yield 1
-    return _with_those_in_zookeeper(ctx, request, response, there, in_zookeeper) if there else response
+    return _with_those_in_zookeeper(request, response, there, in_zookeeper) if there else response
 
 
 async def _with_those_in_zookeeper(
-    ctx: RequestContext,
     request: ListGroupsRequest,
     response: ListGroupsResponse,
     names: Sequence[str],
@@ -80,12 +80,10 @@ async def _with_those_in_zookeeper(
     stable = GroupState.STABLE.value
     if (states and stable.lower() not in states) or (types and CLASSIC_TYPE not in types):
         return response
-    every = ctx.may(AclOperation.DESCRIBE, AclResource.CLUSTER)
     async for name in unhurried(sorted(held)):
-        if every or ctx.shows(AclResource.GROUP, name):
-            response.groups.append(
-                ListedGroup(
-                    group_id=name, protocol_type=ZOOKEEPER_TYPE, group_state=stable, group_type=CLASSIC_TYPE
-                )
+        response.groups.append(
+            ListedGroup(
+                group_id=name, protocol_type=ZOOKEEPER_TYPE, group_state=stable, group_type=CLASSIC_TYPE
             )
+        )
     return response
