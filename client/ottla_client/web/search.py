@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -51,6 +52,9 @@ _LONGEST_PATTERN: Final = 1_000
 _QUIET_SECONDS: Final = 6.0
 _POLL_MS: Final = 100
 _WAIT_MS: Final = 20
+
+_threads: Final = ThreadPoolExecutor(2, "search")
+"""For regular expressions, which may take a minute for a long value: other pages wait for the other threads."""
 
 STARTS: Final = ("latest", "earliest", "offset", "time")
 
@@ -298,7 +302,9 @@ class _Search:
             if table is None or table.num_rows or left_out:
                 heard = loop.time()
             if table is not None and (table.num_rows or left_out):
-                rows, scanned, hits = await asyncio.to_thread(_matching, table, query, ends)
+                threads = _threads if query.is_regex else None
+                rows, scanned, hits = await loop.run_in_executor(threads, _matching, table, query, ends)
+                heard = loop.time()
                 progress.scanned += scanned + left_out
                 progress.hits += hits
                 self.best = _best(query, [*self.best, *rows])
