@@ -26,7 +26,7 @@ PACKAGES = ("broker", "protocol", "client", "pipeline")
 # The commands that end, the longest first: arguments, and the files that they make.
 END: Mapping[str, tuple[tuple[str, ...], str]] = {
     "bench": (("ARGS=--quick --only start --brokers ottla",), "bench/results/*.json"),
-    "test": (("ARGS=tests/config/test_properties.py -q",), ""),
+    "test": (("ARGS=tests/protocol/test_properties.py -q",), ""),
     "format": ((), ""),
     "help": ((), ""),
 }

@@ -100,9 +100,9 @@ class ZooKeeperGroups:
         await done.wait()
 
     async def describe(self, group_id: str) -> GroupDescription | None:
-        """A group's consumers and what they own. None: it has none in ZooKeeper, or they can't be read.
+        """A group's consumers and what they own; None if it has none in ZooKeeper.
 
-        Raises TimeoutError: ZooKeeper doesn't answer in time; don't ask it for more.
+        Raises StoreError, TimeoutError: they can't be read now; don't ask for more.
         """
         try:
             async with self._clock.timeout(_SECONDS):
@@ -111,9 +111,7 @@ class ZooKeeperGroups:
             _log.warning(
                 "a group's consumers can't be read now", group=group_id, reason=str(error) or "no answer"
             )
-            if isinstance(error, TimeoutError):
-                raise
-            return None
+            raise
 
     async def _describe(self, group_id: str) -> GroupDescription | None:
         ids = await self._nodes.zookeeper_members(group_id)

@@ -16,6 +16,7 @@ from ottla_broker.coordinator.old_consumers import COORDINATED_TYPE
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
 from ottla_broker.handlers.limits import MOST_ANSWER
 from ottla_broker.handlers.turns import Steps
+from ottla_broker.store.api import StoreError
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import describe_groups as wire
@@ -76,14 +77,21 @@ async def _with_those_in_zookeeper(
     described: int,
 ) -> wire.DescribeGroupsResponse:
     """The response, with the consumers of groups that have them in ZooKeeper."""
+    answers = True
     for group in groups:
         if described > MOST_ANSWER:
             group.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             continue
+        found = None
         try:
-            found = await in_zookeeper.describe(group.group_id)
-        except TimeoutError:
-            break
+            if answers:
+                found = await in_zookeeper.describe(group.group_id)
+        except (StoreError, TimeoutError):
+            answers = False
+        if not answers:
+            # It may have consumers there, so it isn't shown as empty.
+            group.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            continue
         if found is not None:
             steps = _describe(ctx, request, group, found)
             described += await ctx.services.turns.run(steps, ctx.connection)

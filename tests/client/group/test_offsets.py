@@ -145,8 +145,6 @@ async def test_permanent_errors_are_raised_at_once(
         await offsets.fetch([FIRST], Deadline(30))
     with pytest.raises(ConfigurationError, match="-2"):
         await offsets.commit({FIRST: OffsetAndMetadata(-2)}, Deadline(30))
-    with pytest.raises(ConfigurationError, match="group_id"):
-        new_offsets(fake.bootstrap, "")
 
 
 async def test_a_connection_that_breaks_is_made_again(

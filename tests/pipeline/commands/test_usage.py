@@ -39,7 +39,13 @@ def test_help_teaches_by_examples(command: str) -> None:
 
 def test_the_group_says_what_there_is() -> None:
     text = run("--help").output.partition("Commands:\n")[2]
-    assert [line.split()[0] for line in text.splitlines()] == ["land", "replay", "audit", "compact"]
+    assert [line.split()[0] for line in text.splitlines()] == [
+        "land",
+        "replay",
+        "audit",
+        "compact",
+        "rename-column",
+    ]
     assert "..." not in text, "each fits on its line"
 
 

@@ -17,7 +17,7 @@ from tests.support.transactions import wait_until_settled
 from tests.support.waiting import wait_for
 
 from ottla_client.admin import NewTopic
-from ottla_client.errors import ProducerFencedError
+from ottla_client.errors import ProducerFencedError, TransactionAbortedError
 from ottla_client.producer.partitioner import partition_for_key
 from ottla_client.sync import Admin, Producer
 
@@ -161,8 +161,10 @@ def test_a_stream_in_transactions(
         killed.begin_transaction()
         killed.send(topic, b"5000").result(60)
         run(sink(rows, broker, topic, checkpoint).options(**options))
-        with pytest.raises(ProducerFencedError):
+        with pytest.raises(TransactionAbortedError):
             killed.commit_transaction()
+        with pytest.raises(ProducerFencedError):
+            killed.abort_transaction()
     assert values() == Counter(expected)
     assert values("read_uncommitted") == Counter(expected) + Counter([b"5000"])
 

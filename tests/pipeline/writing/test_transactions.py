@@ -12,7 +12,7 @@ from tests.pipeline.writing.written import records
 from tests.support.processes import BrokerProcess
 from tests.support.transactions import wait_until_settled
 
-from ottla_client.errors import ProducerFencedError, RequestTimeoutError
+from ottla_client.errors import ProducerFencedError, RequestTimeoutError, TransactionAbortedError
 from ottla_client.sync import Admin, Producer
 from ottla_client.types import TopicPartition
 from ottla_pipeline.source.errors import SourceError
@@ -114,8 +114,10 @@ def test_a_driver_that_is_killed_in_the_transaction(query: Query) -> None:
         query.run = RUNS[1]
         query.write(1, ["c"], ["b"])
         assert (read(query, "read_uncommitted"), read(query)) == ("abbcc", "abc")
-        with pytest.raises(ProducerFencedError):
+        with pytest.raises(TransactionAbortedError):
             killed.commit_transaction()
+        with pytest.raises(ProducerFencedError):
+            killed.abort_transaction()
     assert read(query) == "abc"
     assert query.marks() == dict.fromkeys((0, 1), f"done 1 {RUNS[1]}")
 
