@@ -139,7 +139,7 @@ def table_options(command: Command) -> Command:
         names: Mapping[str, str],
         **rest: Any,
     ) -> Any:
-        require(str(click.get_current_context().command.name), form)
+        require(str(click.get_current_context(silent=True).command.name), form)
         from ..landing.tables import Names
 
         place = {
@@ -250,10 +250,11 @@ def failing(console: Console, failed: type[click.ClickException] = click.ClickEx
     client = logging.getLogger("ottla_client")
     level = client.level
     client.setLevel(logging.ERROR)
+    context = click.get_current_context(silent=True)
     try:
         with (
             one_line_errors(console.settings.as_given),
-            outside(click.get_current_context().params.get("table")),
+            outside(context.params.get("table") if context is not None else None),
         ):
             yield
     except click.UsageError:
