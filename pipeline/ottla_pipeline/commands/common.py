@@ -139,7 +139,7 @@ def table_options(command: Command) -> Command:
         names: Mapping[str, str],
         **rest: Any,
     ) -> Any:
-        require(str(click.get_current_context(silent=True).command.name), form)
+        require(str(click.get_current_context().command.name), form)
         from ..landing.tables import Names
 
         place = {
