@@ -50,7 +50,10 @@ def test_late(name: str, client: str, place: late.OneBroker, is_kafka: bool) -> 
         return
     if client == "version-2":
         pytest.skip("Kafka 3.9 has no transactions of version 2")
-    if not late.SCENARIOS[name].kafka_fails:
+    fails = late.SCENARIOS[name].kafka_fails
+    if fails is None:
+        pytest.skip("Kafka 3.9 fails in some runs")
+    if not fails:
         late.play(name, place, CLIENTS[client], topic)
         return
     with pytest.raises((StepFailed, AssertionError)):

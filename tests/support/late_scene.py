@@ -171,7 +171,7 @@ class Scenario:
         topics: what it depends on who leads: records (the topic's), OFFSETS or TRANSACTIONS.
         moves: what else may happen to those, by the names in ``late_cluster.MOVES``.
         clients: which can do this; empty: all.
-        kafka_fails: Apache Kafka 3.9.1 shows an anomaly to confluent-kafka.
+        kafka_fails: Apache Kafka 3.9.1 shows an anomaly to confluent-kafka; None: in some runs.
         in_cluster: it makes sense in a cluster only.
     """
 
@@ -179,7 +179,7 @@ class Scenario:
     topics: tuple[str, ...] = (TRANSACTIONS,)
     moves: tuple[str, ...] = ()
     clients: frozenset[str] = frozenset()
-    kafka_fails: bool = False
+    kafka_fails: bool | None = False
     in_cluster: bool = False
 
 
@@ -202,7 +202,7 @@ def scenario(
     *topics: str,
     moves: str = "",
     clients: str = "",
-    kafka_fails: bool = False,
+    kafka_fails: bool | None = False,
     in_cluster: bool = False,
 ) -> Callable[[Run], Run]:
     def add(run: Run) -> Run:

@@ -101,7 +101,7 @@ def test_a_batch_comes_as_a_whole_with_its_mark(query: Query) -> None:
     assert query.marks() == dict.fromkeys((0, 1), f"done 1 {RUNS[0]}")
 
 
-def test_a_driver_that_is_killed_in_the_transaction(query: Query) -> None:
+def test_a_driver_that_is_killed_in_the_transaction(query: Query, is_kafka: bool) -> None:
     """What it left open is aborted by the batch's next try, and it can't commit that any more."""
     query.write(0, ["a"])
     group = f"ottla-sink-{query.topic}"
@@ -114,7 +114,8 @@ def test_a_driver_that_is_killed_in_the_transaction(query: Query) -> None:
         query.run = RUNS[1]
         query.write(1, ["c"], ["b"])
         assert (read(query, "read_uncommitted"), read(query)) == ("abbcc", "abc")
-        with pytest.raises(TransactionAbortedError):
+        # Version 2 learns at its commit that it was fenced, and of whom at its abort; Kafka 3.9 has only version 1.
+        with pytest.raises(ProducerFencedError if is_kafka else TransactionAbortedError):
             killed.commit_transaction()
         with pytest.raises(ProducerFencedError):
             killed.abort_transaction()
