@@ -17,7 +17,7 @@ from tests.pipeline.landing.delta_changes import Lake, Program, Refused
 
 from ottla_pipeline.landing import Landing
 
-STEPS = int(os.environ.get("OTTLA_FAULT_ROUNDS", "30"))
+STEPS = int(os.environ.get("OTTLA_FAULT_ROUNDS", "15"))
 
 
 @pytest.fixture(scope="module")
