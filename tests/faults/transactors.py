@@ -6,6 +6,7 @@ import contextlib
 import heapq
 import itertools
 import random
+import signal
 import struct
 import subprocess
 import sys
@@ -40,6 +41,8 @@ _JAVA_PROGRAM = Path(__file__).parents[1] / "interop" / "programs" / "Transactio
 _JAVA = {"j": maven.KAFKA_VERSION, "k": maven.NEWEST_CLIENTS}
 _LATE = {PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT}
 _LATENESS = (0.02, 0.1, 0.3, 1.0, 3.0, 8.0)
+_END_SECONDS = 300
+"""A step that times out is tried for 90 s, and so is the abort after it."""
 
 
 class Trace:
@@ -166,6 +169,8 @@ class Transactors:
         common = [self._address, TOPIC, str(PARTITIONS)]
         python = [
             sys.executable,
+            "-X",
+            "faulthandler",
             str(_PROGRAM),
             *common,
             str(self._seed),
@@ -194,11 +199,12 @@ class Transactors:
     def _journal(self, name: str) -> Path:
         return self._folder / f"{name}.journal"
 
+    def _errors(self, name: str) -> str:
+        return (self._folder / f"{name}.err").read_text()[-4000:]
+
     def check_alive(self) -> None:
         for name, process in self._processes.items():
-            assert process.poll() is None, (
-                f"{name} has ended: {(self._folder / f'{name}.err').read_text()[-2000:]}"
-            )
+            assert process.poll() is None, f"{name} has ended: {self._errors(name)}"
 
     def acknowledged(self) -> int:
         """How many transactions clients say are committed."""
@@ -216,10 +222,17 @@ class Transactors:
             process.stdin.close()
         for name, process in self._processes.items():
             try:
-                code = process.wait(180)
+                code = process.wait(_END_SECONDS)
             except subprocess.TimeoutExpired:
-                raise AssertionError(f"{name} has not come to its end") from None
-            assert code == 0, (name, (self._folder / f"{name}.err").read_text()[-2000:])
+                process.send_signal(signal.SIGABRT)  # what its threads are doing
+                process.wait(30)
+                errors = [
+                    each for each in self._journal(name).read_text().splitlines() if each.startswith("error")
+                ]
+                raise AssertionError(
+                    f"{name} has not come to its end: {errors[-5:]}\n{self._errors(name)}"
+                ) from None
+            assert code == 0, (name, self._errors(name))
         ledger = Ledger()
         for name in self._processes:
             for line in self._journal(name).read_text().splitlines():
