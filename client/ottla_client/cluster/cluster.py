@@ -272,7 +272,7 @@ class Cluster:
     def _adopt(self) -> None:
         """Use a bootstrap connection for the broker that advertises its address."""
         for node in self.nodes.values():
-            if self._pool.open_connection(node.id) is None:
+            if self._open(node.id, node.id) is None:
                 self._pool.move(("bootstrap", (node.host, node.port)), node.id)
 
     def _notify(self) -> None:
@@ -450,7 +450,7 @@ class Cluster:
     def open_coordinator(self, key: str, kind: CoordinatorType) -> Connection | None:
         """The connection to the coordinator, if that is known and connected."""
         node = self._coordinators.get((kind, key))
-        return None if node is None else self._pool.open_connection(node)
+        return None if node is None else self._open(node, node)
 
     def forget_coordinator(self, key: str, kind: CoordinatorType = CoordinatorType.GROUP) -> None:
         """Look the coordinator up again at the next call: it has moved or can't be reached."""
@@ -487,7 +487,7 @@ class Cluster:
 
         Raises ConnectError, NotABrokerError; no retry.
         """
-        return self._pool.open_connection(node_id) or await self._connect(node_id, node_id, deadline)
+        return self._open(node_id, node_id) or await self._connect(node_id, node_id, deadline)
 
     async def dedicated(self, node_id: int, deadline: Deadline, purpose: str = "group") -> Connection:
         """As ``connection``, but for one purpose, because a request that waits at the broker delays those after it.
@@ -495,7 +495,12 @@ class Cluster:
         So group coordination doesn't wait behind fetches, and other requests wait behind neither.
         """
         key = (purpose, node_id)
-        return self._pool.open_connection(key) or await self._connect(key, node_id, deadline)
+        return self._open(key, node_id) or await self._connect(key, node_id, deadline)
+
+    def _open(self, key: object, node_id: int) -> Connection | None:
+        """The open connection to a broker. Where a broker has moved away, another may listen now."""
+        node = self.nodes.get(node_id)
+        return self._pool.open_connection(key, None if node is None else (node.host, node.port))
 
     async def _connect(self, key: object, node_id: int, deadline: Deadline) -> Connection:
         self._check_open()

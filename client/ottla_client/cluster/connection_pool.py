@@ -56,11 +56,12 @@ class ConnectionPool:
         self.features = Features()
         """The newest that a broker has reported."""
 
-    def open_connection(self, key: Hashable) -> Connection | None:
+    def open_connection(self, key: Hashable, address: tuple[str, int] | None = None) -> Connection | None:
+        """The connection of ``key``, if it is open, and not to another address than this one."""
         endpoint = self._endpoints.get(key)
         if endpoint is None or endpoint.connection is None or endpoint.connection.closed:
             return None
-        return endpoint.connection
+        return endpoint.connection if address in (None, endpoint.address) else None
 
     @property
     def connection_count(self) -> int:
