@@ -76,12 +76,14 @@ class Commands(click.Group):
             ) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As in click, but an unknown command of any group gets our suggestion.
+        """As in click, but an unknown command of any group gets our suggestion, and Ctrl-C ends with 130.
 
         An error's text does nothing to a terminal: it may have names that strangers chose.
         """
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:  # before the command runs, whose own end is in `ending`
+            sys.exit(130)
         except click.UsageError as error:
             raise _with_suggestion(error) from None
         except click.ClickException as error:

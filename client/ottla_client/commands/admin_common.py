@@ -28,7 +28,7 @@ async def admin_of(console: Console) -> AsyncIterator[Admin]:
     from ..admin import Admin
     from ..admin.base import AdminSettings
 
-    own = {"default_api_timeout_ms": max(1, round(console.timeout * 1000))}
+    own: dict[str, Any] = {"default_api_timeout_ms": max(1, round(console.timeout * 1000))}
     try:
         admin = Admin(**console.settings.of(AdminSettings, **own))
     except ConfigurationError as error:

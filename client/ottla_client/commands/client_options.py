@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _TO_CONNECT = 3.0
+_OPTIONS = {
+    "acks": "acks",
+    "compression": "compression.type",
+    "group": "group.id",
+    "isolation": "isolation.level",
+    "linger": "linger.ms",
+}
+"""Parameters of commands that are options of their clients."""
 
 
 def pair(text: str, option: str) -> tuple[str, str]:
@@ -67,10 +76,17 @@ class ClientOptions:
         for text in given:
             self._add(*pair(text, "-X"))
 
-    def add_file(self, path: str) -> None:
-        """The options in a properties file; ``-X`` overrides them. Raises click.BadParameter."""
+    def add_file(self, path: str, given: Collection[str] = ()) -> None:
+        """The options in a properties file; ``-X`` and parameters that were ``given`` override them.
+
+        Raises click.BadParameter.
+        """
+        from ..option_names import kafka_name
+
+        overridden = {_OPTIONS[each] for each in given if each in _OPTIONS}
         for name, text in read_settings(path).items():
-            self._add(name, text, of_file=True)
+            if kafka_name(name.removeprefix("kafka.")) not in overridden:
+                self._add(name, text, of_file=True)
 
     def _add(self, name: str, value: str, of_file: bool = False) -> None:
         name = name.removeprefix("kafka.")
@@ -107,34 +123,42 @@ class ClientOptions:
         settings: type[ConnectionSettings],
         also: Collection[type[ConnectionSettings]] = (),
         /,
+        decided: Mapping[str, str] = MappingProxyType({}),
         **own: Any,
     ) -> dict[str, Any]:
         """Keyword arguments for the client with these settings: ``own``, overridden by ``-X``.
 
-        ``also`` are settings of the command's other clients; options that only they have are left out. Raises
-        click.BadParameter for an unknown or invalid option.
+        ``also`` are settings of the command's other clients; options that only they have are left out. ``decided``:
+        Kafka's names of options that the command sets itself, and what to give instead. Raises click.BadParameter for
+        an unknown or invalid option, and for one that is decided.
         """
         from ..option_names import kafka_names, read_options
 
-        self._leave_out({name for each in (settings, *also) for name in kafka_names(each)})
+        self._leave_out({name for each in (settings, *also) for name in kafka_names(each)}, decided)
         try:
             options = read_options(self._known(), settings, also=also)
         except ConfigurationError as error:
             raise click.BadParameter(self.as_given(str(error)), param_hint="-X or --command-config") from None
         return {"bootstrap_servers": self.bootstrap_servers, **own, **options}
 
-    def _leave_out(self, known: Collection[str]) -> None:
-        """Ignore what a file has for other clients, or for another security protocol, and print that once."""
+    def _leave_out(self, known: Collection[str], decided: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Ignore what a file has for other clients, the command or another security protocol, and print that once."""
         from ..foreign_options import is_of_others
         from ..option_names import kafka_name
 
         names = {name: kafka_name(name) for name in sorted(self._of_file - self._ignored)}
         given = {kafka_name(name): text for name, text in self._known().items()}
+        for name in given:
+            if name in decided and name not in names.values():
+                raise click.BadParameter(f"the command decides on {name}: {decided[name]}", param_hint="-X")
         words = given.get("security.protocol", "PLAINTEXT").strip().upper().split("_")
         unused = [name for name, dotted in names.items() if _needs(dotted) not in (None, *words)]
         others = [name for name in names if name not in unused and is_of_others(names[name], known)]
-        self._ignored.update(unused, others)
+        own = [name for name in names if names[name] in decided]
+        self._ignored.update(unused, others, own)
         start = "ottla: --command-config: ignored, because "
+        for name in own:
+            click.echo(f"{start}the command decides on {names[name]}: {decided[names[name]]}", err=True)
         if others:
             click.echo(
                 f"{start}other clients have these options: {', '.join(map(printable, others))}", err=True

@@ -208,7 +208,7 @@ _COMMON = option_group(
         "--command-config",
         type=click.Path(exists=True, dir_okay=False),
         metavar="FILE",
-        help="Read client options from a properties file, as Kafka's tools do; -b and -X override them.",
+        help="Read client options from a properties file, as Kafka's tools do; other options override them.",
     ),
 )
 
@@ -228,9 +228,14 @@ def options(command: Command) -> Command:
     ) -> Any:
         settings = ClientOptions(bootstrap_server, timeout)
         if command_config is not None:
-            settings.add_file(command_config)
-            source = click.get_current_context().get_parameter_source("bootstrap_server")
-            if source is ParameterSource.COMMANDLINE:
+            context = click.get_current_context()
+            given = [
+                each
+                for each in context.params
+                if context.get_parameter_source(each) is ParameterSource.COMMANDLINE
+            ]
+            settings.add_file(command_config, given)
+            if "bootstrap_server" in given:
                 settings.bootstrap_servers = bootstrap_server
         settings.add(client_settings)
         console = Console(settings, as_json=as_json)

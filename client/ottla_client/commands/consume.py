@@ -277,12 +277,19 @@ def _unescape(text: str) -> bytes:
     return text.encode(errors="surrogateescape")
 
 
+_DECIDED = {
+    "group.id": "give -g",
+    "enable.auto.commit": "with -g it commits what it has written",
+}
+
+
 def _client_options(console: Console, wanted: ConsumeOptions, isolation: str) -> dict[str, Any]:
     from ..consumer.settings import ConsumerSettings
 
     ms = int(console.timeout * 1000)
     return console.settings.of(
         ConsumerSettings,
+        decided=_DECIDED,
         client_id="ottla-consume",
         group_id=wanted.group,
         auto_offset_reset="latest" if wanted.begin.kind == END else "earliest",
@@ -311,6 +318,7 @@ def _share_options(console: Console, wanted: ConsumeOptions) -> dict[str, Any]:
     own: dict[str, Any] = {} if wanted.count is None else {"max_poll_records": min(wanted.count, AT_ONCE)}
     return console.settings.of(
         ShareConsumerSettings,
+        decided=_DECIDED,
         client_id="ottla-consume",
         group_id=wanted.group,
         default_api_timeout_ms=int(console.timeout * 1000),

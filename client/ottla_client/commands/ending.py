@@ -12,8 +12,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from time import monotonic, sleep
 from types import FrameType
 from typing import Any, Final, TypeVar
@@ -48,15 +48,24 @@ class Ending:
         """Run a command, which signals cancel."""
         self._task = asyncio.current_task()
         self._loop = asyncio.get_running_loop()
+        if self.signal is not None:
+            main.close()
+            raise asyncio.CancelledError
+        return await main
+
+    @contextmanager
+    def hearing(self) -> Iterator[None]:
+        """Signals are the command's, also before its loop runs and after."""
         if threading.current_thread() is not threading.main_thread():
-            return await main
+            yield
+            return
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         for number, handler in before.items():
             # One that ignores Ctrl-C, because it was started in the background, goes on doing so.
             if handler is not signal.SIG_IGN:
                 signal.signal(number, self._signalled)
         try:
-            return await main
+            yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -68,10 +77,9 @@ class Ending:
         self.went_on()
         # A thread: the loop itself may be busy, or wait for something that can't be cancelled.
         threading.Thread(target=self._watch, name="ending", daemon=True).start()
-        assert self._loop is not None
-        assert self._task is not None
-        # This also wakes the loop up.
-        self._loop.call_soon_threadsafe(self._task.cancel)
+        if self._loop is not None and self._task is not None and not self._loop.is_closed():
+            # This also wakes the loop up.
+            self._loop.call_soon_threadsafe(self._task.cancel)
 
     def _watch(self) -> None:
         sleep(_EXPLAINED_AFTER)
@@ -99,7 +107,7 @@ class Ending:
 def run_to_the_end(ending: Ending, main: Coroutine[Any, Any, T]) -> T:
     """Run a command. Exits with 128 and the signal's number after one."""
     try:
-        with asyncio.Runner() as runner:
+        with ending.hearing(), asyncio.Runner() as runner:
             return runner.run(ending.watched(main))
     except asyncio.CancelledError:
         if ending.signal is None:

@@ -18,6 +18,7 @@ from tests.client.commands.ottla_command import Ottla
 from ottla_client.cli import Commands, main
 from ottla_client.commands.client_options import ClientOptions
 from ottla_client.commands.console import Console, options, run, text_or_base64, unknown_topic
+from ottla_client.commands.ending import Ending
 from ottla_client.commands.progress import amount_of_bytes, rate_of
 from ottla_client.commands.tables import Column, plain_table
 from ottla_client.commands.timefmt import parse_duration, parse_time, show_time
@@ -197,6 +198,31 @@ def test_a_question_is_ended_by_a_signal(number: signal.Signals, monkeypatch: py
     assert signal.getsignal(number) == before
 
 
+def test_ctrl_c_before_a_command_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never() -> None:
+        raise AssertionError
+
+    class Runner(asyncio.Runner):
+        def __enter__(self) -> Runner:
+            signal.raise_signal(signal.SIGINT)
+            return super().__enter__()
+
+    monkeypatch.setattr(asyncio, "Runner", Runner)
+    monkeypatch.setattr(Ending, "_watch", lambda ending: None)
+    with pytest.raises(SystemExit) as ended:
+        run(never())
+    assert ended.value.code == 130
+
+    @click.group(cls=Commands)
+    def ottla() -> None: ...
+
+    @ottla.command()
+    def starts() -> None:
+        raise KeyboardInterrupt
+
+    assert CliRunner().invoke(ottla, ["starts"]).exit_code == 130
+
+
 def test_unknown_names_get_suggestions() -> None:
     assert (
         unknown_topic("flihgts", ["flights", "x"]).message == "unknown topic flihgts; did you mean flights?"
@@ -315,6 +341,30 @@ def test_an_address_on_the_command_line_overrides_the_file(tmp_path: Path) -> No
     given = ["topics", "list", "--timeout", "0.01", "--command-config", str(file)]
     assert "127.0.0.1:2:" in CliRunner().invoke(main, given).output
     assert "127.0.0.1:1:" in CliRunner().invoke(main, [*given, "-b", "127.0.0.1:1"]).output
+
+
+def test_options_of_a_command_override_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("compression.type=none\nlinger.ms=7\nacks=1\n")
+    read = ClientOptions("b:1", 5)
+    read.add_file(str(file), ["compression", "acks", "timeout"])
+    found = read.of(ProducerSettings, acks="all", compression_type="gzip", linger_ms=5)
+    assert (found["acks"], found["compression_type"], found["linger_ms"]) == ("all", "gzip", 7.0)
+
+
+def test_what_a_command_decides_is_no_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("group.id=w\n")
+    read, decided = ClientOptions("b:1", 5), {"group.id": "give -g"}
+    read.add_file(str(file))
+    assert read.of(ConsumerSettings, decided=decided, group_id=None)["group_id"] is None
+    assert (
+        capsys.readouterr().err
+        == "ottla: --command-config: ignored, because the command decides on group.id: give -g\n"
+    )
+    read.add(["group_id=x"])
+    with pytest.raises(click.BadParameter, match=r"the command decides on group\.id: give -g"):
+        read.of(ConsumerSettings, decided=decided)
 
 
 def of_file(tmp_path: Path, text: bytes, *pairs: str) -> dict[str, Any]:
