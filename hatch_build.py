@@ -22,7 +22,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 MODULES = {
-    "protocol/ottla_protocol/records/_scan.c": "protocol/ottla_protocol/records/_scan.abi3.so",
+    "protocol/ottla_protocol/records/_records.c": "protocol/ottla_protocol/records/_records.abi3.so",
     "protocol/ottla_protocol/records/_messages.c": "protocol/ottla_protocol/records/_messages.abi3.so",
     "broker/ottla_broker/log/_recovery.c": "broker/ottla_broker/log/_recovery.abi3.so",
     "broker/ottla_broker/log/cleaner/native/module.c": "broker/ottla_broker/log/cleaner/_cleaning.abi3.so",

@@ -17,7 +17,7 @@ from ottla_broker.coordinator.share.key_order import KeyOrder
 from ottla_broker.coordinator.share.share_partition import lock_numbers
 from ottla_broker.coordinator.share.states import TERMINAL, Acknowledge
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.records.batch import read_header
+from ottla_protocol.records.batch import HEADER_SIZE, BatchHeader, read_header
 from ottla_protocol.records.compression import GZIP, decompress
 
 ACCEPT, RELEASE, REJECT = Acknowledge.ACCEPT, Acknowledge.RELEASE, Acknowledge.REJECT
@@ -301,13 +301,13 @@ def test_a_window_has_the_keys_of_its_offsets(
         # A batch whose last records compaction has removed.
         header = header._replace(last_offset_delta=header.last_offset_delta + 3)
 
-    def pieces(codec: int, view: memoryview) -> Iterator[bytes]:
-        whole = decompress(codec, view)
+    def pieces(batch: memoryview, header: BatchHeader) -> Iterator[bytes]:
+        whole = decompress(header.codec, batch[HEADER_SIZE:])
         return (whole[at : at + piece] for at in range(0, len(whole), piece))
 
     until = since + length
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_window, "_parts", pieces)
+        patch.setattr(key_window, "body_parts", pieces)
         offsets, found = key_window.read_window(data, 0, header, since, until)
     assert offsets == list(range(since, min(until, len(keys))))
     assert found == [hash(key) for key in keys[since:until]]

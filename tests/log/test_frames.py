@@ -16,7 +16,7 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records import scan as scan_module
 from ottla_protocol.records.batch import write_crc
 from ottla_protocol.records.compression import GZIP, LZ4, SNAPPY, ZSTD, compress
-from ottla_protocol.records.record import decode_records, encode_batch
+from ottla_protocol.records.record import decode_records, encode_batch, encode_varint
 
 CONFIG = LogConfig(max_message_bytes=10**7)
 # Java reads these by chance: it loses its place, and finds it again if a read ended within the chunk before.
@@ -76,7 +76,10 @@ def parts_without_end() -> Iterator[tuple[int, bytes]]:
     head = compress(LZ4, b"")[:7]
     block = struct.pack("<I", 1 | 1 << 31) + b"x"
     odd = struct.pack("<I", 4 | 1 << 31) + b"\0\0\0\x80"
-    yield LZ4, head + block * 200_000 + odd + bytes(4)
+    body = b"\0\0\0\x01" + encode_varint(200_000) + b"x" * 200_000 + b"\0"
+    begin = encode_varint(len(body)) + body[:7]
+    begin = struct.pack("<I", len(begin) | 1 << 31) + begin
+    yield LZ4, head + begin + block * 200_000 + odd + bytes(4)
 
 
 def test_many_parts_are_not_read_on_the_event_loop() -> None:

@@ -164,10 +164,10 @@ def test_what_takes_long_is_not_for_the_event_loop() -> None:
             validate(memoryview(data), config, "flights-0", TIME, budget=Budget(size))
         assert bytes(data) == before, what
         assert isinstance(validate(memoryview(data), config, "flights-0", TIME), Validated)
-    budget = Budget(10_000)
-    good = encode_batch([row], codec=1)
+    budget = Budget(100_000)
+    good = encode_batch([(TIME, b"k", bytes(20_000), ())], codec=1)
     assert validate(memoryview(good), LogConfig(), "flights-0", TIME, budget=budget).batch == good
-    assert 4000 < 10_000 - budget.left < 5000
+    assert 40_000 < 100_000 - budget.left < 42_000
 
 
 @pytest.mark.parametrize("codec", range(5))

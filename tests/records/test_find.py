@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.depth import examples
 
-from ottla_protocol.records import find, scan
+from ottla_protocol.records import walk
 from ottla_protocol.records.batch import CorruptRecordError, read_header
 from ottla_protocol.records.find import find_newest, find_since
 from ottla_protocol.records.record import decode_records, encode_batch
@@ -53,9 +53,9 @@ def test_as_if_all_were_decoded(
     header = read_header(batch)
     decoded = [(each.offset, each.timestamp) for each in decode_records(batch) if each.offset >= start]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(find, "WINDOW_BYTES", 64)
+        patch.setattr(walk, "PIECE_BYTES", 64)
         if not compiled:
-            patch.setattr(scan, "_compiled", None)
+            patch.setattr(walk, "module", None)
         _, since = ended(find_since(batch, header, wanted, start))
         _, newest = ended(find_newest(batch, header, start))
     assert since == next((each for each in decoded if each[1] >= wanted), None)
@@ -63,10 +63,10 @@ def test_as_if_all_were_decoded(
 
 
 def test_large_batches_take_many_steps() -> None:
-    batch = encode_batch([(NOW + n, None, bytes(100), ()) for n in range(10_000)], codec=1)
+    batch = encode_batch([(NOW + n, None, bytes(100), ()) for n in range(20_000)], codec=1)
     header = read_header(batch)
-    steps, found = ended(find_since(batch, header, NOW + 9_000, 0))
-    assert found == (9_000, NOW + 9_000)
+    steps, found = ended(find_since(batch, header, NOW + 19_000, 0))
+    assert found == (19_000, NOW + 19_000)
     assert steps > 20
 
 

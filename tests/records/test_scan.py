@@ -14,11 +14,10 @@ from tests.support import bad_batches, depth
 from tests.support.bad_batches import TIME
 
 from ottla_protocol.records import scan as scan_module
-from ottla_protocol.records import scan_stream
 from ottla_protocol.records.batch import BatchHeader, CorruptRecordError, read_header
 from ottla_protocol.records.compression import DecompressedTooLargeError, compress
 from ottla_protocol.records.record import Record, decode_data, decode_records, encode_batch
-from ottla_protocol.records.repack import pack, renumber
+from ottla_protocol.records.repack import RepackedTooLargeError, repack
 from ottla_protocol.records.scan import (
     CUT,
     FINE,
@@ -33,7 +32,7 @@ from ottla_protocol.records.scan import (
     scan,
     scan_in_python,
 )
-from ottla_protocol.records.scan_stream import scan_compressed
+from ottla_protocol.records.walk import PythonRenumber, PythonWalk, scan_compressed
 
 BASES = (0, TIME, -1, INT64_MAX - 5, INT64_MIN + 3)
 
@@ -81,7 +80,7 @@ def test_what_a_scan_accepts_can_be_decoded() -> None:
         header = BatchHeader(0, 0, 0, 2, 0, 0, count - 1, base, 0, -1, -1, -1, count)
         found[result.reason == FINE] += 1
         if result.reason == FINE and result.renumber:
-            body = renumber(body, count)
+            body = renumbered(body)
             again = scan(body, 0, len(body), count, base, **options)
             assert again == result._replace(renumber=0, position=len(body))
         elif count == 0:
@@ -110,29 +109,87 @@ def assert_refused(result: Scan, records: list[Record], options: dict[str, Any])
     assert result.out_of_range == sum(why == OUT_OF_RANGE for _, _, why in expected)
 
 
-def test_part_by_part_is_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    pieces: list[bytes] = []
-    monkeypatch.setattr(scan_stream, "decompress_parts", lambda *_, for_java: iter(pieces))
+def pieces(chance: random.Random, body: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """The body in pieces of all sizes, some of them empty, each within other bytes."""
+    at = 0
+    longest = chance.choice((1, 3, 40, 400))
+    while at < len(body):
+        size = min(chance.randrange(longest + 1), len(body) - at)
+        yield b"\x80" * 2 + body[at : at + size] + b"\x01", 2, 2 + size
+        at += size
+
+
+def meaning(found: Scan) -> Scan:
+    """The fields that mean something."""
+    return found if found.reason == FINE else Scan(*found[:3], 0, 0, 0, 0, [])
+
+
+def ways() -> list[Any]:
+    """The walk in Python, and the compiled one where it is there."""
+    return [PythonWalk] if scan_module.module is None else [PythonWalk, scan_module.module.Walk]
+
+
+def test_piece_by_piece_is_as_the_whole() -> None:
     for chance, body, count, options in bodies(3, depth.inputs() // 20):
-        if count == 0:
-            continue
         base = chance.choice(BASES)
-        monkeypatch.setattr(scan_stream, "PART_BYTES", chance.choice((10, 11, 13, 50, 200)))
-        pieces[:] = []
-        at = 0
-        while at < len(body):
-            step = chance.randrange(1, 40)
-            pieces.append(body[at : at + step])
-            at += step
         whole = scan(body, 0, len(body), count, base, **options)
-        parts = scan_compressed(1, b"", count, base, **options)
+        fed = list(pieces(chance, body))
+        walked = set()
+        for way in ways():
+            walk = way(0, count, base, *options.values(), False, 0, 0)
+            ended = [walk.feed(*piece) for piece in fed]
+            assert ended == sorted(ended, reverse=True)
+            assert walk.found() is walk.newest() is None
+            result = Scan(*walk.result())
+            walked.add(repr((ended, meaning(result))))
+        assert len(walked) == 1
         if whole.reason == FINE:
-            assert parts == whole
+            assert result == whole
         else:
             # A record that is cut off may be found wrong in another way before its end.
-            assert parts.reason == whole.reason or whole.reason == CUT
-            assert parts.reason != FINE
-            assert parts[1:3] == whole[1:3]
+            assert result.reason == whole.reason or whole.reason == CUT
+            assert result.reason != FINE
+            assert result[1:3] == whole[1:3]
+
+
+def test_both_walks_find_the_same_record() -> None:
+    found: Counter[bool] = Counter()
+    for chance, body, count, options in bodies(4, depth.inputs() // 20):
+        base, since = (
+            chance.choice(BASES),
+            (chance.choice((-1, 0, 1, 30)), chance.choice((-1, TIME, TIME + 60))),
+        )
+        fed = list(pieces(chance, body))
+        walked = set()
+        for way in ways():
+            walk = way(0, count, base, *options.values(), True, *since)
+            ended = [walk.feed(*piece) for piece in fed]
+            walked.add(repr((ended, walk.found(), walk.newest(), meaning(Scan(*walk.result())))))
+            place = walk.found()
+        assert len(walked) == 1
+        found[place is None] += 1
+        assert place is None or (place[0] >= since[0] and place[1] >= since[1])
+    assert len(found) == 2
+
+
+def renumbered(body: bytes) -> bytes:
+    return PythonRenumber().feed(body, 0, len(body))
+
+
+@pytest.mark.skipif(not scan_module.IS_COMPILED, reason="the compiled module is missing")
+def test_both_ways_renumber_alike_and_stay_within_their_data() -> None:
+    assert scan_module.module is not None
+    for chance, body, count, options in bodies(5, depth.inputs() // 20):
+        is_fine = scan(body, 0, len(body), count, 0, **options).reason == FINE
+        ways = PythonRenumber(), scan_module.module.Renumber()
+        try:
+            written = [
+                b"".join([way.feed(*piece) for piece in pieces(chance, body)]) for way in reversed(ways)
+            ]
+        except ValueError:
+            assert not is_fine
+            continue
+        assert not is_fine or written[0] == written[1] == renumbered(body)
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
@@ -141,21 +198,28 @@ def test_a_large_body_is_scanned_in_little_memory(codec: int) -> None:
 
     values = [b"x" * 3_000_000, b"y", b"z" * 2_000_000] * 6
     body = bytes(encode_batch([(TIME, b"k", value, ()) for value in values])[61:])
-    packed = compress(codec, body)
     count = len(values)
+    head = encode_batch([(TIME, b"k", b"", ())])[:61]
+    head[22] = codec
+    batch = bytes(head) + compress(codec, body)
+    header = read_header(batch)._replace(record_count=count)
     del body, values
-    scan_compressed(codec, packed, count, TIME)
+    scan_compressed(batch, header)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for _ in range(3):
-        found = scan_compressed(codec, packed, count, TIME)
+        found = scan_compressed(batch, header)
         assert (found.reason, found.record, found.max_timestamp) == (FINE, count, TIME)
+        _, packed = repack(batch, header, codec, renumber=True, max_timestamp=TIME, max_bytes=10_000_000)
+        assert packed.codec == codec
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * 1024
-    assert scan_compressed(codec, packed, count - 1, TIME).reason == TRAILING
-    assert scan_compressed(codec, packed, count + 1, TIME).reason == CUT
+    assert scan_compressed(batch, header._replace(record_count=count - 1)).reason == TRAILING
+    assert scan_compressed(batch, header._replace(record_count=count + 1)).reason == CUT
     with pytest.raises(DecompressedTooLargeError):
-        scan_compressed(codec, packed, count, TIME, max_bytes=20_000_000)
+        scan_compressed(batch, header, max_bytes=20_000_000)
     with pytest.raises(CorruptRecordError):
-        scan_compressed(codec, packed[:-9], count, TIME)
+        scan_compressed(batch[:-9], header)
+    with pytest.raises(RepackedTooLargeError):
+        repack(batch, header, 0, renumber=False, max_timestamp=TIME, max_bytes=10_000_000)
 
 
 @pytest.mark.parametrize("way", [scan, scan_in_python])
@@ -203,8 +267,9 @@ def test_repacked_batches_have_the_same_records(
 ) -> None:
     batch = encode_batch(rows, codec=codec, producer_id=7, producer_epoch=1, base_sequence=3)
     header = read_header(batch)
-    body = encode_batch(rows)[61:]
-    packed, new = pack(header, renumber(bytes(body), len(rows)), other, max_timestamp=header.max_timestamp)
+    packed, new = repack(
+        batch, header, other, renumber=True, max_timestamp=header.max_timestamp, max_bytes=1_000_000
+    )
     assert read_header(packed) == new
     assert decode_records(packed) == decode_records(batch)
     assert new.codec == other

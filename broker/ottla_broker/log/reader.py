@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from operator import attrgetter
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from ottla_broker.log.files import CorruptFileError, FileSlice
 from ottla_broker.log.segment import LogSegment
@@ -19,6 +20,8 @@ from ottla_protocol.records.find import find_newest, find_since, time_in_batch
 from ottla_protocol.records.formats import decode_any
 
 _KNOWN_POSITIONS: Final = 128
+_HEADERS_A_STEP: Final = 64
+"""Batches that are looked at in a step, each of which may need a read of its own."""
 _base_offset = attrgetter("base_offset")
 
 
@@ -26,6 +29,8 @@ TimestampOffset = tuple[int, int, int]
 """Offset, timestamp and leader epoch of a record, as ListOffsets answers them."""
 
 
+T = TypeVar("T")
+_Batch: TypeAlias = tuple[BatchHeader, bytes]
 _Search: TypeAlias = Generator[None, None, TimestampOffset | None]
 _Place: TypeAlias = Generator[None, None, tuple[int, int] | None]
 
@@ -44,7 +49,7 @@ class Readable(Protocol):
 class LogReader:
     """Reads an open log. Owned by the loop thread, as the log is."""
 
-    __slots__ = ("_aborting", "_known", "_log", "_segments")
+    __slots__ = ("_aborting", "_known", "_log", "_newest_since", "_segments")
 
     def __init__(self, log: Readable, segments: SegmentList) -> None:
         self._log = log
@@ -53,11 +58,13 @@ class LogReader:
         self._known: dict[int, tuple[LogSegment, int]] = {}
         # The segments with markers of aborted transactions; None until they are needed.
         self._aborting: list[LogSegment] | None = None
+        # The newest batch that begins late in a segment, whose beginning was deleted: it takes long to find.
+        self._newest_since: tuple[tuple[LogSegment, int, int], tuple[int, int]] | None = None
 
     def forget_positions(self) -> None:
         """Forget where batches and aborted transactions lie: segments are about to change."""
         self._known.clear()
-        self._aborting = None
+        self._aborting = self._newest_since = None
 
     def forget_position(self, offset: int) -> None:
         """Forget where the batch that begins at ``offset`` would have been: it goes to another segment."""
@@ -242,7 +249,7 @@ class LogReader:
         """:meth:`offset_for_timestamp` in steps, because a batch may have millions of records."""
         start = self._log.log_start_offset
         while True:
-            batch = self._batch_since(timestamp_ms, start)
+            batch = yield from self._steady(partial(self._batch_since, timestamp_ms, start))
             if batch is None:
                 return None
             header, data = batch
@@ -254,20 +261,29 @@ class LogReader:
                 return *found, header.partition_leader_epoch
             start = header.last_offset + 1
 
-    def _batch_since(self, timestamp_ms: int, start: int) -> tuple[BatchHeader, bytes] | None:
-        """The first batch from offset ``start`` on with at least that timestamp. Raises KafkaError."""
-        try:
-            for segment in self._segments.all:
-                if not segment.size or segment.largest_timestamp() < timestamp_ms:
-                    continue
-                pair = segment.time_index.floor(timestamp_ms)
-                offset = segment.base_offset if pair is None else segment.base_offset + pair[1]
-                for _, header, batch in segment.batches(segment.position_below(max(offset, start))):
-                    if header.max_timestamp >= timestamp_ms and header.last_offset >= start:
-                        return header, bytes(batch)
-        except (CorruptRecordError, CorruptFileError, OSError) as error:
-            raise self._error(error) from error
+    def _batch_since(self, timestamp_ms: int, start: int) -> Generator[None, None, _Batch | None]:
+        """Steps to the first batch from offset ``start`` on with at least that timestamp."""
+        for segment in self._segments.all:
+            if not segment.size or segment.largest_timestamp() < timestamp_ms:
+                continue
+            pair = segment.time_index.floor(timestamp_ms)
+            offset = segment.base_offset if pair is None else segment.base_offset + pair[1]
+            for position, header in _headers(segment, max(offset, start)):
+                if position < 0:
+                    yield
+                elif header.max_timestamp >= timestamp_ms and header.last_offset >= start:
+                    return header, _batch_at(segment, position)
         return None
+
+    def _steady(self, search: Callable[[], Generator[None, None, T]]) -> Generator[None, None, T]:
+        """A search in steps, again if segments have gone meanwhile. Raises KafkaError."""
+        while True:
+            segments = self._segments.all
+            try:
+                return (yield from search())
+            except (CorruptRecordError, CorruptFileError, OSError) as error:
+                if segments is self._segments.all:
+                    raise self._error(error) from error
 
     def timestamp_at(self, offset: int) -> int | None:
         """About when the first record from ``offset`` on was written, by its timestamp; None at the end of the log.
@@ -294,7 +310,7 @@ class LogReader:
         a batch may have millions of records. Raises KafkaError.
         """
         start = self._log.log_start_offset
-        batch = self._newest_batch(start)
+        batch = yield from self._steady(partial(self._newest_batch, start))
         if batch is None:
             return None
         header, data = batch
@@ -306,26 +322,52 @@ class LogReader:
             raise self._error(error) from error
         return None if found is None else (*found, header.partition_leader_epoch)
 
-    def _newest_batch(self, start: int) -> tuple[BatchHeader, bytes] | None:
-        """The first batch from offset ``start`` on with the largest timestamp. Raises KafkaError."""
-        try:
-            newest, largest, last_offset = None, NO_TIMESTAMP - 1, -1
-            for segment in self._segments.all:
-                if not segment.size:
-                    continue
-                timestamp, offset = segment.max_timestamp
-                if offset < start:
-                    timestamp, offset = _max_from(segment, start)
-                if timestamp > largest:
-                    newest, largest, last_offset = segment, timestamp, offset
-            if newest is None:
-                return None
-            for _, header, batch in newest.batches(newest.position_below(last_offset)):
-                if header.max_timestamp == largest and header.last_offset >= start:
-                    return header, bytes(batch)
-        except (CorruptRecordError, CorruptFileError, OSError) as error:
-            raise self._error(error) from error
+    def _newest_batch(self, start: int) -> Generator[None, None, _Batch | None]:
+        """Steps to the first batch from offset ``start`` on with the largest timestamp."""
+        newest, largest, last_offset = None, NO_TIMESTAMP - 1, -1
+        for segment in self._segments.all:
+            if not segment.size:
+                continue
+            timestamp, offset = segment.max_timestamp
+            if offset < start:
+                timestamp, offset = yield from self._max_from(segment, start)
+            if timestamp > largest:
+                newest, largest, last_offset = segment, timestamp, offset
+        if newest is None:
+            return None
+        for position, header in _headers(newest, last_offset):
+            if position < 0:
+                yield
+            elif header.max_timestamp == largest and header.last_offset >= start:
+                return header, _batch_at(newest, position)
         return None
+
+    def _max_from(self, segment: LogSegment, start: int) -> Generator[None, None, tuple[int, int]]:
+        """Largest timestamp and its batch's last offset, of the batches that reach ``start``; below -1 without one."""
+        key = (segment, segment.size, start)
+        if self._newest_since is not None and self._newest_since[0] == key:
+            return self._newest_since[1]
+        found = (NO_TIMESTAMP - 1, -1)
+        for position, header in _headers(segment, start):
+            if position < 0:
+                yield
+            elif header.last_offset >= start and header.max_timestamp > found[0]:
+                found = header.max_timestamp, header.last_offset
+        self._newest_since = key, found
+        return found
+
+
+def _headers(segment: LogSegment, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Positions and headers of the batches from ``offset`` on, or from before it; now and then the position is -1."""
+    batches = segment.batches(segment.position_below(offset), headers_only=True)
+    for number, (position, header, _) in enumerate(batches, 1):
+        yield position, header
+        if not number % _HEADERS_A_STEP:
+            yield -1, header
+
+
+def _batch_at(segment: LogSegment, position: int) -> bytes:
+    return bytes(next(segment.batches(position, position + 1))[2])
 
 
 def _whole_batches(data: memoryview, offset: int) -> tuple[int, int]:
@@ -340,15 +382,6 @@ def _whole_batches(data: memoryview, offset: int) -> tuple[int, int]:
             offset += int.from_bytes(data[end + 23 : end + 27], "big")
         end += size
     return end, offset
-
-
-def _max_from(segment: LogSegment, start: int) -> tuple[int, int]:
-    """Largest timestamp and its batch's last offset, of the batches that reach ``start``; less than -1 without one."""
-    found = (NO_TIMESTAMP - 1, -1)
-    for _, header, _ in segment.batches(segment.position_below(start)):
-        if header.last_offset >= start and header.max_timestamp > found[0]:
-            found = header.max_timestamp, header.last_offset
-    return found
 
 
 def _newest(header: BatchHeader, batch: bytes, start: int) -> _Place:

@@ -6,7 +6,7 @@ put right in the header. Offset deltas other than 0, 1, 2 … are replaced, as K
 topic with its own compression gets its batches in that.
 
 No record becomes an object: see :mod:`ottla_protocol.records.scan`. Compressed batches are scanned while they are
-decompressed, and only those that are written again are ever in memory as a whole.
+decompressed, and written again in pieces: the records of none are ever in memory as a whole.
 
 A :class:`Budget` keeps the work on the event loop to some milliseconds a request: where it doesn't suffice,
 :class:`SlowRecordsError` is raised before anything was changed. :func:`validate` touches only its arguments, so it may
@@ -43,9 +43,8 @@ from ottla_protocol.records.scan import (
 MOST_DECOMPRESSED: Final = 256 * 1024 * 1024
 """A batch that decompresses to more is refused, as clients would refuse it."""
 QUICK_BYTES: Final = 8 * 1024 * 1024 if IS_COMPILED else 64 * 1024
-"""Bytes of records, uncompressed, that are checked on the event loop: about ten milliseconds at most."""
-_QUICK_PARTS: Final = 1000
-"""Members, frames and chunks of a compressed batch that are read on the event loop, ten microseconds each."""
+"""Bytes of records, uncompressed, that are checked on the event loop: about ten milliseconds at most. A member, block
+or frame of a compressed batch counts even if it is empty."""
 _DECOMPRESSION: Final = 2
 _COMPRESSION: Final = 128 if IS_COMPILED else 2
 """How many bytes could be checked in the time that one takes to decompress, or to compress."""
@@ -126,7 +125,7 @@ def validate(
         raise _refused(found, name, earliest, latest)
     wanted = codec if config.compression_type == "producer" else _CODECS[config.compression_type]
     if found.renumber or wanted != codec:
-        return _repack(view, header, found, wanted, config, name, budget)
+        return _repack(view, header, found, wanted, config, name, budget, pause)
     if header.max_timestamp != found.max_timestamp and not config.log_append_time:
         header = set_max_timestamp(view, 0, header, found.max_timestamp)
     return Validated(view, header)
@@ -143,17 +142,15 @@ def _scan_compressed(
     pause: Callable[[], object] | None,
 ) -> Scan:
     from ottla_protocol.records.compression import DecompressedTooLargeError
-    from ottla_protocol.records.scan_stream import scan_compressed
+    from ottla_protocol.records.walk import scan_compressed
 
     limit = MOST_DECOMPRESSED if budget is None else budget.left // _DECOMPRESSION
     try:
-        found = scan_compressed(
-            header.codec,
-            view[HEADER_SIZE:],
-            header.record_count,
-            header.base_timestamp,
+        return scan_compressed(
+            view,
+            header,
             max_bytes=limit,
-            max_parts=None if budget is None else _QUICK_PARTS,
+            charge=None if budget is None else lambda cost: budget.take(_DECOMPRESSION * cost),
             earliest=earliest,
             latest=latest,
             keys=config.compact,
@@ -165,9 +162,6 @@ def _scan_compressed(
         raise _invalid(name, str(error)) from None
     except CorruptRecordError as error:
         raise _invalid(name, str(error)) from None
-    if budget is not None and found.reason == FINE:
-        budget.take(_DECOMPRESSION * found.position)
-    return found
 
 
 def _invalid(name: str, what: str) -> KafkaError:
@@ -205,52 +199,43 @@ def _repack(
     config: LogConfig,
     name: str,
     budget: Budget | None,
+    pause: Callable[[], object] | None,
 ) -> Validated:
     """Write the batch again. Raises KafkaError: INVALID_RECORD, MESSAGE_TOO_LARGE; SlowRecordsError."""
-    from ottla_protocol.records.repack import pack, renumber
+    from ottla_protocol.records.compression import DecompressedTooLargeError
+    from ottla_protocol.records.repack import RepackedTooLargeError, repack
 
-    body = _body(view, header, config, name, budget)
-    if found.renumber:
-        body = renumber(bytes(body), header.record_count)
-    level = {
+    levels = {
         1: config.compression_gzip_level,
         3: config.compression_lz4_level,
         4: config.compression_zstd_level,
-    }.get(codec)
-    batch, header = pack(header, body, codec, level, max_timestamp=found.max_timestamp)
-    if len(batch) > config.max_message_bytes:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"{name}: written again for the topic, the batch has {len(batch)} bytes, "
-            f"max.message.bytes is {config.max_message_bytes}",
-        )
-    return Validated(memoryview(batch), header)
-
-
-def _body(
-    view: memoryview, header: BatchHeader, config: LogConfig, name: str, budget: Budget | None
-) -> bytes | memoryview:
-    """The decompressed records. Raises KafkaError: INVALID_RECORD; SlowRecordsError."""
-    if not header.codec:
-        if budget is not None:
-            budget.take(_COMPRESSION * len(view))
-        return view[HEADER_SIZE:]
-    from ottla_protocol.records.compression import DecompressedTooLargeError, decompress
-
-    limit = config.max_repacked_bytes
-    if budget is not None:
-        limit = min(limit, budget.left // _COMPRESSION)
+    }
     try:
-        body = decompress(header.codec, view[HEADER_SIZE:], limit)
+        batch, header = repack(
+            view,
+            header,
+            codec,
+            levels.get(codec),
+            renumber=bool(found.renumber),
+            max_timestamp=found.max_timestamp,
+            max_bytes=config.max_message_bytes,
+            max_body_bytes=MOST_DECOMPRESSED if budget is None else budget.left // _COMPRESSION,
+            charge=None if budget is None else lambda cost: budget.take(_COMPRESSION * cost),
+            pause=pause,
+        )
     except DecompressedTooLargeError as error:
         if budget is not None:
             raise SlowRecordsError from None
-        raise _invalid(name, f"{error}, and would have to be compressed again") from None
+        raise _invalid(name, str(error)) from None
     except CorruptRecordError as error:
         raise _invalid(name, str(error)) from None
-    if budget is not None:
-        budget.take(_COMPRESSION * len(body))
-    return body
+    except RepackedTooLargeError:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{name}: written again for the topic, the batch has more than {config.max_message_bytes} bytes, "
+            "which is max.message.bytes",
+        ) from None
+    return Validated(memoryview(batch), header)
 
 
 def recompress(view: memoryview, header: BatchHeader, config: LogConfig, name: str) -> Validated:
@@ -262,4 +247,4 @@ def recompress(view: memoryview, header: BatchHeader, config: LogConfig, name: s
     if codec == header.codec or header.is_control:
         return Validated(view, header)
     found = Scan(FINE, header.record_count, 0, header.max_timestamp, 0, 0, 0, [])
-    return _repack(view, header, found, codec, config, name, None)
+    return _repack(view, header, found, codec, config, name, None, None)

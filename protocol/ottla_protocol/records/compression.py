@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from itertools import chain
 from struct import Struct
 from struct import error as StructError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla_protocol.errors import LocalProtocolError
 from ottla_protocol.records.batch import CorruptRecordError
 from ottla_protocol.records.frames import (
     gzip_deflated_at,
     gzip_following,
-    lz4_end,
     lz4_frame,
+    lz4_pieces,
     zstd_is_over,
+    zstd_stops,
 )
 
 if TYPE_CHECKING:
@@ -90,13 +90,49 @@ def decompress_parts(
 ) -> Iterator[bytes]:
     """Decompress ``data`` part by part, so that the whole need not be in memory.
 
-    A part has up to 8 MiB, but with raw snappy the whole is one part. ``for_java`` refuses what no Java client reads.
-    Raises as :func:`decompress`, maybe after some parts.
+    A part has up to a megabyte, but a block of snappy is one part. It may be empty, and a part of few bytes is never
+    much work: one gzip member or snappy block, or some blocks of lz4 or zstd. ``for_java`` refuses what no Java client
+    reads. Raises as :func:`decompress`, maybe after some parts.
     """
     decompressor = _DECOMPRESSORS.get(codec)
     if decompressor is None:
         raise CorruptRecordError(f"record batch is compressed with codec {codec}, which is not assigned")
     return decompressor(memoryview(data), DEFAULT_MAX_BYTES if max_bytes is None else max_bytes, for_java)
+
+
+class Compressor(Protocol):
+    """Compresses data that come part by part."""
+
+    def compress(self, data: bytes, /) -> bytes: ...
+    def flush(self) -> bytes: ...
+
+
+def compressor(codec: int, level: int | None = None) -> tuple[bytes, Compressor]:
+    """How the stream begins, and what compresses its parts.
+
+    Raises LocalProtocolError for an unknown codec or level.
+    """
+    if level is not None:
+        check_level(codec, level)
+    if codec == GZIP:
+        import zlib
+
+        return b"", zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, _GZIP_WINDOW)
+    if codec == LZ4:
+        import lz4.frame  # type: ignore[import-untyped]
+
+        frame: Any = lz4.frame.LZ4FrameCompressor(**_lz4_options(level))
+        return frame.begin(), frame
+    if codec == ZSTD:
+        import zstandard
+
+        context = zstandard.ZstdCompressor(level=LEVELS[ZSTD][2] if level is None else level)
+        return b"", context.compressobj()
+    if codec == SNAPPY:
+        return _XERIAL_HEADER, _SnappyCompressor()
+    if codec == NONE:
+        return b"", _NoCompressor()
+    raise LocalProtocolError(f"there is no compression codec {codec}")
 
 
 def _name(codec: int) -> str:
@@ -114,6 +150,14 @@ def _copy(data: Buffer, level: int | None) -> bytes:
     return bytes(data)
 
 
+class _NoCompressor:
+    def compress(self, data: bytes, /) -> bytes:
+        return data
+
+    def flush(self) -> bytes:
+        return b""
+
+
 def _bounded_copy(data: memoryview, max_bytes: int, for_java: bool) -> Iterator[bytes]:
     if data.nbytes > max_bytes:
         raise DecompressedTooLargeError(max_bytes)
@@ -124,6 +168,8 @@ def _bounded_copy(data: memoryview, max_bytes: int, for_java: bool) -> Iterator[
 # so both are limited in each call.
 _INPUT_PIECE = 256 * 1024
 _OUTPUT_PIECE = 1024 * 1024
+_FIRST_INPUT = 512
+"""For a member behind the first, because there may be very many: the library copies what it doesn't need."""
 
 
 # gzip: consecutive RFC 1952 members. What follows the last one is ignored where Java ignores it.
@@ -144,14 +190,16 @@ def _decompress_gzip(data: memoryview, max_bytes: int, for_java: bool) -> Iterat
 
     room = max_bytes
     first = position = gzip_deflated_at(data, 0)
+    piece = _INPUT_PIECE
     while True:
         member = zlib.decompressobj(_RAW_DEFLATE)
         rest: Buffer = b""
         size = crc = 0
         while not member.eof:
             if not rest:
-                rest = data[position : position + _INPUT_PIECE]
+                rest = data[position : position + piece]
                 position += len(rest)
+                piece = min(2 * piece, _INPUT_PIECE)
                 if not rest:
                     raise _corrupt(GZIP, "the stream is cut off")
             try:
@@ -175,6 +223,7 @@ def _decompress_gzip(data: memoryview, max_bytes: int, for_java: bool) -> Iterat
         if following is None:
             return
         position = following
+        piece = _FIRST_INPUT
 
 
 # snappy: as xerial's SnappyOutputStream writes it, or raw, as older versions of librdkafka and some other clients
@@ -209,6 +258,25 @@ def _compress_snappy(data: Buffer, level: int | None) -> bytes:
         block: bytes = snappy.compress(bytes(view[start : start + _XERIAL_BLOCK]))
         parts += (_INT32.pack(len(block)), block)
     return b"".join(parts)
+
+
+class _SnappyCompressor:
+    """The blocks of a stream."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def compress(self, data: bytes, /) -> bytes:
+        self._held += data
+        return self._blocks(len(self._held) // _XERIAL_BLOCK * _XERIAL_BLOCK)
+
+    def flush(self) -> bytes:
+        return self._blocks(len(self._held))
+
+    def _blocks(self, end: int) -> bytes:
+        blocks = _compress_snappy(self._held[:end], None)[len(_XERIAL_HEADER) :]
+        del self._held[:end]
+        return blocks
 
 
 def _decompress_snappy(data: memoryview, max_bytes: int, for_java: bool) -> Iterator[bytes]:
@@ -278,23 +346,24 @@ def _snappy_size(block: memoryview) -> int:
 # dictionary id are read, too: see ``frames``.
 
 
-def _compress_lz4(data: Buffer, level: int | None) -> bytes:
-    import lz4.frame  # type: ignore[import-untyped]
+def _lz4_options(level: int | None) -> dict[str, Any]:
+    import lz4.frame
 
     # Kafka's default, 9, means the fast compressor; every other level means the high-compression one, whose levels
     # here are 3 to 16.
     own_level = 0 if level is None or level == LEVELS[LZ4][2] else min(max(level, 3), 16)
-    frame: bytes = lz4.frame.compress(
-        data,
-        compression_level=own_level,
-        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
-        block_linked=False,
-        store_size=False,
-    )
+    return {
+        "compression_level": own_level,
+        "block_size": lz4.frame.BLOCKSIZE_MAX64KB,
+        "block_linked": False,
+    }
+
+
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
+    import lz4.frame
+
+    frame: bytes = lz4.frame.compress(data, store_size=False, **_lz4_options(level))
     return frame
-
-
-_LZ4_END = bytes(4)
 
 
 def _decompress_lz4(data: memoryview, max_bytes: int, for_java: bool) -> Iterator[bytes]:
@@ -302,41 +371,35 @@ def _decompress_lz4(data: memoryview, max_bytes: int, for_java: bool) -> Iterato
 
     decompressor = lz4.frame.LZ4FrameDecompressor()
     room = max_bytes
-    frame = lz4_frame(data)
-    end = yield from lz4_end(frame, for_java=for_java)
-    blocks = frame.blocks if end is None else frame.blocks[:end]
-    # Behind a compressed block without contents Java reads nothing more.
-    least = 0 if end is not None and frame.blocks[end] == 1 else frame.after
-    after: Buffer = b"" if end is None else _LZ4_END + bytes(frame.blocks[end + 4 :])
-    pieces: Iterator[Buffer] = chain(
-        (b"".join((frame.header, blocks[:_INPUT_PIECE])),),
-        (blocks[at : at + _INPUT_PIECE] for at in range(_INPUT_PIECE, len(blocks), _INPUT_PIECE)),
-        (after,),
-    )
+    frame = lz4_frame(data, for_java=for_java)
+    pieces = lz4_pieces(frame)
+    piece, least = next(pieces, (b"", 0))
+    behind = len(frame.blocks) - len(memoryview(piece))
+    piece = frame.header + bytes(piece)
     try:
-        while not decompressor.eof:
-            piece: Buffer = b""
-            if decompressor.needs_input:
-                found = next(pieces, None)
-                if found is None:
-                    raise _corrupt(LZ4, "the frame is cut off")
-                piece = found
+        while True:
             part = decompressor.decompress(piece, max_length=min(_OUTPUT_PIECE, room + 1))
             room -= len(part)
             if room < 0:
                 raise DecompressedTooLargeError(max_bytes)
             yield part
+            if decompressor.eof:
+                break
+            piece = b""
+            if decompressor.needs_input:
+                following = next(pieces, None)
+                if following is None:
+                    raise _corrupt(LZ4, "the frame is cut off")
+                piece, least = following
+                behind -= len(memoryview(piece))
     except (RuntimeError, ValueError) as error:
         raise _corrupt(LZ4, error) from None
-    if sum((memoryview(each).nbytes for each in pieces), len(decompressor.unused_data or b"")) < least:
+    if behind + len(decompressor.unused_data or b"") < least:
         raise _corrupt(LZ4, "the frame's checksum is cut off")
 
 
 # zstd: consecutive frames (RFC 8878).
 
-# The greatest expansion: a block of four bytes that repeats one byte 128 Ki times.
-_ZSTD_MAX_RATIO = 32 * 1024
-_ZSTD_LEAST_INPUT = 256
 _zstd_contexts = threading.local()
 
 
@@ -362,29 +425,29 @@ def _decompress_zstd(data: memoryview, max_bytes: int, for_java: bool) -> Iterat
 
     context = _zstd_decompressor()
     room = max_bytes
-    rest = data
+    position = 0
     while True:
         frame = context.decompressobj()
-        position = 0
+        start = position
         try:
-            # The library returns everything that its input yields, so its input is limited too. It
-            # exceeds the limit by 8 MiB at most, the yield of the smallest input.
-            while not frame.eof and position < rest.nbytes:
-                step = max(room // _ZSTD_MAX_RATIO, _ZSTD_LEAST_INPUT)
-                part = frame.decompress(rest[position : position + step])
-                position += step
+            # The library returns everything that its input yields: so its input is cut where blocks end.
+            for stop in zstd_stops(data, start):
+                part = frame.decompress(data[position:stop])
+                position = min(stop, data.nbytes)
                 room -= len(part)
                 if room < 0:
                     raise DecompressedTooLargeError(max_bytes)
                 yield part
+                if frame.eof:
+                    break
         except zstandard.ZstdError as error:
             raise _corrupt(ZSTD, error) from None
         if not frame.eof:
-            if zstd_is_over(data, data.nbytes - rest.nbytes):
+            if zstd_is_over(data, start):
                 return
             raise _corrupt(ZSTD, "the frame is cut off")
-        rest = rest[min(position, rest.nbytes) - len(frame.unused_data) :]
-        if rest.nbytes == 0:
+        position -= len(frame.unused_data)
+        if position == data.nbytes:
             return
 
 

@@ -20,7 +20,9 @@ from ottla_protocol.records.batch import CorruptRecordError
 from ottla_protocol.records.xxh32 import xxh32
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Iterator
+
+    from typing_extensions import Buffer
 
 # gzip (RFC 1952). The header of a member:
 #
@@ -100,7 +102,10 @@ _MOST_HEADER: Final = 19
 _INDEPENDENT, _BLOCK_SUMS, _SIZE, _CHECKSUM, _DICTIONARY_ID = 0x20, 0x10, 0x08, 0x04, 0x01
 _RAW: Final = 1 << 31
 _UINT32: Final = Struct("<I")
-_BLOCKS_A_STEP: Final = 16
+_LZ4_END: Final = bytes(4)
+_LZ4_BLOCKS: Final = 16
+"""The most blocks of a piece: those of 64 KiB come to a megabyte."""
+_LZ4_PIECE: Final = 256 * 1024
 
 
 class Lz4Frame(NamedTuple):
@@ -112,8 +117,11 @@ class Lz4Frame(NamedTuple):
     after: int
 
 
-def lz4_frame(data: memoryview) -> Lz4Frame:
-    """The frame in ``data``, without the size and the checksum of its contents. A broken header stays broken."""
+def lz4_frame(data: memoryview, *, for_java: bool) -> Lz4Frame:
+    """The frame in ``data``, without the size and the checksum of its contents. A broken header stays broken.
+
+    Raises CorruptRecordError, with ``for_java``: no Java client can read the frame.
+    """
     head = bytes(data[:_MOST_HEADER])
     flags = head[_FLAGS_AT] if len(head) >= _LEAST_HEADER else 0
     end = _LEAST_HEADER + (8 if flags & _SIZE else 0) + (4 if flags & _DICTIONARY_ID else 0)
@@ -122,6 +130,10 @@ def lz4_frame(data: memoryview) -> Lz4Frame:
         fields = bytes((flags & ~(_SIZE | _CHECKSUM), header[5])) + header[14 if flags & _SIZE else 6 : -1]
         wrong = header[-1] ^ _header_checksum(header[_FLAGS_AT:-1])
         header = header[:_FLAGS_AT] + fields + bytes((_header_checksum(fields) ^ wrong,))
+    if for_java and not flags & _INDEPENDENT:
+        raise CorruptRecordError("an lz4 frame has dependent blocks, which Java clients can't read")
+    if for_java and flags & _DICTIONARY_ID:
+        raise CorruptRecordError("an lz4 frame has a dictionary id, which Java clients can't read")
     return Lz4Frame(flags, header, data[end:], 4 if flags & _CHECKSUM else 0)
 
 
@@ -130,30 +142,32 @@ def _header_checksum(fields: bytes) -> int:
     return xxh32(fields) >> 8 & 0xFF
 
 
-def lz4_end(frame: Lz4Frame, *, for_java: bool) -> Generator[bytes, None, int | None]:
-    """Where in the blocks one without contents ends the stream; None if none does.
+def lz4_pieces(frame: Lz4Frame) -> Iterator[tuple[Buffer, int]]:
+    """The blocks in pieces of some of them, each with the number of bytes that must follow the stream's end.
 
-    Yields nothing now and then, because a frame may have very many blocks. Raises CorruptRecordError, with
-    ``for_java``: no Java client can read the frame.
+    A block without contents is replaced by the mark that ends the blocks.
     """
-    if for_java and not frame.flags & _INDEPENDENT:
-        raise CorruptRecordError("an lz4 frame has dependent blocks, which Java clients can't read")
-    if for_java and frame.flags & _DICTIONARY_ID:
-        raise CorruptRecordError("an lz4 frame has a dictionary id, which Java clients can't read")
     blocks = frame.blocks
     checksum = 4 if frame.flags & _BLOCK_SUMS else 0
-    at = count = 0
+    begin = at = count = 0
+    size = -1
     while at + 4 <= len(blocks):
         (size,) = _UINT32.unpack_from(blocks, at)
-        if size in (0, _RAW):
-            return at if size else None
-        if size == 1 and at + 4 < len(blocks) and blocks[at + 4] < 16:
-            return at
+        if size in (0, _RAW) or (size == 1 and at + 4 < len(blocks) and blocks[at + 4] < 16):
+            break
         at += 4 + (size & ~_RAW) + checksum
+        size = -1
         count += 1
-        if not count % _BLOCKS_A_STEP:
-            yield b""
-    return None
+        if count == _LZ4_BLOCKS or at - begin >= _LZ4_PIECE:
+            for start in range(begin, min(at, len(blocks)), _LZ4_PIECE):
+                yield blocks[start : min(start + _LZ4_PIECE, at)], frame.after
+            begin, count = at, 0
+    end = at if size in (1, _RAW) else len(blocks)
+    for start in range(begin, end, _LZ4_PIECE):
+        yield blocks[start : min(start + _LZ4_PIECE, end)], frame.after
+    if end == at < len(blocks):
+        # Behind a compressed block without contents Java reads nothing more.
+        yield _LZ4_END + bytes(blocks[end + 4 :]), 0 if size == 1 else frame.after
 
 
 # zstd (RFC 8878): frames, one after the other. Java notices that the last one is cut off only if it has read on since
@@ -161,6 +175,57 @@ def lz4_end(frame: Lz4Frame, *, for_java: bool) -> Generator[bytes, None, int | 
 
 _ZSTD_BUFFER: Final = 131_075
 """The bytes that zstd-jni reads at once."""
+_ZSTD_MAGIC: Final = 0xFD2FB528
+_SKIPPABLE_MAGIC: Final = 0x184D2A50
+_SKIPPABLE: Final = 0xFFFFFFF0
+_MOST_OF_BLOCK: Final = 128 * 1024
+_ZSTD_PIECE: Final = 1024 * 1024
+_ZSTD_BLOCKS: Final = 32
+_UNKNOWN: Final = 256
+"""The input at once of what has no frame's header. It expands to 8 MiB at most."""
+
+
+def zstd_stops(data: memoryview, at: int) -> Iterator[int]:
+    """Where to stop in the frame at ``at``: after some blocks, which expand to a megabyte at most, and at its end.
+
+    The last may lie behind the data. A frame:
+
+      at  size  field
+       0     4  magic       0xFD2FB528, little-endian
+       4     1  descriptor  bits 6-7 size of the size, 5 single segment, 2 checksum, 0-1 size of the dictionary id
+                window (1, without single segment), dictionary id (0, 1, 2, 4), size (0 or 1, 2, 4, 8)
+
+    Then blocks: bit 0 the last one, bits 1-2 the kind, the other 21 bits the size; its bytes, but one byte of kind 1
+    (repeated). A checksum of four bytes follows. A skippable frame has its size (uint32) behind the magic, then that
+    many bytes.
+    """
+    size = len(data)
+    head = bytes(data[at : at + 8]).ljust(8, b"\0")
+    magic, length = _UINT32.unpack_from(head)[0], _UINT32.unpack_from(head, 4)[0]
+    if magic & _SKIPPABLE == _SKIPPABLE_MAGIC:
+        yield at + 8 + length
+        return
+    if magic != _ZSTD_MAGIC:
+        yield from range(at + _UNKNOWN, size + _UNKNOWN, _UNKNOWN)
+        return
+    descriptor = head[4]
+    single = descriptor >> 5 & 1
+    kind = descriptor >> 6
+    at += 5 + (not single) + (0, 1, 2, 4)[descriptor & 3] + ((single, 2, 4, 8)[kind])
+    blocks = expanded = 0
+    while at + 3 <= size:
+        block = data[at] | data[at + 1] << 8 | data[at + 2] << 16
+        kind = block >> 1 & 3
+        at += 3 + (1 if kind == 1 else block >> 3)
+        if block & 1:
+            yield at + (4 if descriptor & 4 else 0)
+            return
+        expanded += _MOST_OF_BLOCK if kind == 2 else block >> 3
+        blocks += 1
+        if blocks == _ZSTD_BLOCKS or expanded > _ZSTD_PIECE - _MOST_OF_BLOCK:
+            yield at
+            blocks = expanded = 0
+    yield size
 
 
 def zstd_is_over(data: memoryview, end: int) -> bool:

@@ -1,49 +1,65 @@
-"""Writes a batch's body again: with offset deltas 0, 1, 2 …, or in another compression."""
+"""Writes a batch again, in pieces: with offset deltas 0, 1, 2 …, or in another compression."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ottla_protocol.records.batch import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD, write_crc, write_header
-from ottla_protocol.records.compression import compress
-from ottla_protocol.records.record import encode_varint
-from ottla_protocol.records.scan import read_number
+from ottla_protocol.records.compression import compressor
+from ottla_protocol.records.walk import body_parts, renumbering, run_steps, steps_through
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from typing_extensions import Buffer
 
     from ottla_protocol.records.batch import BatchHeader
 
 
-def renumber(body: bytes, count: int) -> bytes:
-    """The ``count`` records in ``body``, which a scan has found fine, with their numbers as offset deltas."""
-    parts: list[bytes] = []
-    start = 0
-    for index in range(count):
-        length, begin = read_number(body, start, len(body))
-        start = begin + length
-        _, stamp_end = read_number(body, begin + 1, start, 10)
-        _, rest = read_number(body, stamp_end, start)
-        delta = encode_varint(index)
-        size = stamp_end - begin + len(delta) + start - rest
-        parts += (encode_varint(size), body[begin:stamp_end], delta, body[rest:start])
-    return b"".join(parts)
+class RepackedTooLargeError(Exception):
+    """The batch would exceed the caller's limit."""
 
 
-def pack(
-    header: BatchHeader, body: Buffer, codec: int, level: int | None = None, *, max_timestamp: int
+def repack(
+    batch: Buffer,
+    header: BatchHeader,
+    codec: int,
+    level: int | None = None,
+    *,
+    renumber: bool,
+    max_timestamp: int,
+    max_bytes: int,
+    max_body_bytes: int | None = None,
+    charge: Callable[[int], object] | None = None,
+    pause: Callable[[], object] | None = None,
 ) -> tuple[bytearray, BatchHeader]:
-    """A batch with the header's fields and the uncompressed ``body``, and its own header.
+    """The batch in another compression, and its own header; with ``renumber``, its records get new offset deltas.
 
-    Raises LocalProtocolError for an unknown codec or level.
+    A walk has found its records fine. ``pause`` is called now and then, and ``charge`` as by :func:`.body_parts`.
+    Raises RepackedTooLargeError above ``max_bytes``, LocalProtocolError for an unknown codec or level,
+    CorruptRecordError for data that can't be decompressed, DecompressedTooLargeError above ``max_body_bytes``.
     """
-    packed = compress(codec, body, level) if codec else memoryview(body)
-    batch = bytearray(HEADER_SIZE)
-    batch += packed
+    begin, packer = compressor(codec, level)
+    packed = bytearray(HEADER_SIZE) + begin
+    rewritten = renumbering() if renumber else _as_it_is
+
+    def add(data: Buffer, start: int, end: int) -> None:
+        packed.extend(packer.compress(rewritten(data, start, end)))
+        if len(packed) > max_bytes:
+            raise RepackedTooLargeError
+
+    run_steps(steps_through(body_parts(batch, header, max_body_bytes, charge=charge), add), pause)
+    packed += packer.flush()
+    if len(packed) > max_bytes:
+        raise RepackedTooLargeError
     header = header._replace(
-        batch_length=len(batch) - LOG_OVERHEAD,
+        batch_length=len(packed) - LOG_OVERHEAD,
         attributes=header.attributes & ~CODEC_MASK | codec,
         max_timestamp=max_timestamp,
     )
-    write_header(batch, 0, header)
-    return batch, header._replace(crc=write_crc(batch, 0, len(batch)))
+    write_header(packed, 0, header)
+    return packed, header._replace(crc=write_crc(packed, 0, len(packed)))
+
+
+def _as_it_is(data: Buffer, start: int, end: int) -> bytes:
+    return bytes(memoryview(data)[start:end])

@@ -1,7 +1,8 @@
 """Checks every record of a batch without making objects of them, as Kafka's LogValidator does for a leader.
 
-The compiled module ``_scan`` does it at about 10 ns a record. Where it is missing, this module does the same: records
-of one layout in runs, the others one by one. Layout and limits of a record: see ``record``.
+The compiled module ``_records`` does it at about 10 ns a record. Where it is missing, this module does the same:
+records of one layout in runs, the others one by one. Layout and limits of a record: see ``record``. A body that comes
+in pieces: see ``walk``.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-_INTERFACE: Final = 1
-"""What ``_scan`` must offer; a binary from other sources isn't used."""
+_INTERFACE: Final = 2
+"""What ``_records`` must offer; a binary from other sources isn't used."""
 _RECORDS_A_TURN: Final = 256
 MOST_REFUSED: Final = 1000
 """So many refused records are listed; all are counted."""
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 
-FINE, CUT, NUMBER, LENGTH, FIELD, HEADERS, HEADER, ENDS, TRAILING, TIMESTAMP = range(10)
-"""What is wrong with a batch's body; the same numbers as in ``_scan.c``."""
+FINE, CUT, NUMBER, LENGTH, FIELD, HEADERS, HEADER, ENDS, TRAILING, TIMESTAMP, FOUND = range(11)
+"""What is wrong with a batch's body, or why a walk has ended; the same numbers as in ``_records.c``."""
 REASONS: Final = {
     CUT: "the batch ends within it",
     NUMBER: "it holds a number of more bits than its field has",
@@ -65,8 +66,8 @@ class Scan(NamedTuple):
     refused: list[tuple[int, int, int]]
 
 
-_module = load_compiled("ottla_protocol.records._scan", _INTERFACE)
-_compiled: Callable[..., Any] | None = None if _module is None else _module.scan
+module = load_compiled("ottla_protocol.records._records", _INTERFACE)
+_compiled: Callable[..., Any] | None = None if module is None else module.scan
 IS_COMPILED: Final = _compiled is not None
 
 
@@ -146,16 +147,16 @@ def _scan_runs(
 
 
 class WrongRecordError(Exception):
-    """A record breaks the format; ``reason`` says how."""
+    """A record breaks the format; ``reason`` says how. Or a walk has FOUND the one that it looks for."""
 
     def __init__(self, reason: int) -> None:
-        super().__init__(REASONS[reason])
+        super().__init__(REASONS.get(reason))
         self.reason = reason
 
 
 @dataclass(eq=False, slots=True)
 class Findings:
-    """The findings of a scan so far, and what it is to refuse."""
+    """The findings of a scan so far, and what it is to refuse or to look for."""
 
     _base: int
     _earliest: int
@@ -166,6 +167,10 @@ class Findings:
     without_key: int = field(default=0, init=False)
     out_of_range: int = field(default=0, init=False)
     refused: list[tuple[int, int, int]] = field(default_factory=list, init=False)
+    since: tuple[int, int] | None = field(default=None, init=False)
+    """The offset delta and timestamp from which on a record is looked for."""
+    found: tuple[int, int] | None = field(default=None, init=False)
+    newest: tuple[int, int] | None = field(default=None, init=False)
 
     @property
     def quick_deltas(self) -> tuple[int, int]:
@@ -178,7 +183,7 @@ class Findings:
         self.max_timestamp = max(self.max_timestamp, self._base + largest_delta)
 
     def add(self, index: int, timestamp_delta: int, offset_delta: int, key_size: int) -> None:
-        """Count a record. Raises WrongRecordError: TIMESTAMP."""
+        """Count a record. Raises WrongRecordError: TIMESTAMP; FOUND if it is the one that is looked for."""
         timestamp = self._base + timestamp_delta
         if not INT64_MIN <= timestamp <= INT64_MAX:
             raise WrongRecordError(TIMESTAMP)
@@ -191,6 +196,12 @@ class Findings:
         elif not self._earliest <= timestamp <= self._latest and timestamp != -1:
             self.out_of_range += 1
             self._refuse(index, timestamp, OUT_OF_RANGE)
+        if self.since is not None and offset_delta >= self.since[0]:
+            if self.newest is None or timestamp > self.newest[1]:
+                self.newest = offset_delta, timestamp
+            if timestamp >= self.since[1]:
+                self.found = offset_delta, timestamp
+                raise WrongRecordError(FOUND)
 
     def _refuse(self, index: int, timestamp: int, why: int) -> None:
         if len(self.refused) < MOST_REFUSED:
@@ -290,7 +301,7 @@ def _walk(
                     continue
             except (IndexError, TypeError, StructError):
                 pass  # out of the ordinary, or wrong: the careful reader says which
-            start = _read_with_care(data, start, size, index, findings)
+            start = read_with_care(data, start, size, index, findings)
         index = first + max(count, 0)
         if start != size:
             reason = TRAILING
@@ -301,8 +312,8 @@ def _walk(
     return findings.result(reason, index, start)
 
 
-def _read_with_care(data: bytes, start: int, size: int, index: int, findings: Findings) -> int:
-    """Read any record; where it ends. Raises WrongRecordError."""
+def read_with_care(data: bytes, start: int, size: int, index: int, findings: Findings) -> int:
+    """Read a record of any kind; where it ends. Raises WrongRecordError."""
     length, at = read_number(data, start, size)
     if length < 0:
         raise WrongRecordError(LENGTH)

@@ -7,12 +7,15 @@ The body is decompressed part by part. The records before the wanted ones are sk
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ottla_protocol.records.batch import CODEC_MASK, HEADER_SIZE, MAGIC, BatchHeader, CorruptRecordError
-from ottla_protocol.records.compression import decompress_parts
+from ottla_protocol.records.batch import MAGIC, BatchHeader, CorruptRecordError
 from ottla_protocol.records.formats import Octets, decode_any
 from ottla_protocol.records.scan import CUT, FINE, REASONS, TRAILING, WrongRecordError, read_number, scan
-from ottla_protocol.records.scan_stream import joined
+from ottla_protocol.records.walk import body_parts
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 def read_window(
@@ -36,8 +39,7 @@ def read_window(
     # Compaction leaves gaps; then the offsets before the wanted ones are read too.
     has_gaps = count != header.last_offset - base + 1
     passed = 0 if has_gaps else min(max(since - base, 0), count)
-    view = memoryview(data)[position + HEADER_SIZE : position + header.size]
-    body = _Body(_parts(header.attributes & CODEC_MASK, view))
+    body = _Body(body_parts(memoryview(data)[position : position + header.size], header))
     try:
         body.skip(passed)
         for _ in range(count - passed):
@@ -55,16 +57,12 @@ def read_window(
     return offsets, keys
 
 
-def _parts(codec: int, data: memoryview) -> Iterator[bytes]:
-    return joined(decompress_parts(codec, data)) if codec else iter((bytes(data),))
-
-
 class _Body:
     """The records of a batch, of which some parts are in memory."""
 
     __slots__ = ("_at", "_data", "_parts")
 
-    def __init__(self, parts: Iterator[bytes]) -> None:
+    def __init__(self, parts: Iterator[Buffer]) -> None:
         self._parts = parts
         self._data = b""
         self._at = 0
@@ -104,15 +102,15 @@ class _Body:
 
     def _more(self) -> None:
         """Add a part, or as many as it takes to have twice as much. Raises WrongRecordError: there is none."""
-        held = [self._data[self._at :]]
-        size = len(held[0])
+        held: list[Buffer] = [self._data[self._at :]]
+        size = len(self._data) - self._at
         enough = 2 * size
         while size <= enough:
             part = next(self._parts, None)
             if part is None:
                 break
             held.append(part)
-            size += len(part)
+            size += memoryview(part).nbytes
         if len(held) == 1:
             raise WrongRecordError(CUT)
         self._data, self._at = b"".join(held), 0
