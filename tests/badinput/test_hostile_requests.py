@@ -95,24 +95,6 @@ def test_thousands_of_valid_batches_do_not_hold_the_loop(watched: WatchedBroker,
         assert measure(watched, f"produce of {count} batches", request_bytes(request, 9)[4:])
 
 
-@pytest.mark.parametrize("by_time", [False, True])
-def test_looking_into_a_batch_of_very_many_records_does_not_hold_the_loop(
-    watched: WatchedBroker, by_time: bool
-) -> None:
-    """Some kilobytes that decompress to hundreds of thousands of records; the last one is looked for."""
-    topic, now = f"crowded-{by_time}", now_ms()
-    create_topic(watched, topic)
-    batch = crowded_batch(300_000, now)
-    assert len(batch) < 300_000
-    with Wire(watched.port) as wire:
-        assert produce(wire, topic, batch) == (0, 0)
-    asked = ListOffsetsPartition(partition_index=0, timestamp=now + 1 if by_time else -3)
-    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])])
-    assert measure(watched, f"offset in a crowded batch, {by_time=}", request_bytes(request, 8)[4:])
-    with Wire(watched.port) as wire:
-        assert wire.call(request, 8).topics[0].partitions[0].offset == 299_999
-
-
 def test_a_subscription_of_very_many_topics_does_not_hold_the_loop(watched: WatchedBroker) -> None:
     """What consumers of a classic group state is theirs, but the broker looks there for the topics that they read."""
     many = 1_000_000

@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
     from ottla_protocol.records.batch import BatchHeader
 
-PIECE_BYTES: Final = 64 * 1024 if module else 8 * 1024
-"""The bytes that are walked between two steps: some hundred microseconds of work, a few milliseconds in Python."""
+PIECE_BYTES: Final = 64 * 1024 if module else 2 * 1024
+"""The bytes that are walked between two steps: some hundred microseconds of work."""
 LEAST_COST: Final = 32 * 1024 if module else 1024
 """What a part of a compressed body costs at least, in bytes; it takes ten microseconds. The first is free of this."""
-_STEPS_A_PAUSE: Final = 32 if module else 1
+_STEPS_A_PAUSE: Final = 32 if module else 4
 _NUMBER_BYTES: Final = 10
 
 Place: TypeAlias = "tuple[int, int]"
