@@ -8,7 +8,7 @@ from copy import deepcopy
 from time import monotonic
 from typing import IO, TYPE_CHECKING, Any
 
-from ..errors import ClientError, TransactionAbortedError
+from ..errors import ClientError, TransactionAbortedError, TransactionStateError
 from .admin_common import plural
 from .console import Console, one_line
 from .ending import TIDY_SECONDS
@@ -42,7 +42,7 @@ class TransactionalRun(ProduceRun):
         self._began: float | None = None
         self._in_transaction = 0
         self._transactions = 0
-        self._aborted = 0
+        self._aborted = self._uncertain = 0
         self._before = (deepcopy(self._partitions), self._bytes)
         self._timer: asyncio.Task[None] | None = None
 
@@ -122,6 +122,8 @@ class TransactionalRun(ProduceRun):
             interrupted = isinstance(stopped, asyncio.CancelledError)
             try:
                 await producer.abort_transaction(TIDY_SECONDS if interrupted else self._console.timeout)
+            except TransactionStateError:  # its commit was asked for, and no answer came
+                self._aborted, self._uncertain = 0, self._in_transaction
             except ClientError as error:
                 self._console.note(f"the transaction could not be aborted: {one_line(error)}")
             finally:
@@ -130,7 +132,7 @@ class TransactionalRun(ProduceRun):
                 self._partitions, self._bytes = self._before
 
     def _more(self) -> dict[str, Any]:
-        return {"transactions": self._transactions, "aborted": self._aborted}
+        return {"transactions": self._transactions, "aborted": self._aborted, "uncertain": self._uncertain}
 
     def _note_end(self, *, interrupted: bool) -> None:
         self._console.note(f"{plural(self._transactions, 'transaction')} committed")
@@ -138,6 +140,11 @@ class TransactionalRun(ProduceRun):
             what = "Interrupted; the" if interrupted else "The"
             self._console.note(
                 f"{what} last transaction was not committed: none of its {plural(self._aborted, 'record')} counts."
+            )
+        if self._uncertain:
+            self._console.note(
+                f"The last transaction may have been committed: no answer says whether its "
+                f"{plural(self._uncertain, 'record')} {'counts' if self._uncertain == 1 else 'count'}."
             )
 
 

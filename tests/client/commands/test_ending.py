@@ -19,6 +19,7 @@ from tests.support.waiting import readable, wait_for
 
 pytestmark = pytest.mark.ottla_only
 HOUR = ("--timeout", "3600", "-X", "request_timeout_ms=3600000", "-X", "session_timeout_ms=1800000")
+PRODUCED = (*HOUR[:4], "-X", "delivery_timeout_ms=7200000")
 
 STUBBORN = """
 import asyncio
@@ -113,8 +114,7 @@ def test_one_ctrl_c_ends_a_consumer_of_a_frozen_broker(broker: BrokerProcess, op
 
 def test_one_ctrl_c_ends_a_producer_of_a_frozen_broker(broker: BrokerProcess) -> None:
     """What was not delivered is said."""
-    options = (*HOUR[:4], "-X", "delivery_timeout_ms=7200000")
-    process = started(OTTLA, "produce", "t", "-b", broker.bootstrap, *options)
+    process = started(OTTLA, "produce", "t", "-b", broker.bootstrap, *PRODUCED)
     assert process.stdin is not None
     process.stdin.write("a\n")
     process.stdin.flush()
@@ -128,6 +128,26 @@ def test_one_ctrl_c_ends_a_producer_of_a_frozen_broker(broker: BrokerProcess) ->
     assert process.returncode == 130
     assert "1 record not delivered" in said
     assert "were sent" not in said
+
+
+def test_one_ctrl_c_amid_a_commit(broker: BrokerProcess) -> None:
+    """Nobody knows whether the transaction is committed, and nothing says so."""
+    transactions = ("--transactional-id", "id", "--transaction-size", "2")
+    process = started(OTTLA, "produce", "t", "-b", broker.bootstrap, *PRODUCED, *transactions)
+    assert process.stdin is not None
+    process.stdin.write("a\nb\nc\n")
+    process.stdin.flush()
+    wait_for(lambda: consumed(broker, "-e").stdout == "a\nb\nc\n", "the records")
+    broker.send_signal(signal.SIGSTOP)
+    process.stdin.write("d\n")
+    process.stdin.flush()
+    assert not readable(process.stderr, 1.0)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "1 transaction committed" in said
+    assert "may have been committed: no answer says whether its 2 records count" in said
+    assert "was not committed" not in said
 
 
 def test_a_member_without_partitions_ends_at_the_end(broker: BrokerProcess) -> None:
