@@ -128,13 +128,10 @@ KINDS: list[Callable[[int], bytes]] = [
 LAST = {"equal_deltas": 499_999, "many_records": 299_999}
 
 
-@pytest.fixture(scope="module", params=["compiled", "in Python"])
-def watched(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[WatchedBroker]:
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedBroker]:
     folder: Path = tmp_path_factory.mktemp("hard")
-    broker = WatchedBroker(folder / "data", {})
-    broker.start()
+    broker = WatchedBroker(folder / "data", {}).start()
     yield broker
     broker.stop()
 
