@@ -221,13 +221,13 @@ class Acceptor:
             await self._clock.sleep(REFUSED_PAUSE_SECONDS)
 
     def stop_accepting(self) -> None:
-        """Accept no more connections; open ones are still served."""
+        """Stop accepting connections; open ones are still served."""
         if self._task is not None:
             self._task.cancel()
         self.sock.close()
 
     async def drain(self, timeout: float) -> None:
-        """Read no more requests, and wait up to ``timeout`` seconds for the pending responses."""
+        """Stop reading requests, and wait up to ``timeout`` seconds for the pending responses."""
         for processor in self.processors:
             processor.stop_reading()
         deadline = self._clock.monotonic() + timeout
