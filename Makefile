@@ -65,7 +65,8 @@ check: $(VENV)/.dev  ## check style, formatting, types and layers
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 
-format: $(VENV)/.dev  ## format the sources
+format: $(VENV)/.dev  ## index the APIs, format the sources
+	@$(BIN)/python -m tests.structure.index_apis
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format --quiet .
 

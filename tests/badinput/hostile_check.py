@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.badinput.hostile import Attack
+from tests.support.handlers import api_of
 from tests.support.watched import WatchedBroker
 from tests.support.wire import Wire, frame
 
 from ottla_broker.handlers.dispatch import LARGEST_PLAIN_REQUEST
-from ottla_broker.handlers.limits import element_memory
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
 
@@ -41,7 +41,7 @@ def name_of(attack: Attack) -> str:
 def most(attack: Attack) -> int:
     """The most elements that are decoded, or that fit into a frame."""
     size = (len(attack.request(12)) - len(attack.request(2))) // 10
-    memory = element_memory(attack.key) - 8192
+    memory = api_of(attack.key).memory - 8192
     return min(memory // attack.cost, (LARGEST_PLAIN_REQUEST - 8192) // size) * SHARE // 100
 
 

@@ -19,7 +19,7 @@ from tests.support.waiting import wait_for
 from tests.support.watched import WatchedBroker
 from tests.support.wire import Wire, request_bytes
 
-from ottla_broker.handlers import SERVED
+from ottla_broker.handlers import served_apis
 from ottla_protocol.messages import share_acknowledge, share_fetch
 from ottla_protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -63,7 +63,11 @@ from ottla_protocol.schema import Message
 
 pytestmark = pytest.mark.ottla_only
 
-ATTACKS = [each for key, served in SERVED.items() for each in attacks(key, served.max_version)]
+ATTACKS = [
+    each
+    for key, served in served_apis(in_cluster=False, client_telemetry=True).items()
+    for each in attacks(key, served.max_version)
+]
 
 
 _MEMBER = "AAAAAAAAAAAAAAAAAAAAAg"

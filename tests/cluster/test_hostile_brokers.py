@@ -11,7 +11,7 @@ from tests.support.cluster import QUICK
 from tests.support.watched import WatchedBroker
 from tests.support.zookeeper import ZooKeeperProcess
 
-from ottla_broker.handlers import IN_CLUSTERS, SERVED
+from ottla_broker.handlers.index import INDEX
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.fetch import ReplicaState
 
@@ -33,7 +33,8 @@ _OWN = {
 
 ATTACKS = [
     each
-    for key, served in {**IN_CLUSTERS, **{int(key): SERVED[key] for key in _ALSO}}.items()
+    for key, served in INDEX.items()
+    if served.in_clusters or key in _ALSO
     for each in attacks(key, served.max_version, **_OWN)
 ]
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from importlib import import_module
 from typing import Any
 
 import pytest
 from tests.coordinator.harness import DELAY_MS, FakePartition, NoTopics, usual_times
 from tests.coordinator.transactions import TransactionWorld
 from tests.support.clock import FakeClock
-from tests.support.handlers import handled, request_context, services, when_answered
+from tests.support.handlers import handled, module_of, request_context, services, when_answered
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.settings import GroupSettings
-from ottla_broker.handlers import SERVED, describe_groups
+from ottla_broker.handlers import describe_groups
+from ottla_broker.handlers.index import INDEX
 from ottla_broker.log.config import LogConfig
 from ottla_broker.metadata.cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
 from ottla_broker.network.pending_response import PendingResponse
@@ -112,7 +112,7 @@ class FakeBroker:
             joined=self.joined,
         )
         context = request_context(given, version, api, listener, client_id="me")
-        answer = handled(import_module(f"ottla_broker.handlers.{SERVED[api].module}"), context, sent)
+        answer = handled(module_of(api), context, sent)
         if isinstance(answer, PendingResponse):
             heard: list[Any] = []
             when_answered(answer, heard.append)
@@ -141,7 +141,7 @@ def received(answer: Any, api: ApiKey, version: int) -> Any:
 
 
 def versions(api: ApiKey, first: int = 0) -> Callable[[Any], Any]:
-    served = SERVED[api]
+    served = INDEX[api]
     return pytest.mark.parametrize("version", range(max(first, served.min_version), served.max_version + 1))
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import pytest
 from tests.coordinator.test_handlers import FakeBroker
 from tests.coordinator.test_transaction_handlers import add_request
-from tests.support.handlers import Client, handled, request_context, services, when_answered
+from tests.support.handlers import Client, handled, module_of, request_context, services, when_answered
 
 from ottla_broker.coordinator.transaction.transaction_shard import HOLD_SECONDS
-from ottla_broker.handlers import SERVED
 from ottla_broker.log.heard_connections import ConnectionAge
 from ottla_broker.metadata.internal_topics import TRANSACTION_TOPIC
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
@@ -36,7 +34,7 @@ class Asked:
         context.connection = Client(age=ConnectionAge(connected_at))
         # None: the connection is closed.
         self.codes: list[Code | None] = []
-        answer = handled(import_module(f"ottla_broker.handlers.{SERVED[api].module}"), context, request)
+        answer = handled(module_of(api), context, request)
         assert isinstance(answer, PendingResponse)
         self.pending = answer
         when_answered(answer, self._answered)

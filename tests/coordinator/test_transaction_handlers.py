@@ -10,7 +10,7 @@ from tests.coordinator.test_handlers import FakeBroker
 from tests.support.handlers import INTER_BROKER
 
 from ottla_broker.coordinator.transaction.metadata import Producer
-from ottla_broker.handlers import SERVED
+from ottla_broker.handlers.index import INDEX
 from ottla_broker.log.verification import VerificationGuard
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode as Code
@@ -32,7 +32,7 @@ from ottla_protocol.messages.txn_offset_commit import (
 
 
 def versions(api: ApiKey) -> Any:
-    served = SERVED[api]
+    served = INDEX[api]
     return pytest.mark.parametrize("version", range(served.min_version, served.max_version + 1))
 
 

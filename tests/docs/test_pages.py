@@ -18,7 +18,7 @@ from ottla_broker.config.group_configs import GROUP_KEYS
 from ottla_broker.config.listener_settings import listener_setting
 from ottla_broker.config.properties import read_properties
 from ottla_broker.config.topics import TOPIC_KEYS
-from ottla_broker.handlers import IN_CLUSTERS, SERVED
+from ottla_broker.handlers.index import INDEX
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.sasl.mechanism import MECHANISMS
 
@@ -198,11 +198,12 @@ def test_other_blocks_parse(page: Path) -> None:
 def test_the_tables_of_apis_are_those_that_are_served() -> None:
     alone, in_clusters = text(ROOT / "docs/protocol.md").split("A broker in a cluster also serves")
     row = re.compile(rf"^\| (\d+) \| (\w+) \| (\d+){DASH}(\d+) \|", re.MULTILINE)
-    for part, served in ((alone, SERVED), (in_clusters, IN_CLUSTERS)):
+    for part, in_cluster in ((alone, False), (in_clusters, True)):
         rows = [(int(key), api, int(low), int(high)) for key, api, low, high in row.findall(part)]
         assert rows == [
             (key, "".join(map(str.capitalize, ApiKey(key).name.split("_"))), api.min_version, api.max_version)
-            for key, api in sorted(served.items())
+            for key, api in INDEX.items()
+            if api.in_clusters == in_cluster
         ]
 
 
@@ -214,9 +215,8 @@ def test_every_other_api_is_listed_as_not_served() -> None:
         for part in cell.split(", "):
             low, _, high = part.partition(DASH)
             listed.update(range(int(low), int(high or low) + 1))
-    served = SERVED.keys() | IN_CLUSTERS.keys()
-    assert not listed & served
-    assert {int(key) for key in ApiKey} <= listed | served
+    assert not listed & INDEX.keys()
+    assert {int(key) for key in ApiKey} <= listed | INDEX.keys()
 
 
 def test_events_in_operations_are_logged_somewhere() -> None:

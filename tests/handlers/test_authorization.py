@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from importlib import import_module
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.support.clock import FakeClock
-from tests.support.handlers import Client, handled, request_context, services, when_answered
+from tests.support.handlers import (
+    Client,
+    api_of,
+    handled,
+    module_of,
+    request_context,
+    services,
+    when_answered,
+)
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordinator.transaction.coordinator import Listed
 from ottla_broker.counters import ReplicaCounters
-from ottla_broker.handlers import served_apis
-from ottla_broker.handlers.authorization import GATES, RULES, Authorizer
+from ottla_broker.handlers.authorization import Authorizer
+from ottla_broker.handlers.index import INDEX
+from ottla_broker.handlers.route import NAME_FIELDS
 from ottla_broker.log.config import LogConfig
 from ottla_broker.metadata.cache import MetadataCache, TopicInfo
 from ottla_broker.network.pending_response import PendingResponse
@@ -107,26 +115,18 @@ from ottla_protocol.messages.write_txn_markers import (
 )
 from ottla_protocol.registry import request_class, response_class
 
-EVERY = {**served_apis(in_cluster=False, client_telemetry=True), **served_apis(in_cluster=True)}
+APIS = {key: api_of(key) for key in INDEX}
+GATED = {key: api.gate for key, api in APIS.items() if api.gate is not None}
 
 
-@pytest.mark.parametrize("key", [ApiKey(key) for key in EVERY], ids=lambda key: key.name)
-def test_each_api_has_a_rule_and_a_handler(key: ApiKey) -> None:
-    assert key in RULES
-    assert callable(import_module(f"ottla_broker.handlers.{EVERY[key].module}").handle)
-
-
-def test_nothing_has_a_rule_that_is_not_served() -> None:
-    assert RULES.keys() == EVERY.keys()
-
-
-@pytest.mark.parametrize("key", [ApiKey(key) for key in GATES], ids=lambda key: key.name)
-def test_a_gate_names_what_the_rule_does_and_the_answer_has_an_error(key: ApiKey) -> None:
-    gate = GATES[key]
-    assert gate.resource in RULES[key]
-    for version in range(EVERY[key].min_version, EVERY[key].max_version + 1):
-        if gate.name_field is not None:
-            assert hasattr(request_class(key, version)(), gate.name_field)
+@pytest.mark.parametrize("key", [ApiKey(key) for key in GATED], ids=lambda key: key.name)
+def test_a_gate_is_something_needed_and_the_answer_has_an_error(key: ApiKey) -> None:
+    gate = GATED[key]
+    assert gate in APIS[key].needs
+    first, last = APIS[key].versions
+    for version in range(first, last + 1):
+        if gate in NAME_FIELDS:
+            assert hasattr(request_class(key, version)(), NAME_FIELDS[gate])
         response = response_class(key)()
         response.error_code = 29
         assert response.encode(version)
@@ -164,7 +164,7 @@ class DenyAll(Authorizer):
 
 
 def test_only_operations_that_are_open_to_all_skip_the_check() -> None:
-    rules = RULES[ApiKey.FETCH]
+    rules = api_of(ApiKey.FETCH).needs
     assert Authorizer("INTERNAL").checked(rules) == {
         AclResource.TOPIC: None,
         AclResource.CLUSTER: AclOperation.CLUSTER_ACTION,
@@ -423,7 +423,7 @@ async def test_a_request_that_is_not_allowed_is_refused(
     )
     api = request_.API_KEY
     answer = handled(
-        import_module(f"ottla_broker.handlers.{EVERY[api].module}"),
+        module_of(api),
         request_context(given, version, api),
         request_,
     )
@@ -442,4 +442,4 @@ async def test_a_request_that_is_not_allowed_is_refused(
 def test_all_other_apis_have_gates_or_need_nothing() -> None:
     """Those that answer a refusal themselves are tested above."""
     tested = {request.API_KEY for request, _, _ in REQUESTS}
-    assert {key for key, rules in RULES.items() if rules} == tested | GATES.keys()
+    assert {key for key, api in APIS.items() if api.needs} == tested | GATED.keys()

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from tests.coordinator.share_cluster import StateReplica
 from tests.support.clock import FakeClock
-from tests.support.handlers import INTER_BROKER, Client, handled, request_context, services, when_answered
+from tests.support.handlers import (
+    INTER_BROKER,
+    Client,
+    api_of,
+    handled,
+    module_of,
+    request_context,
+    services,
+    when_answered,
+)
 
 from ottla_broker.cluster.share_state_transport import ShareStateTransport
 from ottla_broker.coordinator.share.in_flight import Batch
@@ -21,7 +29,7 @@ from ottla_broker.coordinator.share.state_coordinator import (
     coordinator_key,
 )
 from ottla_broker.coordinator.share.states import RecordState
-from ottla_broker.handlers import IN_CLUSTERS, find_coordinator, write_share_group_state
+from ottla_broker.handlers import find_coordinator, write_share_group_state
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.heard_connections import ConnectionAge
 from ottla_broker.metadata.cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
@@ -65,12 +73,11 @@ class Other:
 
     def serve(self, request: Any, listener: str = INTER_BROKER, connected_at: float = 1e9) -> Any:
         """The response, or what replaces it."""
-        served = IN_CLUSTERS[request.API_KEY]
-        version = served.max_version
+        _, version = api_of(request.API_KEY).versions
         asked = type(request).decode(request.encode(version), version)
         context = request_context(self.given, version, request.API_KEY, listener)
         cast(Client, context.connection).age = ConnectionAge(connected_at)
-        answer = handled(import_module(f"ottla_broker.handlers.{served.module}"), context, asked)
+        answer = handled(module_of(request.API_KEY), context, asked)
         if isinstance(answer, PendingResponse):
             heard: list[Any] = []
             when_answered(answer, heard.append)

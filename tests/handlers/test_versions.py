@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from tests.badinput.requests import records
+from tests.support.handlers import api_of
 from tests.support.wire import Wire
 
-from ottla_broker.handlers import SERVED, served_apis
+from ottla_broker.handlers import served_apis
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
@@ -34,9 +35,8 @@ Topic = Callable[..., str]
 
 
 def versions(key: ApiKey, first: int | None = None) -> Any:
-    served = SERVED[key]
-    start = served.min_version if first is None else first
-    return pytest.mark.parametrize("version", range(start, served.max_version + 1))
+    low, high = api_of(key).versions
+    return pytest.mark.parametrize("version", range(low if first is None else first, high + 1))
 
 
 def topic_id(wire: Wire, topic: str) -> bytes:

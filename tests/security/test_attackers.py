@@ -36,7 +36,7 @@ from tests.support.watched import WatchedBroker
 from tests.support.wire import Wire, frame, plain_login, request_bytes
 from tests.support.zookeeper import ZooKeeperProcess
 
-from ottla_broker.handlers import IN_CLUSTERS
+from ottla_broker.handlers.index import INDEX
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.header import parse_response_header
@@ -99,9 +99,9 @@ def _many(key: ApiKey, version: int, count: int, *path: str, **given: Any) -> Ca
 def _commands() -> Iterator[Attack]:
     """C1: a client that calls itself the controller, or a broker."""
     own = {"controller_id": 1, "controller_epoch": 1000, "broker_id": 1, "broker_epoch": -1}
-    for key, served in IN_CLUSTERS.items():
+    for key, served in INDEX.items():
         api = ApiKey(key)
-        if any(attacks(api, served.max_version)):
+        if served.in_clusters and any(attacks(api, served.max_version)):
             yield Attack(api.name, _many(api, served.max_version, 3, **own), {C})
     yield Attack("CONTROLLED_SHUTDOWN", _of(ControlledShutdownRequest(broker_id=1), 3), {C})
     yield Attack(

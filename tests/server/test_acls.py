@@ -11,11 +11,11 @@ from tests.badinput.requests import produce_request, records
 from tests.support import acl_matrix
 from tests.support.acl_matrix import ADMIN, CLIENT, SETTINGS, VARIANTS, binding, forbidden
 from tests.support.acl_rows import ROWS, TOPIC, Row
+from tests.support.handlers import api_of
 from tests.support.processes import BrokerProcess
 from tests.support.wire import Wire, request_bytes
 
-from ottla_broker.handlers import SERVED
-from ottla_broker.handlers.authorization import RULES
+from ottla_broker.handlers import served_apis
 from ottla_protocol.acls import AclOperation, AclResource, PatternType
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
@@ -93,7 +93,7 @@ def test_each_api_obeys_its_rules(admin: Wire, client: Wire, row: Row) -> None:
 
 def test_every_api_that_needs_something_has_a_row() -> None:
     """The rest answer with lists, which have tests below."""
-    needing = {key for key, rules in RULES.items() if rules and key in SERVED}
+    needing = {key for key in served_apis(in_cluster=False, client_telemetry=True) if api_of(key).needs}
     lists = {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS}
     lists.add(ApiKey.DESCRIBE_DELEGATION_TOKEN)  # tests/security
     assert needing == {row.request.API_KEY for row in ROWS} | lists

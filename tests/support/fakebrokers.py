@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
-from importlib import import_module
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from tests.support.handlers import handled, request_context, services
+from tests.support.handlers import handled, module_of, request_context, services
 from tests.support.waiting import until
 
 from ottla_broker.clock import SystemClock
@@ -20,7 +19,6 @@ from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.controller import ActiveController
 from ottla_broker.controller.cluster.controller_election import ControllerElection
 from ottla_broker.controller.config_admin import check_topic
-from ottla_broker.handlers import IN_CLUSTERS, SERVED
 from ottla_broker.metadata.cache import MetadataCache, PartitionInfo, TopicInfo
 from ottla_broker.network.peer import PeerUnreachableError
 from ottla_broker.store.api import Create, Delete, StoreFailedError, UnknownOutcomeError
@@ -421,11 +419,10 @@ class Candidate:
     async def handle(self, request: Any, version: int) -> Any:
         """Return this broker's response to a request, through its handler."""
         key = int(request.API_KEY)
-        module = (SERVED | IN_CLUSTERS)[key].module
         member = SimpleNamespace(controller=self.api)
         given = services(controller=self.api, cluster_member=member, config=self.config)
         ctx = request_context(given, version, key)
-        return await handled(import_module(f"ottla_broker.handlers.{module}"), ctx, request)
+        return await handled(module_of(key), ctx, request)
 
     async def _on_elected(self, epoch: int, version: int) -> None:
         self.elected += 1

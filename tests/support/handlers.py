@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from importlib import import_module
 from math import inf
 from typing import Any, cast
 
 from ottla_broker.controller.client_quotas import QuotaAdmin
 from ottla_broker.controller.features import FeatureAdmin
-from ottla_broker.handlers.authorization import RULES, Authorizer
+from ottla_broker.handlers.api import Api
+from ottla_broker.handlers.authorization import Authorizer
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.conversions import Conversions
+from ottla_broker.handlers.index import INDEX
 from ottla_broker.handlers.services import Services
 from ottla_broker.handlers.turns import Turns
 from ottla_broker.log.heard_connections import ConnectionAge
@@ -76,10 +79,22 @@ def services(**given: Any) -> Services:
     return Services(**{**every, **silent, **given})
 
 
+def module_of(key: int) -> Any:
+    """The module that handles an API."""
+    return import_module(f"ottla_broker.handlers.{INDEX[key].module}")
+
+
+def api_of(key: int) -> Api:
+    """What the module says of its API."""
+    api: Api = module_of(key).API
+    return api
+
+
 def request_context(
     given: Services, version: int, api_key: int, listener: str = "PLAINTEXT", client_id: str = "test"
 ) -> RequestContext:
-    return RequestContext(given, RULES[api_key], version, client_id, Client(client_id, listener=listener), 1)
+    client = Client(client_id, listener=listener)
+    return RequestContext(given, api_of(api_key).needs, version, client_id, client, 1)
 
 
 class _Queue:

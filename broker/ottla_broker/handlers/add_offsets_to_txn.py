@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (key 25), versions 0-4: a transaction is about to commit offsets of a group.
+"""AddOffsetsToTxn: a transaction is about to commit offsets of a group.
 
 The group's partition of ``__consumer_offsets`` becomes part of the transaction. Version 2 has PRODUCER_FENCED, 3 is
 flexible, 4 has TRANSACTION_ABORTABLE (KIP-890).
@@ -7,6 +7,7 @@ flexible, 4 has TRANSACTION_ABORTABLE (KIP-890).
 from __future__ import annotations
 
 from ottla_broker.coordinator.transaction.metadata import Producer
+from ottla_broker.handlers.api import GROUP, READ, TRANSACTIONAL_ID, WRITE, Api
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.transactions import add_partitions, producer_error
@@ -15,6 +16,8 @@ from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+API = Api(25, (0, 4), coordinated=True, needs={TRANSACTIONAL_ID: WRITE, GROUP: READ})
 
 _HAS_FENCED = 2
 

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn (key 24), versions 0-5: make partitions part of a transaction, or verify that they are.
+"""AddPartitionsToTxn: make partitions part of a transaction, or verify that they are.
 
 Clients send versions 0 to 3 for one transaction, brokers 4 and 5 for several (KIP-890). 3 is flexible. With
 ``verify_only`` nothing is added: a partition that isn't part of the transaction gets TRANSACTION_ABORTABLE, which
@@ -17,6 +17,7 @@ from ottla_broker.coordinator.transaction.metadata import (
     Producer,
     TopicPartition,
 )
+from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.transactions import add_partitions, producer_error
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
@@ -32,6 +33,17 @@ from ottla_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
+)
+
+API = Api(
+    24,
+    (0, 5),
+    senders="clients and brokers",
+    coordinated=True,
+    # Clients need the transactional id and the topics, brokers the cluster.
+    needs={TRANSACTIONAL_ID: WRITE, TOPIC: WRITE, CLUSTER: CLUSTER_ACTION},
+    # Partitions by bare numbers: the answer takes more memory.
+    memory=MiB,
 )
 
 _BETWEEN_BROKERS = 4

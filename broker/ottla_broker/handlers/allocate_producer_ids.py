@@ -1,13 +1,16 @@
-"""AllocateProducerIds, version 0: the controller gives a broker a block of producer ids."""
+"""AllocateProducerIds: the controller gives a broker a block of producer ids."""
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
+
+API = Api(67, (0, 0), senders="brokers", needs={CLUSTER: CLUSTER_ACTION}, gate=CLUSTER)
 
 
 async def handle(ctx: RequestContext, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:

@@ -1,4 +1,4 @@
-"""AlterClientQuotas (key 49), versions 0-1: set and remove quotas of users, client ids and addresses (KIP-546).
+"""AlterClientQuotas: set and remove quotas of users, client ids and addresses (KIP-546).
 
 They are in force on this broker when the response is sent, and on the others a moment later.
 """
@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from ottla_broker.controller.api import Outcome
 from ottla_broker.controller.client_quotas import Change
+from ottla_broker.handlers.api import ALTER_CONFIGS, CLUSTER, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import alter_client_quotas as wire
+
+# Served in one turn.
+API = Api(49, (0, 1), needs={CLUSTER: ALTER_CONFIGS}, memory=4 * MiB)
 
 
 async def handle(

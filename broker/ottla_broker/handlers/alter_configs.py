@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33), versions 0-2: replace all configs of a topic or a broker.
+"""AlterConfigs: replace all configs of a topic or a broker.
 
 Configs that aren't named return to their defaults; IncrementalAlterConfigs replaces this API. A broker's name is its
 id; an empty name means all brokers.
@@ -7,10 +7,13 @@ id; an empty name means all brokers.
 from __future__ import annotations
 
 from ottla_broker.controller.api import Outcome, ResourceType
+from ottla_broker.handlers.api import ALTER_CONFIGS, CLUSTER, GROUP, TOPIC, Api
 from ottla_broker.handlers.config_requests import answer_each, check_allowed, check_entries, supported_kind
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import alter_configs as wire
+
+API = Api(33, (0, 2), needs={TOPIC: ALTER_CONFIGS, GROUP: ALTER_CONFIGS, CLUSTER: ALTER_CONFIGS})
 
 
 async def handle(ctx: RequestContext, request: wire.AlterConfigsRequest) -> wire.AlterConfigsResponse:

@@ -1,10 +1,13 @@
-"""AlterPartition, versions 0-3: a leader asks the controller for other in-sync replicas."""
+"""AlterPartition: a leader asks the controller for other in-sync replicas."""
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+API = Api(56, (0, 3), senders="brokers", needs={CLUSTER: CLUSTER_ACTION}, gate=CLUSTER)
 
 
 async def handle(ctx: RequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:

@@ -1,13 +1,17 @@
-"""AlterPartitionReassignments (key 45), version 0: move partitions to other replicas (KIP-455).
+"""AlterPartitionReassignments: move partitions to other replicas (KIP-455).
 
 Only the controller serves it. Null replicas cancel a move.
 """
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
 from ottla_broker.handlers.context import RequestContext, client_timeout
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages import alter_partition_reassignments as wire
+
+# Served in one turn.
+API = Api(45, (0, 0), needs={CLUSTER: ALTER}, gate=CLUSTER, memory=2 * MiB)
 
 
 async def handle(

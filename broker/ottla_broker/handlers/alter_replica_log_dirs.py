@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (key 34), versions 0-2: move replicas between this broker's folders (KIP-113).
+"""AlterReplicaLogDirs: move replicas between this broker's folders (KIP-113).
 
 It begins moves and doesn't wait for them: DescribeLogDirs shows how far they are. A partition that this broker doesn't
 have yet will be created in the folder, and is answered with an error. Kafka: ``ReplicaManager.alterReplicaLogDirs``.
@@ -6,12 +6,16 @@ have yet will be created in the folder, and is answered with an error. Kafka: ``
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.names import MAX_FOLDER_NAME, future_folder
 from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import alter_replica_log_dirs as wire
+
+# Partitions by bare numbers: the answer takes more memory.
+API = Api(34, (0, 2), needs={CLUSTER: ALTER}, memory=4 * MiB)
 
 _UNIQUE = "0" * 32
 

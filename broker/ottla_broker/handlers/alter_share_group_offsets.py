@@ -1,16 +1,28 @@
-"""AlterShareGroupOffsets (key 91), version 0: begin at other offsets with an empty share group (KIP-932)."""
+"""AlterShareGroupOffsets: begin at other offsets with an empty share group (KIP-932)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, TopicIdPartition
+from ottla_broker.handlers.api import GROUP, READ, TOPIC, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_requests import services
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import alter_share_group_offsets as wire
+
+API = Api(
+    91,
+    (0, 0),
+    feature="share groups",
+    coordinated=True,
+    needs={GROUP: READ, TOPIC: READ},
+    gate=GROUP,
+    # Partitions by bare numbers: the answer takes more memory.
+    memory=MiB // 2,
+)
 
 
 def handle(

@@ -1,10 +1,11 @@
-"""AlterUserScramCredentials (key 51), version 0: change users' passwords for SCRAM (KIP-554).
+"""AlterUserScramCredentials: change users' passwords for SCRAM (KIP-554).
 
 In a cluster only its controller does it.
 """
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.metadata.scram_credentials import Deletion, Upsertion
 from ottla_broker.store.api import StoreError
@@ -15,6 +16,9 @@ from ottla_protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
+
+# Served in one turn.
+API = Api(51, (0, 0), needs={CLUSTER: ALTER}, memory=2 * MiB)
 
 
 async def handle(

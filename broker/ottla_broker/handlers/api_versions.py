@@ -1,4 +1,4 @@
-"""ApiVersions, versions 0-4: the APIs and versions that this broker serves.
+"""ApiVersions: the APIs and versions that this broker serves.
 
 The dispatcher answers an unknown version in version 0, with UNSUPPORTED_VERSION and this API's own range (KIP-511).
 From version 3 on, they come with the cluster's features (KIP-584).
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from ottla_broker.controller.features import SUPPORTED
-from ottla_broker.handlers import Served
+from ottla_broker.handlers.api import Api, Served
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
@@ -21,6 +21,8 @@ from ottla_protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+
+API = Api(18, (0, 4))
 
 # KIP-511: the software names and versions that are accepted.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
+from ottla_broker.handlers.index import INDEX
 from ottla_broker.network.login_threads import LoginThreads
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse, given_parts
 from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply, Service
@@ -39,8 +40,6 @@ from ottla_protocol.sasl.mechanism import Deferred, SaslError, SaslServer
 
 _log = get_logger()
 
-HANDSHAKE_VERSIONS: Final = (0, 1)
-AUTHENTICATE_VERSIONS: Final = (0, 2)
 _LIFETIME_SINCE: Final = 1
 _LEAST_BETWEEN: Final = 1.0
 """Seconds between two logins of a connection, as in Kafka (``MIN_REAUTH_INTERVAL_ONE_SECOND``)."""
@@ -156,7 +155,7 @@ class AuthenticatingService:
         if key == ApiKey.API_VERSIONS:
             self._check(header, frame, position)
             return self._inner.handle(connection, frame)
-        first, last = HANDSHAKE_VERSIONS if key == ApiKey.SASL_HANDSHAKE else AUTHENTICATE_VERSIONS
+        _, first, last, *_ = INDEX[key]
         if not first <= version <= last:
             raise CloseConnection(
                 f"{api_name(key)} version {version} is not served, versions {first} to {last} are"

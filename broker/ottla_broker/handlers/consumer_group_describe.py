@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (key 69), versions 0-1: groups of the consumer protocol with their members (KIP-848).
+"""ConsumerGroupDescribe: groups of the consumer protocol with their members (KIP-848).
 
 Version 1 says which protocol each member uses (KIP-1099). Another group's error is GROUP_ID_NOT_FOUND, with a message
 that says which protocol holds it.
@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from ottla_broker.coordinator.group.metadata_limit import MEMBER, topics_bytes
 from ottla_broker.coordinator.group.modern.describe import MemberDescription, NamedPartitions
+from ottla_broker.handlers.api import DESCRIBE, DESCRIPTIONS, GROUP, TOPIC, Api
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
 from ottla_broker.handlers.group_descriptions import described_groups, hides, refused
 from ottla_broker.handlers.turns import Steps
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import consumer_group_describe as wire
+
+API = Api(
+    69,
+    (0, 1),
+    feature="consumer protocol",
+    coordinated=True,
+    needs={GROUP: DESCRIBE, TOPIC: DESCRIBE},
+    answer=DESCRIPTIONS,
+)
 
 _CLASSIC, _CONSUMER = 0, 1
 _TOPIC = 64

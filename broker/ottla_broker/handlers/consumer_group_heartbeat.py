@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (key 68), versions 0-1: join, stay in and leave a group whose partitions the broker assigns.
+"""ConsumerGroupHeartbeat: join, stay in and leave a group whose partitions the broker assigns.
 
 KIP-848. The response waits until what the heartbeat changes is in the log. Version 1 adds a regular expression for the
 topics, and the client makes its member id.
@@ -11,12 +11,24 @@ from typing import TypeVar
 
 from ottla_broker.coordinator.group.modern.heartbeats import Heartbeat, HeartbeatAnswer
 from ottla_broker.coordinator.group.modern.member import Partitions, partitions_of
+from ottla_broker.handlers.api import DESCRIBE, GROUP, READ, TOPIC, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import consumer_group_heartbeat as wire
 from ottla_protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
+
+API = Api(
+    68,
+    (0, 1),
+    feature="consumer protocol",
+    coordinated=True,
+    needs={GROUP: READ, TOPIC: DESCRIBE},
+    gate=GROUP,
+    # Served in one turn.
+    memory=2 * MiB,
+)
 
 R = TypeVar("R", wire.ConsumerGroupHeartbeatResponse, ShareGroupHeartbeatResponse)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla_broker.handlers.authorization import DENIED, Rules
+from ottla_broker.handlers.api import Rules
+from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.services import Services
 from ottla_broker.network.service import ClientConnection
 from ottla_broker.replica.partition import Partition
@@ -89,7 +90,7 @@ class RequestContext:
         )
 
     def may(self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME) -> bool:
-        """Whether the client may do one of the operations in :data:`.authorization.ALSO`."""
+        """Whether the client may do another operation than those that the API ``needs``."""
         authorizer = self.services.authorizer
         return operation in authorizer.open_operations or authorizer.authorize(
             self.connection, operation, resource, name, explicit=False

@@ -1,7 +1,8 @@
-"""ControlledShutdown, versions 0-3: a broker asks the controller to move its leaderships before it stops."""
+"""ControlledShutdown: a broker asks the controller to move its leaderships before it stops."""
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.controlled_shutdown import (
@@ -9,6 +10,8 @@ from ottla_protocol.messages.controlled_shutdown import (
     ControlledShutdownResponse,
     RemainingPartition,
 )
+
+API = Api(7, (0, 3), senders="brokers", needs={CLUSTER: CLUSTER_ACTION}, gate=CLUSTER)
 
 _BROKER_EPOCH_SINCE = 2
 

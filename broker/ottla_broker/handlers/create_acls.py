@@ -1,4 +1,4 @@
-"""CreateAcls (key 30), versions 0-3: add access control lists (Kafka's ``AclApis``).
+"""CreateAcls: add access control lists (Kafka's ``AclApis``).
 
 Rules are in force on this broker when the response is sent, and on the others a moment later. Version 1 has prefixed
 patterns (KIP-290). Without an authorizer it is refused, as in Kafka.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ottla_broker.controller.api import Outcome
 from ottla_broker.handlers.acl_requests import NO_AUTHORIZER, code_of
+from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.acls import (
     CLUSTER_NAME,
@@ -21,6 +22,9 @@ from ottla_protocol.acls import (
 )
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import create_acls as wire
+
+# Served in one turn.
+API = Api(30, (0, 3), needs={CLUSTER: ALTER}, memory=2 * MiB)
 
 
 async def handle(ctx: RequestContext, request: wire.CreateAclsRequest) -> wire.CreateAclsResponse:

@@ -1,19 +1,23 @@
-"""CreateDelegationToken (key 38), versions 0-3: make a token that logs in as its owner (KIP-48, KIP-373).
+"""CreateDelegationToken: make a token that logs in as its owner (KIP-48, KIP-373).
 
 A token for another user needs CREATE_TOKENS on that user.
 """
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.token_requests import not_stored, principal_of, tokens_of
 from ottla_broker.store.api import StoreError
-from ottla_protocol.acls import AclResource
+from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
+
+# For another user's token; everyone may have tokens of their own.
+API = Api(38, (0, 3), needs={AclResource.USER: AclOperation.CREATE_TOKENS})
 
 _USER = "User"
 

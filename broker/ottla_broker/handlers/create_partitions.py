@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37), versions 0-3: adds partitions to topics, or only validates the request.
+"""CreatePartitions: adds partitions to topics, or only validates the request.
 
 A topic can't have fewer. The new partitions exist when the response is sent.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ottla_broker.controller.api import MorePartitions, Outcome
+from ottla_broker.handlers.api import ALTER, TOPIC, Api
 from ottla_broker.handlers.context import THROTTLED, RequestContext
 from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclResource
@@ -17,6 +18,8 @@ from ottla_protocol.messages.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+
+API = Api(37, (0, 3), needs={TOPIC: ALTER})
 
 _TWICE = Outcome(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
 _FORBIDDEN = Outcome(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic authorization is failed.")

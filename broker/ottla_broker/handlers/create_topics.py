@@ -1,4 +1,4 @@
-"""CreateTopics (key 19), versions 0-7: create topics, or only validate the request.
+"""CreateTopics: create topics, or only validate the request.
 
 Version 1 can only validate, 4 accepts -1 for the broker's defaults (KIP-464), 5 answers with the topic's numbers and
 configs (KIP-525), 7 with its id. Topics exist when the response is sent, so the request's timeout never expires.
@@ -10,11 +10,15 @@ from collections import Counter
 
 from ottla_broker.config.describe import describe_topic
 from ottla_broker.controller.api import CreatedTopic, NewTopic
+from ottla_broker.handlers.api import CREATE, TOPIC, Api
 from ottla_broker.handlers.context import THROTTLED, RequestContext
 from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import create_topics as wire
+
+# CREATE on the cluster is enough; DESCRIBE_CONFIGS shows the new topic's configs.
+API = Api(19, (0, 7), needs={TOPIC: CREATE})
 
 
 async def handle(ctx: RequestContext, request: wire.CreateTopicsRequest) -> wire.CreateTopicsResponse:

@@ -1,4 +1,4 @@
-"""DeleteAcls (key 31), versions 0-3: remove the access control lists that filters find (Kafka's ``AclApis``).
+"""DeleteAcls: remove the access control lists that filters find (Kafka's ``AclApis``).
 
 Version 1 has prefixed patterns (KIP-290); version 0 finds literal ones only. Without an authorizer it is refused, as in
 Kafka.
@@ -7,10 +7,10 @@ Kafka.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Final
 
 from ottla_broker.controller.api import Outcome
 from ottla_broker.handlers.acl_requests import NO_AUTHORIZER, acl_filter
+from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.made_later import made_later
 from ottla_broker.handlers.turns import Steps
@@ -18,8 +18,8 @@ from ottla_protocol.acls import AclBinding, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import delete_acls as wire
 
-CODED: Final = 200
-"""The work of a slice of the answer, whose elements are made with it; see :mod:`.turns`."""
+# Served in one turn.
+API = Api(31, (0, 3), needs={CLUSTER: ALTER}, memory=MiB, coded=200)
 
 
 def handle(ctx: RequestContext, request: wire.DeleteAclsRequest) -> Steps[Awaitable[wire.DeleteAclsResponse]]:

@@ -1,9 +1,10 @@
-"""DeleteGroups (key 42), versions 0-2: deletes groups and their offsets; a group with members is refused."""
+"""DeleteGroups: deletes groups and their offsets; a group with members is refused."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from ottla_broker.handlers.api import DELETE, GROUP, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import Steps
 from ottla_broker.network.pending_response import PendingResponse
@@ -14,6 +15,9 @@ from ottla_protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+
+# Served in one turn.
+API = Api(42, (0, 2), coordinated=True, needs={GROUP: DELETE}, memory=4 * MiB)
 
 _PORTION: Final = 100
 _FORBIDDEN = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -1,4 +1,4 @@
-"""DeleteRecords, versions 0-2: delete all records before an offset (KIP-107); -1 means the high watermark.
+"""DeleteRecords: delete all records before an offset (KIP-107); -1 means the high watermark.
 
 The response waits until all live followers have deleted the records too.
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ottla_broker.handlers.api import DELETE, TOPIC, Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import OPENED, Steps
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import delete_records as wire
+
+API = Api(21, (0, 2), needs={TOPIC: DELETE})
 
 
 def handle(

@@ -1,10 +1,11 @@
-"""DeleteShareGroupOffsets (key 92), version 0: forget where an empty share group is in topics (KIP-932)."""
+"""DeleteShareGroupOffsets: forget where an empty share group is in topics (KIP-932)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from ottla_broker.coordinator.share.state_batches import TopicIdPartition
+from ottla_broker.handlers.api import DELETE, GROUP, READ, TOPIC, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_requests import services
 from ottla_broker.network.pending_response import PendingResponse
@@ -14,6 +15,17 @@ from ottla_protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
+)
+
+API = Api(
+    92,
+    (0, 0),
+    feature="share groups",
+    coordinated=True,
+    needs={GROUP: DELETE, TOPIC: READ},
+    gate=GROUP,
+    # Partitions by bare numbers: the answer takes more memory.
+    memory=MiB // 2,
 )
 
 

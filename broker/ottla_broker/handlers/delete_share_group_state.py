@@ -1,4 +1,4 @@
-"""DeleteShareGroupState (key 86), version 0: forget what a share group has done with records (KIP-932).
+"""DeleteShareGroupState: forget what a share group has done with records (KIP-932).
 
 Group coordinators send it to the share coordinator when a group, or its offsets, are deleted. It needs CLUSTER_ACTION
 on the cluster.
@@ -10,13 +10,24 @@ from typing import Any, Final
 
 from ottla_broker.coordinator.share.state_batches import ShareKey
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
+from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api, MiB
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.share_state_requests import Answered, Api, serve
+from ottla_broker.handlers.share_state_requests import Answered, StateApi, serve
 from ottla_protocol.messages import delete_share_group_state as wire
+
+API = Api(
+    86,
+    (0, 0),
+    senders="brokers",
+    feature="share groups",
+    needs={CLUSTER: CLUSTER_ACTION},
+    # For those who are no brokers, and are refused.
+    memory=MiB // 2,
+)
 
 
 def handle(ctx: RequestContext, request: wire.DeleteShareGroupStateRequest) -> Any:
-    return serve(_API, ctx, request)
+    return serve(_STATE_API, ctx, request)
 
 
 def _begin(
@@ -25,4 +36,6 @@ def _begin(
     coordinator.delete(key, answered)
 
 
-_API: Final = Api(_begin, wire.DeleteShareGroupStateResponse, wire.DeleteStateResult, wire.PartitionResult)
+_STATE_API: Final = StateApi(
+    _begin, wire.DeleteShareGroupStateResponse, wire.DeleteStateResult, wire.PartitionResult
+)

@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20), versions 0-6: by name, from version 6 also by id.
+"""DeleteTopics: by name, from version 6 also by id.
 
 Topics are gone when the response is sent; their files follow after file.delete.delay.ms. Two entries for the same topic
 are both refused, as by KRaft controllers.
@@ -10,11 +10,21 @@ from collections import Counter
 from collections.abc import Awaitable
 
 from ottla_broker.controller.api import ZERO_ID, TopicToDelete
+from ottla_broker.handlers.api import DELETE, TOPIC, Api, MiB
 from ottla_broker.handlers.context import THROTTLED, RequestContext
 from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import delete_topics as wire
+
+API = Api(
+    20,
+    (0, 6),
+    # Without DESCRIBE, an id doesn't tell the name.
+    needs={TOPIC: DELETE},
+    # Served in one turn.
+    memory=4 * MiB,
+)
 
 
 def handle(

@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29), versions 0-3: the access control lists that a filter finds (Kafka's ``AclApis``).
+"""DescribeAcls: the access control lists that a filter finds (Kafka's ``AclApis``).
 
 Version 1 has prefixed patterns (KIP-290); version 0 finds literal ones only. Without an authorizer it is refused, as in
 Kafka.
@@ -10,16 +10,16 @@ from collections.abc import Collection
 from typing import Final
 
 from ottla_broker.handlers.acl_requests import NO_AUTHORIZER, acl_filter
+from ottla_broker.handlers.api import CLUSTER, DESCRIBE, DESCRIPTIONS, MOST_ANSWER, Api
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.limits import MOST_ANSWER
 from ottla_broker.handlers.made_later import made_later
 from ottla_broker.handlers.turns import Steps
 from ottla_protocol.acls import AclEntry, ResourcePattern
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import describe_acls as wire
 
-CODED: Final = 200
-"""The work of a slice of the answer, whose elements are made with it; see :mod:`.turns`."""
+API = Api(29, (0, 3), needs={CLUSTER: DESCRIBE}, gate=CLUSTER, answer=DESCRIPTIONS, coded=200)
+
 _SIZE: Final = 16
 """How many bytes a rule or a resource has in the response, besides its texts."""
 

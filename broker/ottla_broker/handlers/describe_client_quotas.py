@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (key 48), versions 0-1: the quotas of users, client ids and addresses (KIP-546).
+"""DescribeClientQuotas: the quotas of users, client ids and addresses (KIP-546).
 
 A filter that makes no sense is refused in Kafka's words (``ZkAdminManager.describeClientQuotas``).
 """
@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla_broker.controller.client_quotas import Component, Entity
+from ottla_broker.handlers.api import CLUSTER, DESCRIBE_CONFIGS, DESCRIPTIONS, MOST_ANSWER, Api
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.limits import MOST_ANSWER
 from ottla_broker.handlers.made_later import made_later
 from ottla_broker.handlers.turns import Steps
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import describe_client_quotas as wire
 
+API = Api(48, (0, 1), needs={CLUSTER: DESCRIBE_CONFIGS}, gate=CLUSTER, answer=DESCRIPTIONS, coded=200)
+
 _EXACT: Final = 0
 _DEFAULT: Final = 1
 _ANY: Final = 2
-CODED: Final = 200
-"""The work of a slice of the answer, whose elements are made with it; see :mod:`.turns`."""
 _SIZE: Final = 100
 """About how many bytes an entry has in the response, besides its names."""
 

@@ -1,10 +1,11 @@
-"""DescribeCluster (key 60), versions 0-1: the cluster's id, its controller and its brokers.
+"""DescribeCluster: the cluster's id, its controller and its brokers.
 
 Version 1 can ask for controllers instead of brokers (KIP-919), which a broker's endpoint refuses.
 """
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import Api
 from ottla_broker.handlers.context import RequestContext, cluster_operations
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.describe_cluster import (
@@ -12,6 +13,9 @@ from ottla_protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+
+# Nothing is needed; DESCRIBE on the cluster shows the operations on it.
+API = Api(60, (0, 1), describes_cluster=True)
 
 _BROKERS, _CONTROLLERS = 1, 2
 

@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32), versions 0-4: the configs of topics, groups, brokers and client metrics.
+"""DescribeConfigs: the configs of topics, groups, brokers and client metrics.
 
 Version 1 adds sources and synonyms (KIP-226), 3 types and documentation (KIP-569). A broker's name is its id; an empty
 name means the defaults for all brokers. Broker loggers aren't built yet: INVALID_REQUEST with a message.
@@ -18,12 +18,19 @@ from ottla_broker.config.describe import (
 from ottla_broker.controller.api import ResourceType
 from ottla_broker.controller.config_admin import check_own_id
 from ottla_broker.controller.validation import check_topic_name
+from ottla_broker.handlers.api import CLUSTER, DESCRIBE_CONFIGS, DESCRIPTIONS, GROUP, MOST_ANSWER, TOPIC, Api
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.limits import MOST_ANSWER
 from ottla_broker.handlers.turns import Steps
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import describe_configs as wire
+
+API = Api(
+    32,
+    (0, 4),
+    needs={TOPIC: DESCRIBE_CONFIGS, GROUP: DESCRIBE_CONFIGS, CLUSTER: DESCRIBE_CONFIGS},
+    answer=DESCRIPTIONS,
+)
 
 
 def handle(ctx: RequestContext, request: wire.DescribeConfigsRequest) -> Steps[wire.DescribeConfigsResponse]:

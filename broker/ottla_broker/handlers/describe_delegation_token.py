@@ -1,4 +1,4 @@
-"""DescribeDelegationToken (key 41), versions 0-3: tokens with their secrets (KIP-48, KIP-373).
+"""DescribeDelegationToken: tokens with their secrets (KIP-48, KIP-373).
 
 Owners and renewers see their tokens. Others need DESCRIBE on the token, or DESCRIBE_TOKENS on its owner.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from ottla_broker.controller.delegation_tokens import size_of
+from ottla_broker.handlers.api import DESCRIBE, DESCRIPTIONS, MOST_ANSWER, Api
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.limits import MOST_ANSWER
 from ottla_broker.handlers.made_later import made_later
 from ottla_broker.handlers.token_requests import principal_of, tokens_of
 from ottla_broker.handlers.turns import Steps
@@ -18,8 +18,9 @@ from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import describe_delegation_token as wire
 
-CODED: Final = 1000
-"""The work of a slice of the answer, whose tokens are made with it, secrets and all; see :mod:`.turns`."""
+# For tokens of others; DESCRIBE_TOKENS on the owner is enough.
+API = Api(41, (0, 3), needs={AclResource.DELEGATION_TOKEN: DESCRIBE}, answer=DESCRIPTIONS, coded=1000)
+
 _WORK: Final = 4
 """The work of a look at a token, for which rules may be asked twice, besides its renewers."""
 

@@ -1,4 +1,4 @@
-"""DescribeGroups (key 15), versions 0-5: the members of groups, with their subscriptions and assignments.
+"""DescribeGroups: the members of groups, with their subscriptions and assignments.
 
 Version 3 can ask for authorized operations (KIP-430), 4 has static members (KIP-345), 5 is
 flexible. A group that doesn't exist is Dead, without an error. The coordinator of 2012 describes its groups, whichever
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from ottla_broker.coordinator.group.metadata_limit import MEMBER
 from ottla_broker.coordinator.group.states import GroupState
 from ottla_broker.coordinator.old_consumers import COORDINATED_TYPE
+from ottla_broker.handlers.api import DESCRIBE, DESCRIPTIONS, GROUP, MOST_ANSWER, Api
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
-from ottla_broker.handlers.limits import MOST_ANSWER
 from ottla_broker.handlers.turns import Steps
 from ottla_broker.store.api import StoreError
 from ottla_protocol.acls import AclResource
@@ -24,6 +24,8 @@ from ottla_protocol.messages import describe_groups as wire
 if TYPE_CHECKING:
     from ottla_broker.coordinator.group.coordinator import GroupDescription
     from ottla_broker.coordinator.zookeeper_groups import ZooKeeperGroups
+
+API = Api(15, (0, 5), coordinated=True, needs={GROUP: DESCRIBE}, answer=DESCRIPTIONS)
 
 _NONE = int(ErrorCode.NONE)
 _LISTED = 5

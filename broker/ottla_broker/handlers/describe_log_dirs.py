@@ -1,4 +1,4 @@
-"""DescribeLogDirs (key 35), versions 0-4: the data folders, their logs, and the space on their volumes.
+"""DescribeLogDirs: the data folders, their logs, and the space on their volumes.
 
 Null asks for all logs. A log that moves is in both of its folders. A log that is still closed isn't opened: the
 sizes of its files are added up. Version 3 has an error for the whole request, 4 the sizes of the volumes (KIP-827).
@@ -10,11 +10,15 @@ import asyncio
 import os.path
 
 from ottla_broker.events import get_logger
+from ottla_broker.handlers.api import CLUSTER, DESCRIBE, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log import names
 from ottla_broker.log.log import Log
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import describe_log_dirs as wire
+
+# Partitions by bare numbers: the answer takes more memory.
+API = Api(35, (0, 4), needs={CLUSTER: DESCRIBE}, gate=CLUSTER, memory=MiB)
 
 _log = get_logger()
 

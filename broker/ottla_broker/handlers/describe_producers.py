@@ -1,14 +1,18 @@
-"""DescribeProducers, version 0: the producers that a partition remembers, and their open transactions (KIP-664)."""
+"""DescribeProducers: the producers that a partition remembers, and their open transactions (KIP-664)."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from ottla_broker.controller.validation import check_topic_name
+from ottla_broker.handlers.api import LISTS, READ, TOPIC, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import OPENED, Steps
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages import describe_producers as wire
+
+# Partitions by bare numbers: the answer takes more memory.
+API = Api(61, (0, 0), needs={TOPIC: READ}, memory=MiB, answer=LISTS)
 
 _PORTION: Final = 200
 """A partition may have thousands of producers."""

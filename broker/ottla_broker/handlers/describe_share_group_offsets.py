@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets (key 90), versions 0-1: where share groups are in their partitions (KIP-932).
+"""DescribeShareGroupOffsets: where share groups are in their partitions (KIP-932).
 
 Version 1 has the lag: the records that are neither done with nor before the start (KIP-1226).
 """
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ottla_broker.coordinator.group.share.group import ShareGroup
 from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareState, TopicIdPartition
 from ottla_broker.events import get_logger
+from ottla_broker.handlers.api import DESCRIBE, GROUP, TOPIC, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_requests import services
 from ottla_broker.handlers.turns import OPENED, Steps
@@ -20,6 +21,16 @@ from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.lag import unread
 from ottla_protocol.messages import describe_share_group_offsets as wire
+
+API = Api(
+    90,
+    (0, 1),
+    feature="share groups",
+    coordinated=True,
+    needs={GROUP: DESCRIBE, TOPIC: DESCRIBE},
+    # Partitions by bare numbers: the answer takes more memory.
+    memory=MiB // 2,
+)
 
 _log = get_logger()
 

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (key 75), version 0: topics' partitions, one page at a time (KIP-966).
+"""DescribeTopicPartitions: topics' partitions, one page at a time (KIP-966).
 
 An empty list asks for all topics. Topics are sorted by name. A page has at most as many partitions as the request and
 max.request.partition.size.limit allow, and its cursor says where the next page begins. There are no eligible leader
@@ -7,6 +7,7 @@ replicas except those in sync.
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import DESCRIBE, TOPIC, Api
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
 from ottla_broker.handlers.turns import Steps
 from ottla_broker.log.names import is_topic_name
@@ -14,6 +15,8 @@ from ottla_broker.metadata.cache import ClientTopic
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import describe_topic_partitions as wire
+
+API = Api(75, (0, 0), needs={TOPIC: DESCRIBE}, describes_cluster=True)
 
 
 def handle(

@@ -1,7 +1,8 @@
-"""DescribeTransactions (key 65), version 0: the transactional ids that this broker coordinates, by name (KIP-664)."""
+"""DescribeTransactions: the transactional ids that this broker coordinates, by name (KIP-664)."""
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import DESCRIBE, LISTS, TOPIC, TRANSACTIONAL_ID, Api
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import Steps
@@ -12,6 +13,8 @@ from ottla_protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
+
+API = Api(65, (0, 0), coordinated=True, needs={TRANSACTIONAL_ID: DESCRIBE, TOPIC: DESCRIBE}, answer=LISTS)
 
 
 def handle(ctx: RequestContext, request: DescribeTransactionsRequest) -> Steps[DescribeTransactionsResponse]:

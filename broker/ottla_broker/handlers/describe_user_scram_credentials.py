@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50), version 0: which SCRAM mechanisms users have (KIP-554).
+"""DescribeUserScramCredentials: which SCRAM mechanisms users have (KIP-554).
 
 Null and an empty list ask for all users. Errors have Kafka's words (``ZkAdminManager.describeUserScramCredentials``).
 """
@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+from ottla_broker.handlers.api import CLUSTER, DESCRIBE, LISTS, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.made_later import made_later
 from ottla_broker.handlers.turns import Steps
@@ -17,11 +18,11 @@ from ottla_protocol.messages import describe_user_scram_credentials as wire
 from ottla_protocol.sasl.mechanism import CODES
 from ottla_protocol.sasl.scram import ScramCredential
 
+# Served in one turn.
+API = Api(50, (0, 0), needs={CLUSTER: DESCRIBE}, gate=CLUSTER, memory=2 * MiB, answer=LISTS, coded=200)
+
 _NUMBERS: Final = {mechanism: number for number, mechanism in CODES.items()}
 
-
-CODED: Final = 200
-"""The work of a slice of the answer, whose elements are made with it; see :mod:`.turns`."""
 
 Asked = tuple[str, int, Mapping[str, ScramCredential] | None]
 

@@ -10,10 +10,8 @@ from typing import Any, Final
 
 from ottla_broker.counters import RequestTimes, Timings
 from ottla_broker.events import get_logger
-from ottla_broker.handlers import BETWEEN_BROKERS
 from ottla_broker.handlers.api_versions import unsupported
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.limits import answer_memory, element_memory, most_memory
 from ottla_broker.handlers.long_request import LongRequest
 from ottla_broker.handlers.responder import Responder, pack_header
 from ottla_broker.handlers.route import Handle, Route
@@ -28,37 +26,20 @@ from ottla_protocol.header import RequestHeader, parse_request_header
 _log = get_logger()
 
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
-_PRODUCE = int(ApiKey.PRODUCE)
-_INIT_PRODUCER_ID = int(ApiKey.INIT_PRODUCER_ID)
-_OF_BROKERS = BETWEEN_BROKERS | {
-    ApiKey.FETCH,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH,
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-}
-"""Requests that brokers send as large as their share of the cluster."""
+
 LONG_BYTES_OF_BROKERS: Final = 32 * 1024
 """Larger ones take turns with everything else; smaller ones, of which replication sends many, are served at once."""
 
 LARGEST_PLAIN_REQUEST = 8 * 1024 * 1024
 """The largest request, in bytes, of an API without records or assignments. Its many small values take tens of times
 their size in memory. Requests of real clients are far smaller."""
-_BULKY = frozenset({ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
-
-_CLUSTER_APIS = frozenset(
-    {
-        ApiKey.METADATA,
-        ApiKey.FIND_COORDINATOR,
-        ApiKey.DESCRIBE_CLUSTER,
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-    }
-)
-"""APIs that describe the cluster. A broker that has just started would answer that there are no brokers and no topics,
-and clients would forget the ones they know: librdkafka doesn't recover from that."""
 
 _JOIN_SECONDS = 30.0
 """How long such a request waits until its connection is closed, so that its client asks another broker."""
 
 _UNLIMITED = 1 << 62
+_MEMORY_OF_A_BYTE: Final = 100
+"""Two bytes of a request can become an object of two hundred."""
 
 
 class Dispatcher:
@@ -96,21 +77,20 @@ class Dispatcher:
         if route is None:
             return self._unsupported(header)
         size = len(frame)
-        if size > LARGEST_PLAIN_REQUEST and api_key not in _BULKY:
+        if size > LARGEST_PLAIN_REQUEST and not route.api.is_bulky:
             raise CloseConnection(
                 f"{api_name(api_key)} of {size} bytes is too large, {LARGEST_PLAIN_REQUEST} are allowed"
             )
         is_large = size > route.quick_bytes
-        if is_large and api_key != _PRODUCE:
+        counts_at_once = is_large and route.api.is_decoded_at_once
+        if is_large and not counts_at_once:
             if not self._is_brokers(route, connection):
-                memory = element_memory(api_key)
-                return self._take_turns(route, header, connection, bytes(frame), position, memory)
-            if api_key in BETWEEN_BROKERS or size > LONG_BYTES_OF_BROKERS:
+                return self._take_turns(route, header, connection, bytes(frame), position, route.api.memory)
+            if route.is_between_brokers or size > LONG_BYTES_OF_BROKERS:
                 return self._take_turns(route, header, connection, bytes(frame), position, None)
         try:
-            if is_large and api_key == _PRODUCE:
-                memory = element_memory(_PRODUCE)
-                request = route.request_class.decode_counted(frame, version, position, memory)
+            if counts_at_once:
+                request = route.request_class.decode_counted(frame, version, position, route.api.memory)
             else:
                 request, _ = route.decode(frame, position)
         except ProtocolError as error:
@@ -142,7 +122,7 @@ class Dispatcher:
                     context.busy_seconds = monotonic() - since
                 if not finished:
                     long = LongRequest(responder, route, context, size, since, timings)
-                    reserved = answer_memory(route.api_key)
+                    reserved = route.api.answer
                     return long.start(long.handled(steps), reserved.memory, reserved.room)
                 if hasattr(answer, "__await__"):
                     # It may be answered with very many elements.
@@ -174,7 +154,7 @@ class Dispatcher:
 
     def _is_brokers(self, route: Route, connection: ClientConnection) -> bool:
         """Whether a request comes from another broker, as large as its share of the cluster."""
-        return route.api_key in _OF_BROKERS and self._services.authorizer.is_brokers(connection)
+        return route.api.senders != "clients" and self._services.authorizer.is_brokers(connection)
 
     def _take_turns(
         self,
@@ -201,8 +181,8 @@ class Dispatcher:
         long = LongRequest(self._responder, route, context, len(frame), self._services.clock.monotonic())
         if memory is None:
             return long.start(long.serve(frame, position, _UNLIMITED))
-        reserved = answer_memory(route.api_key)
-        taken = max(most_memory(memory, len(frame)), reserved.memory)
+        reserved = route.api.answer
+        taken = max(min(memory, _MEMORY_OF_A_BYTE * len(frame)), reserved.memory)
         return long.start(long.serve(frame, position, memory), taken, reserved.room)
 
     def timings(self) -> Iterator[tuple[int, int, RequestTimes | None, RequestTimes | None]]:
@@ -234,7 +214,7 @@ class Dispatcher:
             if api_key == ApiKey.FETCH:
                 route.follower_timings = RequestTimes()
         joined = self._services.joined
-        if joined is None or joined.is_set() or api_key not in _CLUSTER_APIS:
+        if joined is None or joined.is_set() or not route.api.describes_cluster:
             self._routes[api_key, version] = route
         else:
             route.handle = partial(self._when_joined, joined, route.handle)
@@ -248,7 +228,7 @@ class Dispatcher:
 
         async def serve() -> Reply:
             try:
-                await load(api_key != _INIT_PRODUCER_ID)
+                await load(self._served[api_key].of_groups)
             except Exception as error:
                 raise CloseConnection(f"a coordinator can't be built: {error}") from error
             finally:

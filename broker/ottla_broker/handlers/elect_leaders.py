@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43), versions 0-2: preferred and unclean elections (KIP-460). Only the controller serves it.
+"""ElectLeaders: preferred and unclean elections (KIP-460). Only the controller serves it.
 
 Version 0 reports errors of partitions only. When all partitions are asked for, those that needed no election are left
 out of the answer.
@@ -9,10 +9,14 @@ from __future__ import annotations
 from typing import Final
 
 from ottla_broker.controller.api import Outcome, Partition
+from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
 from ottla_broker.handlers.context import RequestContext, client_timeout
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import elect_leaders as wire
+
+# Partitions by bare numbers: the answer takes more memory.
+API = Api(43, (0, 2), needs={CLUSTER: ALTER}, memory=MiB // 2)
 
 _PREFERRED: Final = 0
 _UNCLEAN: Final = 1

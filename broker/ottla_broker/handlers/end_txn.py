@@ -1,4 +1,4 @@
-"""EndTxn (key 26), versions 0-5: commit or abort a transaction.
+"""EndTxn: commit or abort a transaction.
 
 The answer says that the decision is in the log; the markers follow. Version 2 has PRODUCER_FENCED, 3 is flexible, 4 has
 TRANSACTION_ABORTABLE, and 5 raises the epoch of the producer (KIP-890).
@@ -7,11 +7,14 @@ TRANSACTION_ABORTABLE, and 5 raises the epoch of the producer (KIP-890).
 from __future__ import annotations
 
 from ottla_broker.coordinator.transaction.metadata import Producer
+from ottla_broker.handlers.api import TRANSACTIONAL_ID, WRITE, Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.transactions import TRY_AGAIN, must_try_again, producer_error
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+API = Api(26, (0, 5), coordinated=True, needs={TRANSACTIONAL_ID: WRITE}, gate=TRANSACTIONAL_ID)
 
 _HAS_FENCED = 2
 _RAISES_EPOCH = 5

@@ -1,16 +1,20 @@
-"""ExpireDelegationToken (key 40), versions 0-2: give a delegation token less time, or none (KIP-48).
+"""ExpireDelegationToken: give a delegation token less time, or none (KIP-48).
 
 For the token's owner and renewers.
 """
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.token_requests import changed
 from ottla_protocol.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
     ExpireDelegationTokenResponse,
 )
+
+# The token's owner and renewers decide.
+API = Api(40, (0, 2))
 
 
 async def handle(ctx: RequestContext, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:

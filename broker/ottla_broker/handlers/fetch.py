@@ -1,4 +1,4 @@
-"""Fetch, versions 0-17: record batches straight from the segment files; for versions 0-3 see :mod:`.old_fetch`.
+"""Fetch: record batches straight from the segment files; for versions 0-3 see :mod:`.old_fetch`.
 
 The response holds slices of files, which the connection sends with ``sendfile``; no record is touched. The first
 partition with data returns at least one whole batch, however large; the others return what fits (KIP-74). A fetch that
@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, READ, TOPIC, Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.fetch_request import Fetch
 from ottla_broker.handlers.follower_fetch import FollowerFetch
 from ottla_broker.handlers.turns import OPENED_AT_ONCE, Steps
+from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.delayed_fetch import DelayedFetch
 from ottla_broker.replica.fetch_session import FetchContext
@@ -27,6 +29,15 @@ from ottla_protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
     PartitionData,
+)
+
+API = Api(
+    1,
+    (0, 17),
+    senders="clients and brokers",
+    # Followers need the cluster, consumers the topics.
+    needs={TOPIC: READ, CLUSTER: CLUSTER_ACTION},
+    quota=QuotaKind.FETCH,
 )
 
 MANY: Final = 1_000

@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10), versions 0-6: the broker that coordinates a group or a transactional id.
+"""FindCoordinator: the broker that coordinates a group or a transactional id.
 
 Version 1 can ask for transaction coordinators, 3 is flexible, 4 asks for several keys (KIP-699), 6 for share groups.
 The first request creates the coordinators' topic and is answered once it exists. Only brokers may ask for the
@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 from ottla_broker.events import get_logger
+from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, DESCRIBE, GROUP, TRANSACTIONAL_ID, Api
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.services import Services
@@ -24,6 +25,15 @@ from ottla_protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+)
+
+API = Api(
+    10,
+    (0, 6),
+    coordinated=True,
+    # The cluster for share coordinators, which brokers ask for.
+    needs={GROUP: DESCRIBE, TRANSACTIONAL_ID: DESCRIBE, CLUSTER: CLUSTER_ACTION},
+    describes_cluster=True,
 )
 
 _log = get_logger()

@@ -1,10 +1,11 @@
-"""GetTelemetrySubscriptions (key 71), version 0: the metrics that a client is to push (KIP-714).
+"""GetTelemetrySubscriptions: the metrics that a client is to push (KIP-714).
 
 Served where there is ``metrics.listener``, which shows them.
 """
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import Api
 from ottla_broker.handlers.client_telemetry import CODECS
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import KafkaError
@@ -12,6 +13,9 @@ from ottla_protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
+
+# Every client may, as in Kafka: what it may push is for the subscriptions to say.
+API = Api(71, (0, 0), feature="client telemetry")
 
 
 def handle(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, TypeVar
 
+from ottla_broker.handlers.api import MOST_ANSWER
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.limits import MOST_ANSWER
 from ottla_broker.handlers.turns import Steps
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError

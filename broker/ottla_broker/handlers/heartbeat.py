@@ -1,4 +1,4 @@
-"""Heartbeat (key 12), versions 0-4: keeps a member's session alive; answered inline.
+"""Heartbeat: keeps a member's session alive; answered inline.
 
 Version 3 added static members (KIP-345), 4 is flexible.
 """
@@ -6,8 +6,11 @@ Version 3 added static members (KIP-345), 4 is flexible.
 from __future__ import annotations
 
 from ottla_broker.coordinator.group.member import Sender
+from ottla_broker.handlers.api import GROUP, READ, Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+API = Api(12, (0, 4), coordinated=True, needs={GROUP: READ}, gate=GROUP)
 
 
 def handle(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (key 44), versions 0-1: set, delete, append to and subtract from configs (KIP-339).
+"""IncrementalAlterConfigs: set, delete, append to and subtract from configs (KIP-339).
 
 A broker's name is its id; an empty name means all brokers. Levels of broker loggers can't be changed yet:
 INVALID_REQUEST with a message.
@@ -7,11 +7,14 @@ INVALID_REQUEST with a message.
 from __future__ import annotations
 
 from ottla_broker.controller.api import ConfigChange, ConfigOperation, Outcome, ResourceType
+from ottla_broker.handlers.api import ALTER_CONFIGS, CLUSTER, GROUP, TOPIC, Api
 from ottla_broker.handlers.config_requests import answer_each, check_allowed, check_entries, supported_kind
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import incremental_alter_configs as wire
 from ottla_protocol.messages.alter_configs import AlterConfigsResourceResponse
+
+API = Api(44, (0, 1), needs={TOPIC: ALTER_CONFIGS, GROUP: ALTER_CONFIGS, CLUSTER: ALTER_CONFIGS})
 
 
 async def handle(

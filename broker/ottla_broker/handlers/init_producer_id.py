@@ -1,4 +1,4 @@
-"""InitProducerId (key 22), versions 0-5: a producer id and epoch.
+"""InitProducerId: a producer id and epoch.
 
 A producer without a transactional id always gets a new id with epoch 0, even if it names its old one. For a
 transactional id the coordinator raises the epoch, which fences older instances; from version 3 a producer may name its
@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 
 from ottla_broker.coordinator.transaction.coordinator import ProducerResult
 from ottla_broker.coordinator.transaction.metadata import Producer
+from ottla_broker.handlers.api import CLUSTER, TRANSACTIONAL_ID, WRITE, Api
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.transactions import TRY_AGAIN, must_try_again, producer_error
@@ -19,6 +20,16 @@ from ottla_protocol.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+API = Api(
+    22,
+    (0, 5),
+    coordinated=True,
+    of_groups=False,
+    # The cluster for idempotent producers, for which WRITE on any topic is enough (KIP-679); the transactional id
+    # for the others.
+    needs={CLUSTER: AclOperation.IDEMPOTENT_WRITE, TRANSACTIONAL_ID: WRITE},
+)
 
 _HAS_FENCED = 4
 

@@ -1,4 +1,4 @@
-"""InitializeShareGroupState (key 83), version 0: begin to keep what a share group does with records (KIP-932).
+"""InitializeShareGroupState: begin to keep what a share group does with records (KIP-932).
 
 Group coordinators send it to the share coordinator when a group gets partitions or another start. It needs
 CLUSTER_ACTION on the cluster.
@@ -10,13 +10,24 @@ from typing import Any, Final
 
 from ottla_broker.coordinator.share.state_batches import ShareKey
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
+from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api, MiB
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.share_state_requests import Answered, Api, serve
+from ottla_broker.handlers.share_state_requests import Answered, StateApi, serve
 from ottla_protocol.messages import initialize_share_group_state as wire
+
+API = Api(
+    83,
+    (0, 0),
+    senders="brokers",
+    feature="share groups",
+    needs={CLUSTER: CLUSTER_ACTION},
+    # For those who are no brokers, and are refused.
+    memory=MiB // 2,
+)
 
 
 def handle(ctx: RequestContext, request: wire.InitializeShareGroupStateRequest) -> Any:
-    return serve(_API, ctx, request)
+    return serve(_STATE_API, ctx, request)
 
 
 def _begin(
@@ -25,6 +36,6 @@ def _begin(
     coordinator.initialize(key, data.state_epoch, data.start_offset, answered)
 
 
-_API: Final = Api(
+_STATE_API: Final = StateApi(
     _begin, wire.InitializeShareGroupStateResponse, wire.InitializeStateResult, wire.PartitionResult
 )

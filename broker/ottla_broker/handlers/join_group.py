@@ -1,4 +1,4 @@
-"""JoinGroup (key 11), versions 0-9: become, or stay, a member of the group's next generation.
+"""JoinGroup: become, or stay, a member of the group's next generation.
 
 The response waits until the generation's members are known; only the leader's lists them. Version 0 has no rebalance
 timeout (the session timeout replaces it), 4 gives a dynamic member its id first (KIP-394), 5 added static members
@@ -9,9 +9,13 @@ returning static leader skip the assignment (KIP-814).
 from __future__ import annotations
 
 from ottla_broker.coordinator.group.membership import DEFAULT_REASON, JoinRequest
+from ottla_broker.handlers.api import GROUP, READ, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+# About a thousand protocols, which a group compares for each member.
+API = Api(11, (0, 9), coordinated=True, needs={GROUP: READ}, gate=GROUP, memory=MiB // 4, is_bulky=True)
 
 
 def handle(ctx: RequestContext, request: JoinGroupRequest) -> PendingResponse:

@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13), versions 0-5: members leave, and the others rebalance.
+"""LeaveGroup: members leave, and the others rebalance.
 
 Up to version 2 a member leaves for itself. From 3 a request can name several members, static ones by their instance
 alone (KIP-345). Version 4 is flexible, 5 adds reasons for the log (KIP-800).
@@ -7,8 +7,12 @@ alone (KIP-345). Version 4 is flexible, 5 adds reasons for the log (KIP-800).
 from __future__ import annotations
 
 from ottla_broker.coordinator.group.membership import DEFAULT_REASON, LeaveRequest
+from ottla_broker.handlers.api import GROUP, READ, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+
+# Served in one turn.
+API = Api(13, (0, 5), coordinated=True, needs={GROUP: READ}, gate=GROUP, memory=2 * MiB, is_carried_out=True)
 
 
 def handle(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:

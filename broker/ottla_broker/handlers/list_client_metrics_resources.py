@@ -1,13 +1,16 @@
-"""ListClientMetricsResources (key 74), version 0: the names of the client metrics subscriptions (KIP-714)."""
+"""ListClientMetricsResources: the names of the client metrics subscriptions (KIP-714)."""
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import CLUSTER, DESCRIBE_CONFIGS, Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.messages.list_client_metrics_resources import (
     ClientMetricsResource,
     ListClientMetricsResourcesRequest,
     ListClientMetricsResourcesResponse,
 )
+
+API = Api(74, (0, 0), needs={CLUSTER: DESCRIBE_CONFIGS}, gate=CLUSTER)
 
 
 def handle(

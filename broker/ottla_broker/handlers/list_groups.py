@@ -1,4 +1,4 @@
-"""ListGroups (key 16), versions 0-5: the groups that this broker coordinates and the client may see.
+"""ListGroups: the groups that this broker coordinates and the client may see.
 
 Version 3 is flexible, 4 filters by state (KIP-518), 5 by type (KIP-848). While groups are loading, the response has the
 loaded ones and COORDINATOR_LOAD_IN_PROGRESS. The coordinator of 2012 lists its groups, too, with a protocol type of
@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from ottla_broker.handlers.api import DESCRIBE, GROUP, LISTS, Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import Steps
 from ottla_broker.tasks import unhurried
@@ -20,6 +21,9 @@ from ottla_protocol.messages.list_groups import ListedGroup, ListGroupsRequest, 
 if TYPE_CHECKING:
     from ottla_broker.coordinator.group.coordinator import GroupListing
     from ottla_broker.coordinator.zookeeper_groups import ZooKeeperGroups
+
+# DESCRIBE on the cluster shows all groups.
+API = Api(16, (0, 5), coordinated=True, needs={GROUP: DESCRIBE}, answer=LISTS)
 
 _PORTION = 100
 

@@ -1,4 +1,4 @@
-"""ListOffsets, versions 0-9: the offset at a point in time.
+"""ListOffsets: the offset at a point in time.
 
 Timestamps with a meaning: -1 the end (committed, or stable for read_committed), -2 the start, -3 the record with the
 largest timestamp (KIP-734, version 7), -4 the start of local storage (KIP-405, version 8), -5 the end of remote storage
@@ -12,11 +12,14 @@ offset lower than before (KIP-207).
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, DESCRIBE, TOPIC, Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import OPENED, Steps, in_slices
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import list_offsets as wire
+
+API = Api(2, (0, 9), needs={TOPIC: DESCRIBE, CLUSTER: CLUSTER_ACTION})
 
 LATEST = -1
 EARLIEST = -2

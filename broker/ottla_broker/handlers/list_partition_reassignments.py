@@ -1,13 +1,17 @@
-"""ListPartitionReassignments (key 46), version 0: the moves under way (KIP-455). Only the controller serves it.
+"""ListPartitionReassignments: the moves under way (KIP-455). Only the controller serves it.
 
 Null topics ask for all moves.
 """
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import CLUSTER, DESCRIBE, Api, MiB
 from ottla_broker.handlers.context import RequestContext, client_timeout
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages import list_partition_reassignments as wire
+
+# Partitions by bare numbers: the answer takes more memory.
+API = Api(46, (0, 0), needs={CLUSTER: DESCRIBE}, gate=CLUSTER, memory=2 * MiB)
 
 
 async def handle(

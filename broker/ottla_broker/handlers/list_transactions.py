@@ -1,10 +1,11 @@
-"""ListTransactions (key 66), versions 0-1: the transactional ids that this broker coordinates (KIP-664).
+"""ListTransactions: the transactional ids that this broker coordinates (KIP-664).
 
 Version 1 selects by the time since a transaction began (KIP-994).
 """
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import DESCRIBE, LISTS, TRANSACTIONAL_ID, Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import Steps
 from ottla_protocol.acls import AclResource
@@ -13,6 +14,8 @@ from ottla_protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+
+API = Api(66, (0, 1), coordinated=True, needs={TRANSACTIONAL_ID: DESCRIBE}, answer=LISTS)
 
 _PORTION = 100
 

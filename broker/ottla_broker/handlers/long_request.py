@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from types import GeneratorType
-from typing import Any, Final
+from typing import Any
 
 from ottla_broker.counters import RequestTimes
 from ottla_broker.handlers.context import RequestContext
@@ -15,19 +15,6 @@ from ottla_broker.network.pending_response import CloseConnection, PendingRespon
 from ottla_broker.network.service import Parts, client_of
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ProtocolError
-
-_CARRIED_OUT: Final = frozenset(
-    {
-        ApiKey.PRODUCE,
-        ApiKey.OFFSET_COMMIT,
-        ApiKey.LEAVE_GROUP,
-        ApiKey.LEADER_AND_ISR,
-        ApiKey.STOP_REPLICA,
-        ApiKey.UPDATE_METADATA,
-        ApiKey.WRITE_TXN_MARKERS,
-    }
-)
-"""Requests that may be sent just before a connection closes: they are carried out all the same."""
 
 
 class LongRequest:
@@ -135,7 +122,7 @@ class LongRequest:
             responder.throttle(route, context, self._size, response)
         parts = None
         if response is not None:
-            parts = yield from in_slices(response.encode_in_slices(context.version), route.coded)
+            parts = yield from in_slices(response.encode_in_slices(context.version), route.api.coded)
             parts = responder.framed(route, context, parts)
         responder.count_rest(route, context)
         if self._timings is not None:
@@ -172,7 +159,7 @@ class LongRequest:
 
     def _has_left(self) -> bool:
         """Whether the client is gone, so that its request needn't be served."""
-        if not self._abandoned and self._route.api_key not in _CARRIED_OUT:
+        if not self._abandoned and not self._route.api.is_carried_out:
             # Closing the connection abandons this.
             self._context.connection.has_left()
         return self._abandoned

@@ -1,7 +1,7 @@
 """Elements of a response that are made while it is encoded, and gone once they are.
 
 An answer with all of what the broker keeps would take several times its bytes as objects. A module whose elements cost
-more than usual says so: its ``CODED`` replaces that of :mod:`.turns`.
+more than usual says so: ``coded`` of its ``API`` replaces ``CODED`` of :mod:`.turns`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Metadata (key 3), versions 0-12: brokers, topics and the leaders of partitions.
+"""Metadata: brokers, topics and the leaders of partitions.
 
 Null asks for all topics, in version 0 an empty list. A missing topic is created if both the request and
 auto.create.topics.enable allow it, and the response already has it; Kafka answers LEADER_NOT_AVAILABLE first. Topic ids
@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ottla_broker.controller.api import ZERO_ID
+from ottla_broker.handlers.api import CLUSTER, CREATE, DESCRIBE, LISTS, TOPIC, Api
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext, cluster_operations
 from ottla_broker.handlers.turns import Steps
 from ottla_broker.log.names import is_topic_name
@@ -24,6 +25,9 @@ from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import metadata as wire
+
+# CREATE is for automatic topic creation, for which that on the topic is enough.
+API = Api(3, (0, 12), needs={TOPIC: DESCRIBE, CLUSTER: CREATE}, answer=LISTS, describes_cluster=True)
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8), versions 0-9: store a consumer group's positions.
+"""OffsetCommit: store a consumer group's positions.
 
 Version 1 has a timestamp per partition, 2-4 a retention time for all, 6 adds leader epochs (KIP-320), 7 static members
 (KIP-345), 8 is flexible, 9 has errors of server-side groups (KIP-848). Version 0 stores the positions in ZooKeeper, or
@@ -14,12 +14,15 @@ from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import CommitItem, java_length
 from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.offsets import NO_EXPIRY, Committed
+from ottla_broker.handlers.api import GROUP, READ, TOPIC, Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import Steps
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import offset_commit as wire
+
+API = Api(8, (0, 9), coordinated=True, needs={GROUP: READ, TOPIC: READ}, is_carried_out=True)
 
 T = TypeVar("T")
 P = TypeVar("P")

@@ -1,16 +1,19 @@
-"""OffsetDelete (key 47), version 0: delete a group's committed offsets (KIP-496).
+"""OffsetDelete: delete a group's committed offsets (KIP-496).
 
 In a group with members, only offsets of topics to which no member is subscribed.
 """
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import DELETE, GROUP, READ, TOPIC, Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import Steps
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import offset_delete as wire
+
+API = Api(47, (0, 0), coordinated=True, needs={GROUP: DELETE, TOPIC: READ}, gate=GROUP)
 
 _NONE = int(ErrorCode.NONE)
 _FORBIDDEN = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9), versions 0-9: a group's committed offsets, from memory.
+"""OffsetFetch: a group's committed offsets, from memory.
 
 From version 2 null asks for all topics, and the whole response has an error code. Version 5 adds leader epochs
 (KIP-320), 6 is flexible, 7 can ask for stable offsets only (KIP-447), 8 asks for several groups (KIP-709). Version 9
@@ -13,11 +13,15 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from ottla_broker.coordinator.group.commits import Fetched
+from ottla_broker.handlers.api import DESCRIBE, GROUP, LISTS, TOPIC, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import Steps
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import offset_fetch as wire
+
+# Partitions by bare numbers: the answer takes more memory.
+API = Api(9, (0, 9), coordinated=True, needs={GROUP: DESCRIBE, TOPIC: DESCRIBE}, memory=4 * MiB, answer=LISTS)
 
 T = TypeVar("T")
 

@@ -1,11 +1,14 @@
-"""OffsetForLeaderEpoch, versions 0-4: the end of a leader epoch, to truncate a diverging log (KIP-101, KIP-320)."""
+"""OffsetForLeaderEpoch: the end of a leader epoch, to truncate a diverging log (KIP-101, KIP-320)."""
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, DESCRIBE, TOPIC, Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.turns import OPENED, Steps
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages import offset_for_leader_epoch as wire
+
+API = Api(23, (0, 4), senders="clients and brokers", needs={TOPIC: DESCRIBE, CLUSTER: CLUSTER_ACTION})
 
 
 def handle(

@@ -1,4 +1,4 @@
-"""Produce, versions 0-12: append record batches as they came.
+"""Produce: append record batches as they came.
 
 A batch is checked with its records (:mod:`ottla_broker.log.record_validation`), offset and leader epoch are written
 into it, and the bytes go to the segment. A request with many or compressed records is checked before anything of it is
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.events import get_logger
 from ottla_broker.handlers import slow_produce
+from ottla_broker.handlers.api import TOPIC, TRANSACTIONAL_ID, WRITE, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.late_requests import is_uncertain
 from ottla_broker.handlers.produce_verification import (
@@ -32,6 +33,7 @@ from ottla_broker.handlers.turns import OPENED_AT_ONCE
 from ottla_broker.log.record_validation import QUICK_BYTES, Validated
 from ottla_broker.log.validator import RecordsRefused
 from ottla_broker.log.verification import UNVERIFIED
+from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
@@ -54,6 +56,20 @@ if TYPE_CHECKING:
     from ottla_protocol.records.batch import BatchHeader
 
     _Wait = tuple[PartitionProduceResponse, Partition, int]
+
+API = Api(
+    0,
+    (0, 12),
+    # The transactional id is for batches of transactions. CLUSTER_ACTION, too, may write the coordinators' topics.
+    needs={TOPIC: WRITE, TRANSACTIONAL_ID: WRITE},
+    # About 7,000 partitions, which are decoded in one turn of the event loop.
+    memory=5 * MiB // 2,
+    quick_bytes=16 * 1024,
+    is_decoded_at_once=True,
+    is_bulky=True,
+    is_carried_out=True,
+    quota=QuotaKind.PRODUCE,
+)
 
 _log = get_logger()
 

@@ -1,10 +1,14 @@
-"""PushTelemetry (key 72), version 0: takes a client's metrics (KIP-714)."""
+"""PushTelemetry: takes a client's metrics (KIP-714)."""
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+
+# Every client may, as in Kafka: what it may push is for the subscriptions to say.
+API = Api(72, (0, 0), feature="client telemetry")
 
 
 async def handle(ctx: RequestContext, request: PushTelemetryRequest) -> PushTelemetryResponse:

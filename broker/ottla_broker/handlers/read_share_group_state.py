@@ -1,4 +1,4 @@
-"""ReadShareGroupState (key 84), version 0: what a share group has done with a partition's records (KIP-932).
+"""ReadShareGroupState: what a share group has done with a partition's records (KIP-932).
 
 A partition's new leader sends it to the share coordinator before it serves the group, which fences earlier leaders. It
 needs CLUSTER_ACTION on the cluster.
@@ -10,13 +10,24 @@ from typing import Any, Final
 
 from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState, to_wire
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
+from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api, MiB
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.share_state_requests import Answered, Api, serve
+from ottla_broker.handlers.share_state_requests import Answered, StateApi, serve
 from ottla_protocol.messages import read_share_group_state as wire
+
+API = Api(
+    84,
+    (0, 0),
+    senders="brokers",
+    feature="share groups",
+    needs={CLUSTER: CLUSTER_ACTION},
+    # For those who are no brokers, and are refused.
+    memory=MiB // 2,
+)
 
 
 def handle(ctx: RequestContext, request: wire.ReadShareGroupStateRequest) -> Any:
-    return serve(_API, ctx, request)
+    return serve(_STATE_API, ctx, request)
 
 
 def _begin(
@@ -33,6 +44,6 @@ def _fields(state: ShareState) -> dict[str, Any]:
     }
 
 
-_API: Final = Api(
+_STATE_API: Final = StateApi(
     _begin, wire.ReadShareGroupStateResponse, wire.ReadStateResult, wire.PartitionResult, _fields
 )

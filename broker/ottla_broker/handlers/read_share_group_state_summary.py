@@ -1,4 +1,4 @@
-"""ReadShareGroupStateSummary (key 87), versions 0-1: where share groups are in partitions (KIP-932).
+"""ReadShareGroupStateSummary: where share groups are in partitions (KIP-932).
 
 Group coordinators send it to the share coordinator to describe a group. It needs CLUSTER_ACTION on the cluster. Version
 1 has the number of records that need no delivery (KIP-1226).
@@ -10,13 +10,24 @@ from typing import Any, Final
 
 from ottla_broker.coordinator.share.state_batches import ShareKey, ShareState
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
+from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api, MiB
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.share_state_requests import Answered, Api, serve
+from ottla_broker.handlers.share_state_requests import Answered, StateApi, serve
 from ottla_protocol.messages import read_share_group_state_summary as wire
+
+API = Api(
+    87,
+    (0, 1),
+    senders="brokers",
+    feature="share groups",
+    needs={CLUSTER: CLUSTER_ACTION},
+    # For those who are no brokers, and are refused.
+    memory=MiB // 2,
+)
 
 
 def handle(ctx: RequestContext, request: wire.ReadShareGroupStateSummaryRequest) -> Any:
-    return serve(_API, ctx, request)
+    return serve(_STATE_API, ctx, request)
 
 
 def _begin(
@@ -34,7 +45,7 @@ def _fields(state: ShareState) -> dict[str, Any]:
     }
 
 
-_API: Final = Api(
+_STATE_API: Final = StateApi(
     _begin,
     wire.ReadShareGroupStateSummaryResponse,
     wire.ReadStateSummaryResult,

@@ -1,16 +1,20 @@
-"""RenewDelegationToken (key 39), versions 0-2: give a delegation token more time (KIP-48).
+"""RenewDelegationToken: give a delegation token more time (KIP-48).
 
 For the token's owner and renewers.
 """
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.token_requests import changed
 from ottla_protocol.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )
+
+# The token's owner and renewers decide.
+API = Api(39, (0, 2))
 
 
 async def handle(ctx: RequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:

@@ -8,19 +8,16 @@ from struct import Struct
 from typing import Any
 
 from ottla_broker.events import get_logger
-from ottla_broker.handlers import BETWEEN_BROKERS
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.route import Route
 from ottla_broker.handlers.services import Services
 from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.network.service import Parts
-from ottla_protocol.api_keys import ApiKey, api_name
+from ottla_protocol.api_keys import api_name
 
 _log = get_logger()
 
-_PRODUCE = int(ApiKey.PRODUCE)
-_FETCHES = frozenset((int(ApiKey.FETCH), int(ApiKey.SHARE_FETCH)))
 
 # size: int32, correlation id: int32; in flexible versions also an empty set of tagged fields: uint8 0.
 pack_header = Struct(">ii").pack
@@ -46,16 +43,16 @@ class Responder:
 
         The response goes out at once and says for how long.
         """
-        if context.exempt or route.api_key in BETWEEN_BROKERS:
+        if context.exempt or route.is_between_brokers:
             return
         quotas, connection = self._quotas, context.connection
         user, client_id = connection.principal.name, context.client_id or ""
         context.end_work()
         now_ms = int(self._clock.monotonic() * 1000)
         wait_ms = context.throttle_ms
-        if route.api_key == _PRODUCE:
+        if route.api.quota is QuotaKind.PRODUCE:
             wait_ms = max(wait_ms, quotas.record(QuotaKind.PRODUCE, user, client_id, size, now_ms))
-        elif route.api_key in _FETCHES:
+        elif route.api.quota is QuotaKind.FETCH:
             fetched = sum(len(p.records or b"") for topic in response.responses for p in topic.partitions)
             wait_ms = max(wait_ms, quotas.record(QuotaKind.FETCH, user, client_id, fetched, now_ms))
         if response is not None:
@@ -75,7 +72,7 @@ class Responder:
         """Count the work since :meth:`throttle`, for which later requests have to wait, as in Kafka."""
         context.end_work()
         busy, context.busy_seconds = context.busy_seconds * 100, 0.0
-        if busy and not (context.exempt or route.api_key in BETWEEN_BROKERS):
+        if busy and not (context.exempt or route.is_between_brokers):
             user, client_id = context.connection.principal.name, context.client_id or ""
             now_ms = int(self._clock.monotonic() * 1000)
             self._quotas.record(QuotaKind.REQUEST, user, client_id, busy, now_ms)
@@ -94,8 +91,8 @@ class Responder:
 
     def framed(self, route: Route, context: RequestContext, parts: Parts) -> Parts:
         """Put the header before a response's parts. Only fetches have several, such as slices of files."""
-        if route.spread is not None:
-            parts = route.spread(parts)
+        if (spread := route.spread) is not None:
+            parts = spread(parts)
         size = sum(map(len, parts))  # type: ignore[arg-type]
         if route.flexible:
             header = _pack_flexible_header(size + 5, context.correlation_id, 0)

@@ -1,13 +1,16 @@
-"""SaslAuthenticate (key 36), versions 0-2: refused where a client needn't authenticate, or has already.
+"""SaslAuthenticate: refused where a client needn't authenticate, or has already.
 
 On listeners with SASL, :mod:`.authentication` answers it.
 """
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+API = Api(36, (0, 2))
 
 
 def handle(ctx: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:

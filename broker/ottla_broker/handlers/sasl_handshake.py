@@ -1,13 +1,16 @@
-"""SaslHandshake (key 17), versions 0-1: refused where a client needn't authenticate, or has already.
+"""SaslHandshake: refused where a client needn't authenticate, or has already.
 
 On listeners with SASL, :mod:`.authentication` answers it.
 """
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+API = Api(17, (0, 1))
 
 
 def handle(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:

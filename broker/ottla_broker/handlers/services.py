@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla_broker.coordinator.zookeeper_groups import ZooKeeperGroups
     from ottla_broker.coordinator.zookeeper_offsets import ZooKeeperOffsets
-    from ottla_broker.handlers import Served
+    from ottla_broker.handlers.api import Served
     from ottla_broker.handlers.authorization import Authorizer
     from ottla_broker.handlers.client_telemetry import ClientTelemetry
     from ottla_broker.handlers.share_services import ShareServices

@@ -1,4 +1,4 @@
-"""ShareAcknowledge (key 79), versions 1-2: acknowledge acquired records of a share group (KIP-932).
+"""ShareAcknowledge: acknowledge acquired records of a share group (KIP-932).
 
 The response waits until the acknowledgements are persisted. Version 2 can renew locks (KIP-1222).
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from ottla_broker.coordinator.share.in_flight import Acknowledgement
 from ottla_broker.coordinator.share.sessions import INITIAL
 from ottla_broker.coordinator.share.state_batches import TopicIdPartition
+from ottla_broker.handlers.api import GROUP, READ, TOPIC, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_requests import (
     AckResults,
@@ -22,6 +23,9 @@ from ottla_broker.handlers.share_requests import (
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import share_acknowledge as wire
+
+# About 3,500 partitions, which are read in one turn.
+API = Api(79, (1, 2), feature="share groups", coordinated=True, needs={GROUP: READ, TOPIC: READ}, memory=MiB)
 
 
 def handle(

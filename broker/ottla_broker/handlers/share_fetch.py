@@ -1,4 +1,4 @@
-"""ShareFetch (key 78), versions 1-2: acquire records of a share group, and acknowledge earlier ones (KIP-932).
+"""ShareFetch: acquire records of a share group, and acknowledge earlier ones (KIP-932).
 
 The response has whole batches, and the ranges of offsets in them that the member has acquired. A fetch that finds
 nothing waits for new records, or for records that others release. Acknowledgements in the request are answered with it,
@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from ottla_broker.coordinator.share.fetched import spread as spread
+from ottla_broker.coordinator.share.fetched import spread
 from ottla_broker.coordinator.share.in_flight import Acknowledgement
 from ottla_broker.coordinator.share.sessions import FINAL, INITIAL, ShareSession, ShareSessions
 from ottla_broker.coordinator.share.share_partition import Acquired, SharePartition, copy_of
 from ottla_broker.coordinator.share.state_batches import ShareKey, TopicIdPartition
+from ottla_broker.handlers.api import GROUP, READ, TOPIC, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_requests import (
     AckResults,
@@ -31,10 +32,23 @@ from ottla_broker.handlers.share_requests import (
     share_of,
 )
 from ottla_broker.handlers.share_services import ShareServices
+from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.delayed_fetch import DelayedFetch
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import share_fetch as wire
+
+API = Api(
+    78,
+    (1, 2),
+    feature="share groups",
+    coordinated=True,
+    needs={GROUP: READ, TOPIC: READ},
+    # About 3,500 partitions, which are read in one turn.
+    memory=MiB,
+    quota=QuotaKind.FETCH,
+    spread=spread,
+)
 
 _EXACT = 1
 """The acquire mode that never exceeds the number of records."""

@@ -1,4 +1,4 @@
-"""ShareGroupDescribe (key 77), version 1: share groups with their members and assignments (KIP-932)."""
+"""ShareGroupDescribe: share groups with their members and assignments (KIP-932)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from ottla_broker.coordinator.group.metadata_limit import MEMBER, topics_bytes
 from ottla_broker.coordinator.group.modern.topics import TopicsView
 from ottla_broker.coordinator.group.share.assignor import ASSIGNOR
 from ottla_broker.coordinator.group.share.group import ShareMember
+from ottla_broker.handlers.api import DESCRIBE, DESCRIPTIONS, GROUP, TOPIC, Api
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
 from ottla_broker.handlers.group_descriptions import described_groups, hides, refused
 from ottla_broker.handlers.turns import Steps
@@ -13,6 +14,15 @@ from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import share_group_describe as wire
 from ottla_protocol.messages.consumer_group_describe import Assignment, TopicPartitions
+
+API = Api(
+    77,
+    (1, 1),
+    feature="share groups",
+    coordinated=True,
+    needs={GROUP: DESCRIBE, TOPIC: DESCRIBE},
+    answer=DESCRIPTIONS,
+)
 
 
 def handle(

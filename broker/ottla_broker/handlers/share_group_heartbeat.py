@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat (key 76), version 1: join, stay in and leave a share group (KIP-932).
+"""ShareGroupHeartbeat: join, stay in and leave a share group (KIP-932).
 
 The response waits until what the heartbeat changes is in the log, and new partitions have state.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ottla_broker.coordinator.group.modern.heartbeats import HeartbeatAnswer
 from ottla_broker.coordinator.group.share.groups import ShareHeartbeat
+from ottla_broker.handlers.api import DESCRIBE, GROUP, READ, TOPIC, Api, MiB
 from ottla_broker.handlers.consumer_group_heartbeat import answered
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.share_requests import check_member_id
@@ -14,6 +15,17 @@ from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import share_group_heartbeat as wire
+
+API = Api(
+    76,
+    (1, 1),
+    feature="share groups",
+    coordinated=True,
+    needs={GROUP: READ, TOPIC: DESCRIBE},
+    gate=GROUP,
+    # Served in one turn.
+    memory=2 * MiB,
+)
 
 
 def handle(

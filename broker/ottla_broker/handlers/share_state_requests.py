@@ -27,7 +27,7 @@ Answered = Callable[[Any], None]
 """Called once with what became of a share partition: its state, a KafkaError, or None: it is done."""
 
 
-class Api(NamedTuple):
+class StateApi(NamedTuple):
     """The differences between the five APIs.
 
     Attributes:
@@ -43,7 +43,7 @@ class Api(NamedTuple):
     fields: Callable[[ShareState], dict[str, Any]] | None = None
 
 
-def serve(api: Api, ctx: RequestContext, request: Any) -> Any:
+def serve(api: StateApi, ctx: RequestContext, request: Any) -> Any:
     """The response, or a pending one."""
     if not request.group_id or not request.topics or not all(topic.partitions for topic in request.topics):
         return api.response()
@@ -53,7 +53,7 @@ def serve(api: Api, ctx: RequestContext, request: Any) -> Any:
 class _Serving:
     """One request. Owned by the loop thread."""
 
-    def __init__(self, api: Api, ctx: RequestContext, request: Any) -> None:
+    def __init__(self, api: StateApi, ctx: RequestContext, request: Any) -> None:
         self._api = api
         self._ctx = ctx
         self._group_id: str = request.group_id

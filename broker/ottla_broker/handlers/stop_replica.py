@@ -1,11 +1,14 @@
-"""StopReplica, versions 0-4: the controller stops or deletes replicas on this broker."""
+"""StopReplica: the controller stops or deletes replicas on this broker."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+
+API = Api(5, (0, 4), senders="brokers", needs={CLUSTER: CLUSTER_ACTION}, gate=CLUSTER, is_carried_out=True)
 
 
 def handle(ctx: RequestContext, request: StopReplicaRequest) -> Awaitable[StopReplicaResponse]:

@@ -1,4 +1,4 @@
-"""SyncGroup (key 14), versions 0-5: the leader sends the assignment, and each member gets its share.
+"""SyncGroup: the leader sends the assignment, and each member gets its share.
 
 The response waits until the assignment is in the log. Version 3 added static members (KIP-345), 4 is flexible; from 5
 the client must name the protocol type and name that it expects (KIP-559).
@@ -7,10 +7,13 @@ the client must name the protocol type and name that it expects (KIP-559).
 from __future__ import annotations
 
 from ottla_broker.coordinator.group.member import Sender
+from ottla_broker.handlers.api import GROUP, READ, Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+API = Api(14, (0, 5), coordinated=True, needs={GROUP: READ}, gate=GROUP, is_bulky=True)
 
 
 def handle(ctx: RequestContext, request: SyncGroupRequest) -> PendingResponse | SyncGroupResponse:

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit (key 28), versions 0-5: offsets of a group that count once their transaction is committed.
+"""TxnOffsetCommit: offsets of a group that count once their transaction is committed.
 
 Version 2 has leader epochs (KIP-320), 3 names the group's member and is flexible (KIP-447), 4 has
 TRANSACTION_ABORTABLE, 5 makes the group part of the transaction (KIP-890). A partition that doesn't exist is refused
@@ -14,6 +14,7 @@ from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import CommitItem
 from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.offsets import Committed
+from ottla_broker.handlers.api import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, Api
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.late_requests import is_uncertain
@@ -33,6 +34,8 @@ from ottla_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+
+API = Api(28, (0, 5), coordinated=True, needs={TRANSACTIONAL_ID: WRITE, GROUP: READ, TOPIC: READ})
 
 _KNOWS_ABORTABLE = 4
 _ADDS = 5

@@ -1,11 +1,15 @@
-"""UpdateFeatures (key 57), versions 0-1: finalize features of the cluster (KIP-584). Only its controller answers."""
+"""UpdateFeatures: finalize features of the cluster (KIP-584). Only its controller answers."""
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import update_features as wire
+
+# The answer takes more memory.
+API = Api(57, (0, 1), needs={CLUSTER: ALTER}, memory=MiB // 2)
 
 
 async def handle(ctx: RequestContext, request: wire.UpdateFeaturesRequest) -> wire.UpdateFeaturesResponse:

@@ -1,11 +1,14 @@
-"""UpdateMetadata, versions 0-8: the controller announces the live brokers and the partitions' leaders."""
+"""UpdateMetadata: the controller announces the live brokers and the partitions' leaders."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+API = Api(6, (0, 8), senders="brokers", needs={CLUSTER: CLUSTER_ACTION}, gate=CLUSTER, is_carried_out=True)
 
 
 def handle(ctx: RequestContext, request: UpdateMetadataRequest) -> Awaitable[UpdateMetadataResponse]:

@@ -1,4 +1,4 @@
-"""WriteShareGroupState (key 85), versions 0-1: keep what a share group has done with records (KIP-932).
+"""WriteShareGroupState: keep what a share group has done with records (KIP-932).
 
 The leaders of partitions send it to the share coordinator, which answers when its log has committed the change. It
 needs CLUSTER_ACTION on the cluster. Version 1 has the number of records that need no delivery (KIP-1226).
@@ -10,14 +10,25 @@ from typing import Any, Final
 
 from ottla_broker.coordinator.share.state_batches import ShareKey, StateChange, from_wire
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
+from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api, MiB
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.share_state_requests import Answered, Api, serve
+from ottla_broker.handlers.share_state_requests import Answered, StateApi, serve
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import write_share_group_state as wire
 
+API = Api(
+    85,
+    (0, 1),
+    senders="brokers",
+    feature="share groups",
+    needs={CLUSTER: CLUSTER_ACTION},
+    # For those who are no brokers, and are refused.
+    memory=MiB // 2,
+)
+
 
 def handle(ctx: RequestContext, request: wire.WriteShareGroupStateRequest) -> Any:
-    return serve(_API, ctx, request)
+    return serve(_STATE_API, ctx, request)
 
 
 def _begin(
@@ -34,4 +45,6 @@ def _begin(
     coordinator.write(key, change, answered)
 
 
-_API: Final = Api(_begin, wire.WriteShareGroupStateResponse, wire.WriteStateResult, wire.PartitionResult)
+_STATE_API: Final = StateApi(
+    _begin, wire.WriteShareGroupStateResponse, wire.WriteStateResult, wire.PartitionResult
+)

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers, versions 0-1: append the markers that end transactions.
+"""WriteTxnMarkers: append the markers that end transactions.
 
 Transaction coordinators send it to the partitions' leaders, and so do tools that abort a hanging transaction (KIP-664).
 It is answered when all in-sync replicas have the markers. It needs ALTER or CLUSTER_ACTION on the cluster.
@@ -6,6 +6,7 @@ It is answered when all in-sync replicas have the markers. It needs ALTER or CLU
 
 from __future__ import annotations
 
+from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.late_requests import late
 from ottla_broker.log.heard_connections import Arrival
@@ -19,6 +20,18 @@ from ottla_protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
+)
+
+API = Api(
+    27,
+    (0, 1),
+    senders="brokers and tools",
+    coordinated=True,
+    # ALTER is enough, for tools that abort a hanging transaction.
+    needs={CLUSTER: CLUSTER_ACTION},
+    # Partitions by bare numbers: the answer takes more memory.
+    memory=MiB // 2,
+    is_carried_out=True,
 )
 
 
