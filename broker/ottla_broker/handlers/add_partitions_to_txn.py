@@ -42,7 +42,6 @@ API = Api(
     coordinated=True,
     # Clients need the transactional id and the topics, brokers the cluster.
     needs={TRANSACTIONAL_ID: WRITE, TOPIC: WRITE, CLUSTER: CLUSTER_ACTION},
-    # Partitions by bare numbers: the answer takes more memory.
     memory=MiB,
 )
 

@@ -14,7 +14,6 @@ from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import alter_client_quotas as wire
 
-# Served in one turn.
 API = Api(49, (0, 1), needs={CLUSTER: ALTER_CONFIGS}, memory=4 * MiB)
 
 

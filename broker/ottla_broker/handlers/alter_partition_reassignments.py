@@ -10,7 +10,6 @@ from ottla_broker.handlers.context import RequestContext, client_timeout
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages import alter_partition_reassignments as wire
 
-# Served in one turn.
 API = Api(45, (0, 0), needs={CLUSTER: ALTER}, gate=CLUSTER, memory=2 * MiB)
 
 

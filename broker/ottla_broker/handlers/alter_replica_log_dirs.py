@@ -14,7 +14,6 @@ from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import alter_replica_log_dirs as wire
 
-# Partitions by bare numbers: the answer takes more memory.
 API = Api(34, (0, 2), needs={CLUSTER: ALTER}, memory=4 * MiB)
 
 _UNIQUE = "0" * 32

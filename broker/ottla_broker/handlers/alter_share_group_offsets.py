@@ -20,7 +20,6 @@ API = Api(
     coordinated=True,
     needs={GROUP: READ, TOPIC: READ},
     gate=GROUP,
-    # Partitions by bare numbers: the answer takes more memory.
     memory=MiB // 2,
 )
 

@@ -17,7 +17,6 @@ from ottla_protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResult,
 )
 
-# Served in one turn.
 API = Api(51, (0, 0), needs={CLUSTER: ALTER}, memory=2 * MiB)
 
 

@@ -56,7 +56,8 @@ class Api(NamedTuple):
         needs: the operation on each type of resource (KIP-11, Kafka's ``KafkaApis``). The handler asks for each topic
             or group by :meth:`.context.RequestContext.authorize`, and for other operations by ``may``.
         gate: what the dispatcher asks for before the handler runs, as the response has a single error, for all.
-        memory: the bytes that the elements of a request may take.
+        memory: the bytes that the elements of a request may take; less where all are served in one turn, where the
+            answer takes more (to partitions by bare numbers), and where those who aren't brokers are refused.
         quick_bytes: a request of so many bytes is decoded at once, whatever it holds.
         is_decoded_at_once: a larger one is, too, if its elements fit in ``memory``.
         is_bulky: it has records or assignments, and may be larger than other requests.

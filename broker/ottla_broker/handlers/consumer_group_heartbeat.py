@@ -26,7 +26,6 @@ API = Api(
     coordinated=True,
     needs={GROUP: READ, TOPIC: DESCRIBE},
     gate=GROUP,
-    # Served in one turn.
     memory=2 * MiB,
 )
 

@@ -23,7 +23,6 @@ from ottla_protocol.acls import (
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import create_acls as wire
 
-# Served in one turn.
 API = Api(30, (0, 3), needs={CLUSTER: ALTER}, memory=2 * MiB)
 
 

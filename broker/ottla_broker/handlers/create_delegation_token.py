@@ -1,7 +1,4 @@
-"""CreateDelegationToken: make a token that logs in as its owner (KIP-48, KIP-373).
-
-A token for another user needs CREATE_TOKENS on that user.
-"""
+"""CreateDelegationToken: make a token that logs in as its owner (KIP-48, KIP-373)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ from ottla_protocol.acls import AclBinding, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import delete_acls as wire
 
-# Served in one turn.
 API = Api(31, (0, 3), needs={CLUSTER: ALTER}, memory=MiB, coded=200)
 
 

@@ -16,7 +16,6 @@ from ottla_protocol.messages.delete_groups import (
     DeleteGroupsResponse,
 )
 
-# Served in one turn.
 API = Api(42, (0, 2), coordinated=True, needs={GROUP: DELETE}, memory=4 * MiB)
 
 _PORTION: Final = 100

@@ -24,7 +24,6 @@ API = Api(
     coordinated=True,
     needs={GROUP: DELETE, TOPIC: READ},
     gate=GROUP,
-    # Partitions by bare numbers: the answer takes more memory.
     memory=MiB // 2,
 )
 

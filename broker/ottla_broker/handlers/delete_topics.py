@@ -17,14 +17,8 @@ from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import delete_topics as wire
 
-API = Api(
-    20,
-    (0, 6),
-    # Without DESCRIBE, an id doesn't tell the name.
-    needs={TOPIC: DELETE},
-    # Served in one turn.
-    memory=4 * MiB,
-)
+# Without DESCRIBE, an id doesn't tell the name.
+API = Api(20, (0, 6), needs={TOPIC: DELETE}, memory=4 * MiB)
 
 
 def handle(

@@ -1,6 +1,6 @@
 """DescribeDelegationToken: tokens with their secrets (KIP-48, KIP-373).
 
-Owners and renewers see their tokens. Others need DESCRIBE on the token, or DESCRIBE_TOKENS on its owner.
+Owners and renewers see their tokens.
 """
 
 from __future__ import annotations

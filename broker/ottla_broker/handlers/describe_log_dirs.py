@@ -17,7 +17,6 @@ from ottla_broker.log.log import Log
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import describe_log_dirs as wire
 
-# Partitions by bare numbers: the answer takes more memory.
 API = Api(35, (0, 4), needs={CLUSTER: DESCRIBE}, gate=CLUSTER, memory=MiB)
 
 _log = get_logger()

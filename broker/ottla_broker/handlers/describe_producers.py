@@ -11,7 +11,6 @@ from ottla_broker.handlers.turns import OPENED, Steps
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages import describe_producers as wire
 
-# Partitions by bare numbers: the answer takes more memory.
 API = Api(61, (0, 0), needs={TOPIC: READ}, memory=MiB, answer=LISTS)
 
 _PORTION: Final = 200

@@ -28,7 +28,6 @@ API = Api(
     feature="share groups",
     coordinated=True,
     needs={GROUP: DESCRIBE, TOPIC: DESCRIBE},
-    # Partitions by bare numbers: the answer takes more memory.
     memory=MiB // 2,
 )
 

@@ -18,7 +18,6 @@ from ottla_protocol.messages import describe_user_scram_credentials as wire
 from ottla_protocol.sasl.mechanism import CODES
 from ottla_protocol.sasl.scram import ScramCredential
 
-# Served in one turn.
 API = Api(50, (0, 0), needs={CLUSTER: DESCRIBE}, gate=CLUSTER, memory=2 * MiB, answer=LISTS, coded=200)
 
 _NUMBERS: Final = {mechanism: number for number, mechanism in CODES.items()}

@@ -15,7 +15,6 @@ from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import elect_leaders as wire
 
-# Partitions by bare numbers: the answer takes more memory.
 API = Api(43, (0, 2), needs={CLUSTER: ALTER}, memory=MiB // 2)
 
 _PREFERRED: Final = 0

@@ -1,7 +1,6 @@
 """InitializeShareGroupState: begin to keep what a share group does with records (KIP-932).
 
-Group coordinators send it to the share coordinator when a group gets partitions or another start. It needs
-CLUSTER_ACTION on the cluster.
+Group coordinators send it to the share coordinator when a group gets partitions or another start.
 """
 
 from __future__ import annotations
@@ -16,13 +15,7 @@ from ottla_broker.handlers.share_state_requests import Answered, StateApi, serve
 from ottla_protocol.messages import initialize_share_group_state as wire
 
 API = Api(
-    83,
-    (0, 0),
-    senders="brokers",
-    feature="share groups",
-    needs={CLUSTER: CLUSTER_ACTION},
-    # For those who are no brokers, and are refused.
-    memory=MiB // 2,
+    83, (0, 0), senders="brokers", feature="share groups", needs={CLUSTER: CLUSTER_ACTION}, memory=MiB // 2
 )
 
 

@@ -11,7 +11,6 @@ from ottla_broker.handlers.api import GROUP, READ, Api, MiB
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
-# Served in one turn.
 API = Api(13, (0, 5), coordinated=True, needs={GROUP: READ}, gate=GROUP, memory=2 * MiB, is_carried_out=True)
 
 

@@ -10,7 +10,6 @@ from ottla_broker.handlers.context import RequestContext, client_timeout
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages import list_partition_reassignments as wire
 
-# Partitions by bare numbers: the answer takes more memory.
 API = Api(46, (0, 0), needs={CLUSTER: DESCRIBE}, gate=CLUSTER, memory=2 * MiB)
 
 

@@ -20,7 +20,6 @@ from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import offset_fetch as wire
 
-# Partitions by bare numbers: the answer takes more memory.
 API = Api(9, (0, 9), coordinated=True, needs={GROUP: DESCRIBE, TOPIC: DESCRIBE}, memory=4 * MiB, answer=LISTS)
 
 T = TypeVar("T")

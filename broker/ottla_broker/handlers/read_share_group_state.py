@@ -1,7 +1,6 @@
 """ReadShareGroupState: what a share group has done with a partition's records (KIP-932).
 
-A partition's new leader sends it to the share coordinator before it serves the group, which fences earlier leaders. It
-needs CLUSTER_ACTION on the cluster.
+A partition's new leader sends it to the share coordinator before it serves the group, which fences earlier leaders.
 """
 
 from __future__ import annotations
@@ -16,13 +15,7 @@ from ottla_broker.handlers.share_state_requests import Answered, StateApi, serve
 from ottla_protocol.messages import read_share_group_state as wire
 
 API = Api(
-    84,
-    (0, 0),
-    senders="brokers",
-    feature="share groups",
-    needs={CLUSTER: CLUSTER_ACTION},
-    # For those who are no brokers, and are refused.
-    memory=MiB // 2,
+    84, (0, 0), senders="brokers", feature="share groups", needs={CLUSTER: CLUSTER_ACTION}, memory=MiB // 2
 )
 
 

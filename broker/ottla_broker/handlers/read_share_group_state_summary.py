@@ -1,7 +1,7 @@
 """ReadShareGroupStateSummary: where share groups are in partitions (KIP-932).
 
-Group coordinators send it to the share coordinator to describe a group. It needs CLUSTER_ACTION on the cluster. Version
-1 has the number of records that need no delivery (KIP-1226).
+Group coordinators send it to the share coordinator to describe a group. Version 1 has the number of
+records that need no delivery (KIP-1226).
 """
 
 from __future__ import annotations
@@ -16,13 +16,7 @@ from ottla_broker.handlers.share_state_requests import Answered, StateApi, serve
 from ottla_protocol.messages import read_share_group_state_summary as wire
 
 API = Api(
-    87,
-    (0, 1),
-    senders="brokers",
-    feature="share groups",
-    needs={CLUSTER: CLUSTER_ACTION},
-    # For those who are no brokers, and are refused.
-    memory=MiB // 2,
+    87, (0, 1), senders="brokers", feature="share groups", needs={CLUSTER: CLUSTER_ACTION}, memory=MiB // 2
 )
 
 

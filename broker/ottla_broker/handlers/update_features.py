@@ -8,7 +8,6 @@ from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import update_features as wire
 
-# The answer takes more memory.
 API = Api(57, (0, 1), needs={CLUSTER: ALTER}, memory=MiB // 2)
 
 

@@ -1,7 +1,7 @@
 """WriteShareGroupState: keep what a share group has done with records (KIP-932).
 
-The leaders of partitions send it to the share coordinator, which answers when its log has committed the change. It
-needs CLUSTER_ACTION on the cluster. Version 1 has the number of records that need no delivery (KIP-1226).
+The leaders of partitions send it to the share coordinator, which answers when its log has committed the change. Version
+1 has the number of records that need no delivery (KIP-1226).
 """
 
 from __future__ import annotations
@@ -17,13 +17,7 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import write_share_group_state as wire
 
 API = Api(
-    85,
-    (0, 1),
-    senders="brokers",
-    feature="share groups",
-    needs={CLUSTER: CLUSTER_ACTION},
-    # For those who are no brokers, and are refused.
-    memory=MiB // 2,
+    85, (0, 1), senders="brokers", feature="share groups", needs={CLUSTER: CLUSTER_ACTION}, memory=MiB // 2
 )
 
 

@@ -1,7 +1,7 @@
 """WriteTxnMarkers: append the markers that end transactions.
 
 Transaction coordinators send it to the partitions' leaders, and so do tools that abort a hanging transaction (KIP-664).
-It is answered when all in-sync replicas have the markers. It needs ALTER or CLUSTER_ACTION on the cluster.
+It is answered when all in-sync replicas have the markers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ API = Api(
     coordinated=True,
     # ALTER is enough, for tools that abort a hanging transaction.
     needs={CLUSTER: CLUSTER_ACTION},
-    # Partitions by bare numbers: the answer takes more memory.
     memory=MiB // 2,
     is_carried_out=True,
 )
