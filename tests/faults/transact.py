@@ -13,8 +13,10 @@ output has a line for each event, with spaces between the words::
     back ID COMMITTED FETCHED                 the group's offset has gone back
     zombie ID STEP                            a step of a fenced instance has succeeded
 
-An OUTCOME is ``commit`` or ``abort``, as the client says, or ``unknown``. ``interop/programs/Transactions.java`` does
-the same.
+An OUTCOME is ``commit`` or ``abort``, as the client says, or ``unknown``. It is unknown, too, where
+``send_offsets_to_transaction`` doesn't return: librdkafka ignores its timeout if the group's coordinator has left the
+cluster for a moment (librdkafka's issues 5456 and 5511); the error is ``HANGS`` then.
+``interop/programs/Transactions.java`` does the same.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ import confluent_kafka as ck
 TIMEOUT_MS = 60_000
 _CALL_SECONDS = 20.0
 _PATIENCE = 90.0
+_END_SECONDS = 2 * _PATIENCE + 3 * _CALL_SECONDS
+"""A step that times out is tried for 90 s, and so is the abort after it."""
 _ABORTS = 0.15
 _OFFSETS = 0.5
 _FLUSHES = 0.3
@@ -143,6 +147,8 @@ class Worker(threading.Thread):
         self._transactions = self._instances = 0
         self._committed = -1
         """The last offset that is surely committed."""
+        self.open: tuple[str, int, int] | None = None
+        """The transaction, its size and the offset that it commits, while a step of it goes on."""
         self._group = ck.Consumer({"bootstrap.servers": self._servers, "group.id": name, **_EAGER})
 
     def run(self) -> None:
@@ -187,6 +193,8 @@ class Worker(threading.Thread):
         commit = self._chance.random() >= _ABORTS
         with_offset = self._chance.random() < _OFFSETS
         size = self._chance.randint(1, _MOST_RECORDS)
+        offset = self._transactions + 1 if with_offset else -1
+        self.open = (f"{self.name}.{instance.number}.{self._transactions + 1}", size, offset)
         outcome, ending, goes_on = "abort", False, True
         try:
             self._write(instance, size, commit=commit, amid=amid)
@@ -203,7 +211,7 @@ class Worker(threading.Thread):
             goes_on = failed.abort and self._abort(instance)
             if ending and not goes_on:
                 outcome = "unknown"
-        offset = self._transactions if with_offset else -1
+        self.open = None
         say("txn", self.name, instance.transaction, size, offset, outcome)
         if outcome == "commit" and with_offset:
             self._committed = offset
@@ -280,8 +288,13 @@ def main(arguments: list[str]) -> None:
         worker.start()
     sys.stdin.read()
     _stopping.set()
+    end = time.monotonic() + _END_SECONDS
     for worker in workers:
-        worker.join()
+        worker.join(max(end - time.monotonic(), 0))
+        if worker.is_alive() and (hanging := worker.open) is not None:
+            transaction, size, offset = hanging
+            say("error", worker.name, transaction, "HANGS")
+            say("txn", worker.name, transaction, size, offset, "unknown")
 
 
 if __name__ == "__main__":

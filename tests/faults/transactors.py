@@ -42,7 +42,7 @@ _JAVA = {"j": maven.KAFKA_VERSION, "k": maven.NEWEST_CLIENTS}
 _LATE = {PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT}
 _LATENESS = (0.02, 0.1, 0.3, 1.0, 3.0, 8.0)
 _END_SECONDS = 300
-"""A step that times out is tried for 90 s, and so is the abort after it."""
+"""Longer than the clients wait for their own steps."""
 
 
 class Trace:
