@@ -436,6 +436,8 @@ async def remove_member(
         if chosen:
             console.confirm(f"Remove {plural(len(chosen), 'member')} from group {shown_name(name)}?", yes=yes)
             await admin.remove_members(name, [known[each] for each in chosen])
+        else:
+            console.note(f"group {shown_name(name)} has no members")
     console.report(
         {"group": name, "removed": list(chosen)},
         *(f"removed member {each} from group {shown_name(name)}" for each in chosen),

@@ -49,6 +49,8 @@ async def migrate_offsets(
     ottla groups migrate-offsets billing --to kafka --execute
     ottla groups migrate-offsets billing --to zookeeper --execute
     """
+    if not name:
+        raise click.UsageError("name a group: the one without a name can't be in ZooKeeper")
     async with admin_of(console) as admin:
         there = {
             TopicPartition(topic, number)

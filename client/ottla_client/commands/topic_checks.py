@@ -56,6 +56,11 @@ async def require_topics(
                 known = await cluster.fetch_topics(None, deadline)
                 said = unknown_topic(name, known).message
                 raise click.ClickException(said if said.endswith("?") else said + hint)
+            if topic.error == ErrorCode.INVALID_TOPIC_EXCEPTION and re.fullmatch(r"[^:]+:\d+", name):
+                topic_name, number = name.split(":")
+                raise click.ClickException(
+                    f"{printable(name)!r} is not a valid topic name; for a partition: {topic_name} --partition {number}"
+                )
             if topic.error == ErrorCode.INVALID_TOPIC_EXCEPTION:
                 raise click.ClickException(f"{printable(name)!r} is not a valid topic name")
             if topic.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:

@@ -325,6 +325,7 @@ def test_topics_and_brokers_that_are_not_there(shell: Shell, new_topic: NewTopic
         shell("consume", topic, "-p", "3").err
         == f"Error: topic {topic} has no partition 3: it has 1, counted from 0\n"
     )
+    assert shell("consume", f"{topic}:0").err.endswith(f"for a partition: {topic} --partition 0\n")
     assert shell("consume", "--pattern", "nothing-.*").err == "Error: no topic matches nothing-.*\n"
     done = ottla(f"127.0.0.1:{free_port()}", "consume", topic, "--timeout", "1")
     assert done.code == 1

@@ -183,6 +183,7 @@ def test_removing_all_members(
         "removed": ["desk-1"],
     }
     assert ottla.json("groups", "remove-member", name, "--all", "-y") == {"group": name, "removed": []}
+    assert "has no members" in ottla.run("groups", "remove-member", name, "--all", "-y").stderr
 
 
 def test_resetting(ottla: Ottla, filled: tuple[str, int], new_group: Callable[[str], str]) -> None:
