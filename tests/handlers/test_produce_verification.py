@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.badinput.requests import records
+from tests.handlers.test_old_produce import Connection
 from tests.handlers.test_transactions import CONFIG, Bench
 from tests.support.handlers import request_context, when_answered
 from tests.support.log_dirs import World
@@ -275,7 +276,7 @@ async def test_a_defect_after_the_coordinator_s_answer_ends_the_connection(
     when_answered(answer, heard.append)
     monkeypatch.setattr(produce, "_append", broken)
     await bench.answer([{}])
-    assert isinstance(heard[0], CloseConnection)
+    assert isinstance(heard[0], RuntimeError)  # for the responder, which closes the connection
 
 
 async def test_a_client_that_leaves(bench: VerifyingBench) -> None:
@@ -288,6 +289,20 @@ async def test_a_client_that_leaves(bench: VerifyingBench) -> None:
     assert bench.partition.log.log_end_offset == 0
     assert bench.services.transaction_verifier is not None
     assert bench.services.transaction_verifier.waiting_bytes == 0
+
+
+async def test_no_later_batch_gets_ahead(bench: VerifyingBench) -> None:
+    """As in Kafka, nothing is read from the connection meanwhile: each batch would be asked about for itself."""
+    bench.remote = True
+    held: set[str] = set()
+    context = request_context(bench.services, 9, ApiKey.PRODUCE)
+    context.connection = Connection("1", held)
+    answer = produce.handle(context, request_of(batch(b"v")))
+    assert isinstance(answer, PendingResponse)
+    assert held == {"1"}
+    await bench.answer([{}])
+    assert not held
+    assert bench.partition.log.log_end_offset == 1
 
 
 async def test_too_many_bytes_wait(bench: VerifyingBench, monkeypatch: pytest.MonkeyPatch) -> None:

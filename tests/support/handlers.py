@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -114,6 +115,22 @@ class _Queue:
 def when_answered(pending: PendingResponse, callback: Callable[[Any], object]) -> None:
     """Call ``callback`` with a handler's response: at once, if it is complete."""
     pending.put(_Queue(pending, callback))
+
+
+def awaited(answer: Any) -> Any:
+    """What a handler has returned; of a pending response, a future of what it is completed with."""
+    if not isinstance(answer, PendingResponse):
+        return answer
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def ended(response: Any) -> None:
+        if isinstance(response, BaseException):
+            future.set_exception(response)
+        else:
+            future.set_result(response)
+
+    when_answered(answer, ended)
+    return future
 
 
 def handled(handler: Any, context: RequestContext, request: Any) -> Any:

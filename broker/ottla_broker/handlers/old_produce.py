@@ -1,7 +1,7 @@
 """Produce, versions 0-2: message sets of the formats 0 and 1 are stored as batches of format 2, as in Kafka 3.9.
 
-A request with few records is converted at once, a larger one on a thread, as :mod:`.slow_produce` does. Clients of
-these versions may send batches of format 2 as well.
+A request with few records is converted at once, a larger one on a thread: see :mod:`.slow_produce`. Clients of these
+versions may send batches of format 2 as well.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.handlers import slow_produce
-from ottla_broker.log.record_validation import Validated, validate
+from ottla_broker.log.record_validation import Budget, SlowRecordsError, Validated, validate
 from ottla_broker.log.up_conversion import LARGEST_SET, is_message_set, to_batch, too_large
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.records.batch import LOG_OVERHEAD
 from ottla_protocol.records.compression import DecompressedTooLargeError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from ottla_broker.handlers.context import RequestContext
-    from ottla_broker.handlers.slow_produce import Answer, Append
+    from ottla_broker.handlers.slow_produce import Job, Pause
     from ottla_broker.log.log import Log
     from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest
 
@@ -41,12 +39,14 @@ class _Job:
     log: Log
     now_ms: int
 
-    def run(
-        self, pause: Callable[[], object] | None, limit: int = LARGEST_SET
-    ) -> Validated | KafkaError | None:
-        """The batch, the error, or None if there is nothing to append. May run on any thread."""
+    def run(self, pause: Pause | None, budget: Budget | None = None) -> Validated | KafkaError | None:
+        """See :meth:`.slow_produce.Job.run`."""
         records = memoryview(self.data.records or b"")
         log, config = self.log, self.log.config
+        limit = LARGEST_SET
+        if budget is not None:
+            budget.take(len(records))
+            limit = _AT_ONCE_LIMIT
         try:
             if is_message_set(records):
                 converted = to_batch(records, config, log.name, limit=limit, pause=pause)
@@ -55,18 +55,24 @@ class _Job:
                 records = memoryview(converted)
             return validate(records, config, log.name, self.now_ms, pause=pause)
         except DecompressedTooLargeError:
-            if limit < LARGEST_SET:
-                raise
+            if budget is not None:
+                # A little that decompresses to a lot.
+                raise SlowRecordsError from None
             return too_large(log.name, limit)
         except KafkaError as error:
             # Without its traceback, which would hold the request.
             return error.with_traceback(None)
 
 
-def handle(ctx: RequestContext, request: ProduceRequest, append: Append) -> Answer | Awaitable[Answer]:
-    """Convert the request's message sets, and ``append`` what they become."""
+def budget() -> Budget:
+    """How much of a request's message sets is converted on the event loop."""
+    return Budget(_AT_ONCE_BYTES)
+
+
+def conversions(ctx: RequestContext, request: ProduceRequest) -> list[Job]:
+    """What has to be converted, or checked, of a request."""
     now_ms = ctx.services.clock.now_ms()
-    jobs = []
+    jobs: list[Job] = []
     for place, data, log in slow_produce.writable(ctx, request):
         if data.records is None:
             continue
@@ -74,19 +80,7 @@ def handle(ctx: RequestContext, request: ProduceRequest, append: Append) -> Answ
             # As Kafka does in these versions alone, leave out a part of a batch at the end.
             data.records = memoryview(data.records)[: _whole(data.records)]
         jobs.append(_Job(place, data, log, now_ms))
-    size = sum(len(job.data.records or b"") for job in jobs)
-    if size <= _AT_ONCE_BYTES:
-        checked: dict[int, Validated | KafkaError | None] = {}
-        try:
-            for job in jobs:
-                checked[job.place] = job.run(None, _AT_ONCE_LIMIT)
-        except DecompressedTooLargeError:
-            pass  # A little that decompresses to a lot: on a thread.
-        else:
-            for job in jobs:
-                slow_produce.note_result(job, checked[job.place], checked)
-            return append(ctx, request, checked)
-    return slow_produce.run(ctx, request, jobs, append)
+    return jobs
 
 
 def _whole(records: Records) -> int:

@@ -21,21 +21,22 @@ from ottla_broker.events import get_logger
 from ottla_broker.handlers import slow_produce
 from ottla_broker.handlers.api import TOPIC, TRANSACTIONAL_ID, WRITE, Api, MiB
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import Result, Running, begin
 from ottla_broker.handlers.late_requests import is_uncertain
 from ottla_broker.handlers.produce_verification import (
     Failure,
     Verified,
-    append_verified,
     transactional_batches,
+    verification_of,
 )
 from ottla_broker.handlers.slow_produce import FORMAT_2_SINCE, CheckedRecords, check_codec
-from ottla_broker.handlers.turns import OPENED_AT_ONCE
+from ottla_broker.handlers.turns import OPENED, OPENED_AT_ONCE, Steps
 from ottla_broker.log.record_validation import QUICK_BYTES, Validated
 from ottla_broker.log.validator import RecordsRefused
 from ottla_broker.log.verification import UNVERIFIED
 from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
-from ottla_broker.network.pending_response import CloseConnection, PendingResponse
+from ottla_broker.network.pending_response import CloseConnection
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -52,6 +53,7 @@ from ottla_protocol.records.batch import CODEC_MASK, FLAGS_AT
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ottla_broker.network.service import ClientConnection
     from ottla_broker.replica.partition import Partition
     from ottla_protocol.records.batch import BatchHeader
 
@@ -74,14 +76,15 @@ API = Api(
 _log = get_logger()
 
 MANY: Final = 500
-"""A request with more partitions is appended in turns with everything else: see :mod:`.sliced_produce`. So is one
-that opens many logs."""
+"""A request with more partitions is appended in portions, in turns with everything else on the event loop: see
+:mod:`.sliced_produce`. So is one that opens many logs."""
+ACKS: Final = (-1, 0, 1)
 _WRITES_INTERNAL = "__admin_client"
 _BROKER = re.compile(r"broker-[0-9]+")
 """The client ids of brokers, which send samples of groups' lag to the leader of their partition."""
 
 _NONE: CheckedRecords = MappingProxyType({})
-_UNKNOWN: Final = memoryview(b"")
+_UNKNOWN: Final[Any] = object()
 
 
 _WITHOUT_START_OFFSET = frozenset(
@@ -102,63 +105,138 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> Any:
     for topic in request.topic_data:
         count += len(topic.partition_data)
     if count > OPENED_AT_ONCE:
-        from ottla_broker.handlers import sliced_produce
-
-        opens_many = sliced_produce.count_closed(ctx, request) > OPENED_AT_ONCE
+        opens_many = _count_closed(ctx, request) > OPENED_AT_ONCE
         if count > MANY or opens_many:
-            return sliced_produce.steps(ctx, request, serve, opens_many)
-    return serve(ctx, request)
+            return _in_turns(ctx, request, opens_many)
+    return begin(_produce(ctx, request))
 
 
-def serve(ctx: RequestContext, request: ProduceRequest, checked_records: CheckedRecords = _NONE) -> Any:
-    """Append all of a request at once; what is returned is the same.
+def _in_turns(ctx: RequestContext, request: ProduceRequest, opens_many: bool) -> Steps[Any]:
+    """Each portion of the partitions is a request of its own. Nothing is read from the connection meanwhile."""
+    from ottla_broker.handlers.sliced_produce import PORTION, WORK, join, portions
 
-    ``checked_records``: of partitions whose records were checked before.
+    # The request's buffer is used again before the last portion's turn.
+    _keep(request)
+    answers = []
+    for portion in portions(request, OPENED_AT_ONCE if opens_many else PORTION):
+        work = WORK * portion.partitions + OPENED * _count_closed(ctx, portion.request)
+        answers.append((portion.continues, Running(_produce(ctx, portion.request))))
+        yield work
+    return begin(join(answers))
+
+
+async def _produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+    """Check the records, verify the transaction, append, and wait for the replicas. Raises CloseConnection."""
+    acks, timeout_ms = request.acks, request.timeout_ms
+    if (
+        ctx.version < FORMAT_2_SINCE
+        or (request.transactional_id is not None and acks in ACKS)
+        or _may_take_long(request)
+    ):
+        response, waits = await _prepared(ctx, request)
+    else:
+        response, waits = _append(ctx, request, None, _NONE, None)
+    # Nothing that waits may hold the request: its records are as large as its frame.
+    del request
+    if waits:
+        await _committed(ctx, acks, timeout_ms, waits)
+    return response
+
+
+async def _prepared(
+    ctx: RequestContext, request: ProduceRequest
+) -> tuple[ProduceResponse | None, list[_Wait]]:
+    """Append what has to be checked or verified first. It waits only where that takes long."""
+    hold = _Hold(ctx.connection, request)
+    try:
+        checked, verified, refusal = _NONE, None, None
+        if ctx.version < FORMAT_2_SINCE or _may_take_long(request):
+            checked = await _checked(ctx, request, hold)
+        if request.transactional_id is not None:
+            batches = transactional_batches(request)
+            refusal = _transactional_refusal(ctx, request.transactional_id, batches)
+            if refusal is None:
+                verified = await _verified(ctx, request, _permitted(ctx, batches), hold)
+        return _append(ctx, request, refusal, checked, verified)
+    finally:
+        hold.end()
+
+
+class _Hold:
+    """Keeps a request while its handler waits before it appends.
+
+    The request's buffer is used again, so its records are copied. And nothing is read from its connection, as in Kafka:
+    a later batch mustn't get ahead.
     """
-    if checked_records is _NONE:
-        if ctx.version < FORMAT_2_SINCE:
-            from ottla_broker.handlers import old_produce
 
-            return old_produce.handle(ctx, request, serve)
-        if _may_take_long(request):
-            return slow_produce.handle(ctx, request, serve)
-    refusal: tuple[ErrorCode, str | None] | None = None
-    if request.acks not in (-1, 0, 1):
-        refusal = ErrorCode.INVALID_REQUIRED_ACKS, None
-    if request.transactional_id is None or refusal is not None:
-        return _append(ctx, request, refusal, checked_records)
-    batches = transactional_batches(request)
-    refusal = _transactional_refusal(ctx, request.transactional_id, batches)
-    if refusal is not None:
-        return _append(ctx, request, refusal, checked_records)
+    __slots__ = ("_connection", "_request", "_stands")
 
-    batches = _permitted(ctx, batches)
+    def __init__(self, connection: ClientConnection, request: ProduceRequest) -> None:
+        self._connection, self._request = connection, request
+        self._stands = False
+
+    def begin(self) -> None:
+        """Before the handler waits; again before it waits once more."""
+        if not self._stands:
+            self._stands = True
+            _keep(self._request)
+            self._connection.begin_long()
+
+    def end(self) -> None:
+        """Once the batches are appended."""
+        if self._stands:
+            self._connection.end_long()
+
+
+async def _checked(ctx: RequestContext, request: ProduceRequest, hold: _Hold) -> CheckedRecords:
+    """Check all records, or convert them, before any is appended: at once, or on a thread where it takes long."""
+    if ctx.version < FORMAT_2_SINCE:
+        from ottla_broker.handlers import old_produce
+
+        jobs, budget = old_produce.conversions(ctx, request), old_produce.budget()
+    else:
+        jobs, budget = slow_produce.checks(ctx, request), slow_produce.budget()
+    checked = slow_produce.at_once(jobs, budget)
+    if checked is None:
+        hold.begin()
+        checked = await slow_produce.on_a_thread(ctx.services.conversions, jobs)
+    return checked
+
+
+async def _verified(
+    ctx: RequestContext,
+    request: ProduceRequest,
+    batches: Mapping[tuple[str, int], BatchHeader],
+    hold: _Hold,
+) -> Verified:
+    """Ask the transaction's coordinator about the batches that begin a transaction in their partition."""
     uncertain = _uncertain(ctx, batches)
     timely = {key: header for key, header in batches.items() if key not in uncertain}
-
-    def append(request: ProduceRequest, verified: Verified, pending: PendingResponse | None) -> Any:
-        verified.failures.update(uncertain)
-        if pending is not None:
-            verified.failures.update(_uncertain(ctx, timely))
-            return _append(ctx, request, None, _of_copy(request, checked_records), verified, pending)
-        return _append(ctx, request, None, checked_records, verified)
-
-    return append_verified(ctx, request, timely, append)
+    verification = verification_of(ctx, request, timely)
+    if isinstance(verification, Verified):
+        verified = verification
+    else:
+        hold.begin()
+        verified = await verification
+        uncertain.update(_uncertain(ctx, timely))
+    verified.failures.update(uncertain)
+    return verified
 
 
 def _append(
     ctx: RequestContext,
     request: ProduceRequest,
-    refusal: tuple[ErrorCode, str | None] | None,
+    refusal: Failure | None,
     checked_records: CheckedRecords,
-    verified: Verified | None = None,
-    pending: PendingResponse | None = None,
-) -> Any:
-    """Append the batches, unless the request as a whole is refused; see :func:`handle`.
+    verified: Verified | None,
+) -> tuple[ProduceResponse | None, list[_Wait]]:
+    """Append the batches, unless the request as a whole is refused. Returns the answer, and what it waits for.
 
-    ``verified``: of a request with a transactional id. If replicas are waited for, ``pending`` is the response.
+    ``verified``: of a request with a transactional id. Raises CloseConnection where an error has no response.
     """
     acks, version = request.acks, ctx.version
+    if acks not in ACKS:
+        refusal = ErrorCode.INVALID_REQUIRED_ACKS, None
     guard = None
     now_ms = ctx.services.clock.now_ms()
     waits: list[_Wait] = []
@@ -185,21 +263,22 @@ def _append(
                     guard = verified.guards.get(key, UNVERIFIED)
                 if name in INTERNAL_TOPICS and not _may_write_internal(ctx, name):
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by brokers only")
-                known = checked_records.get(place, _UNKNOWN)
-                if known is _UNKNOWN:
-                    known = data.records
-                    if known is None or not len(known):
+                batch = memoryview(data.records or b"")
+                found = checked_records.get(place, _UNKNOWN)
+                if found is _UNKNOWN:
+                    if not batch:
                         raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch in the request")
-                    check_codec(version, known)
+                    check_codec(version, batch)
                 checked = True
                 if acks == -1 and partition.is_under_min_isr():
                     raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-                if known is None:
+                if found is None:
                     continue
-                if isinstance(known, KafkaError):
+                if isinstance(found, KafkaError):
                     partition.counts.produce_requests += 1
-                    raise known
-                info = partition.append(known, now_ms, guard)
+                    raise found
+                records = batch if found is _UNKNOWN else Validated(batch, found)
+                info = partition.append(records, now_ms, guard)
                 answer.base_offset = info.first_offset
                 answer.log_append_time_ms = info.log_append_time
                 answer.log_start_offset = info.log_start_offset
@@ -218,13 +297,8 @@ def _append(
         if failure is not None:
             # There is no response for the error. As in Kafka, the connection is closed, which the client notices.
             raise CloseConnection(f"produce with acks=0 failed: {failure}")
-        return None
-    response = ProduceResponse(responses=topics)
-    if waits:
-        return _answer_when_committed(
-            ctx, acks, request.timeout_ms, response, waits, pending or PendingResponse()
-        )
-    return response
+        return None, []
+    return ProduceResponse(responses=topics), waits
 
 
 def _may_write_internal(ctx: RequestContext, topic: str) -> bool:
@@ -236,17 +310,20 @@ def _may_write_internal(ctx: RequestContext, topic: str) -> bool:
     )
 
 
-def _of_copy(request: ProduceRequest, checked_records: CheckedRecords) -> CheckedRecords:
-    """The checked records, as parts of a copy of the request."""
-    if not checked_records:
-        return checked_records
-    parts = [data for topic in request.topic_data for data in topic.partition_data]
-    return {
-        place: Validated(memoryview(parts[place].records or b""), known.header)
-        if isinstance(known, Validated)
-        else known
-        for place, known in checked_records.items()
-    }
+def _count_closed(ctx: RequestContext, request: ProduceRequest) -> int:
+    """How many logs the request has to open."""
+    return ctx.services.replicas.count_closed(
+        (topic.name, data.index) for topic in request.topic_data for data in topic.partition_data
+    )
+
+
+def _keep(request: ProduceRequest) -> None:
+    """Copy the records: the request's buffer is used again as soon as the handler waits."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if records is not None:
+                data.records = memoryview(bytearray(records))
 
 
 def _may_take_long(request: ProduceRequest) -> bool:
@@ -262,33 +339,27 @@ def _may_take_long(request: ProduceRequest) -> bool:
     return size > QUICK_BYTES
 
 
-def _answer_when_committed(
-    ctx: RequestContext,
-    acks: int,
-    timeout_ms: int,
-    response: ProduceResponse,
-    waits: Sequence[_Wait],
-    pending: PendingResponse,
-) -> PendingResponse:
-    # Nothing that waits may hold the request: its records are as large as its frame.
-    def run(outcomes: Sequence[Outcome]) -> None:
-        for (answer, partition, _), outcome in zip(waits, outcomes, strict=True):
-            code = outcome.error
-            try:
-                if code is ErrorCode.NONE and acks == -1 and partition.is_under_min_isr():
-                    # All replicas in sync have it, but they are fewer than the topic demands.
-                    code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-            except KafkaError as error:
-                code = error.code
-            if code is not ErrorCode.NONE:
-                _put_error(answer, KafkaError(code))
-        pending.complete(response)
-
+async def _committed(ctx: RequestContext, acks: int, timeout_ms: int, waits: Sequence[_Wait]) -> None:
+    """Wait until the replicas in sync have the records, and put the errors into the answers."""
+    committed: Result[Sequence[Outcome]] = Result()
     awaited = [Awaited(partition.when_committed, end_offset) for _, partition, end_offset in waits]
-    delayed = DelayedProduce(awaited, ctx.services.clock, run)
-    pending.abandon = delayed.abandon
+    delayed = DelayedProduce(awaited, ctx.services.clock, committed.give)
     delayed.start(timeout_ms)
-    return pending
+    try:
+        outcomes = await committed
+    except GeneratorExit:
+        delayed.abandon()
+        raise
+    for (answer, partition, _), outcome in zip(waits, outcomes, strict=True):
+        code = outcome.error
+        try:
+            if code is ErrorCode.NONE and acks == -1 and partition.is_under_min_isr():
+                # All replicas in sync have it, but they are fewer than the topic demands.
+                code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        except KafkaError as error:
+            code = error.code
+        if code is not ErrorCode.NONE:
+            _put_error(answer, KafkaError(code))
 
 
 def _put_error(answer: PartitionProduceResponse, error: KafkaError) -> None:
@@ -307,7 +378,7 @@ def _put_error(answer: PartitionProduceResponse, error: KafkaError) -> None:
 
 def _transactional_refusal(
     ctx: RequestContext, transactional_id: str, batches: Mapping[tuple[str, int], BatchHeader]
-) -> tuple[ErrorCode, str | None] | None:
+) -> Failure | None:
     """The error of a request that may not have these transactional batches, if any."""
     if len({(header.producer_id, header.producer_epoch) for header in batches.values()}) > 1:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the request has batches of several producers"

@@ -1,28 +1,27 @@
 """Produce in a transaction: what is asked of its coordinator before the batches are appended (KIP-890).
 
 Only a batch that begins a producer's transaction in a partition is verified; see
-:mod:`ottla_broker.log.verification`. From version 12 on, the coordinator adds the partition instead. Most requests go
-on at once: nothing has to be verified, or this broker is the coordinator.
+:mod:`ottla_broker.log.verification`. From version 12 on, the coordinator adds the partition instead. Mostly nothing has
+to be waited for: no batch has to be verified, or this broker is the coordinator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final, NamedTuple
 
-from ottla_broker.events import get_logger
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import Result
 from ottla_broker.log.verification import VerificationGuard
-from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.replica.transaction_verifier import (
     MAX_WAITING_BYTES,
     TopicPartition,
+    TransactionVerifier,
     Verdicts,
     Verification,
 )
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla_protocol.messages.produce import ProduceRequest
 from ottla_protocol.records.batch import (
     FLAGS_AT,
     HEADER_SIZE,
@@ -31,8 +30,6 @@ from ottla_protocol.records.batch import (
     CorruptRecordError,
     read_header,
 )
-
-_log = get_logger()
 
 _KNOWS_ABORTABLE: Final = 11
 """The first version whose clients know TRANSACTION_ABORTABLE."""
@@ -65,10 +62,6 @@ class Verified(NamedTuple):
     failures: dict[TopicPartition, Failure]
 
 
-Append = Callable[[ProduceRequest, Verified, PendingResponse | None], Any]
-"""Appends a request's batches and answers it; by the pending response, if there is one and it has to wait."""
-
-
 def transactional_batches(request: ProduceRequest) -> dict[TopicPartition, BatchHeader]:
     """The headers of the partitions' transactional batches, as far as they can be read."""
     found: dict[TopicPartition, BatchHeader] = {}
@@ -83,40 +76,44 @@ def transactional_batches(request: ProduceRequest) -> dict[TopicPartition, Batch
     return found
 
 
-def append_verified(
-    ctx: RequestContext,
-    request: ProduceRequest,
-    batches: dict[TopicPartition, BatchHeader],
-    append: Append,
-) -> Any:
-    """Verify the ``batches``, all of one producer, and then append the request."""
+def verification_of(
+    ctx: RequestContext, request: ProduceRequest, batches: Mapping[TopicPartition, BatchHeader]
+) -> Verified | Coroutine[Any, None, Verified]:
+    """Have the ``batches``, all of one producer, verified: the outcome, or a wait for it."""
     verifier = ctx.services.transaction_verifier
     adds = ctx.version >= _ADDS
     guards = {}
     if verifier is not None and (adds or ctx.services.config.transaction_partition_verification_enable):
         guards = _begin(ctx, batches)
     if verifier is None or not guards:
-        return append(request, Verified({}, {}), None)
+        return Verified({}, {})
     header = next(iter(batches.values()))
     verification = Verification(
         request.transactional_id or "", header.producer_id, header.producer_epoch, list(guards), adds
     )
-    # The marker of the transaction before makes a guard void. What is added can do without one: the marker of its own
-    # transaction has a higher epoch, for which the batch is refused.
-    guards_of = partial(_begin, ctx, batches) if adds else lambda: guards
-    waiting = _Waiting(ctx.version, guards_of, append)
-    verifier.verify(verification, waiting.verified)
-    if waiting.result is not None:
-        return append(request, waiting.result, None)
+    outcome: Result[Verified] = Result()
+
+    def verified(verdicts: Verdicts) -> None:
+        # The marker of the transaction before makes a guard void. What is added can do without one: the marker of its
+        # own transaction has a higher epoch, for which the batch is refused.
+        now = _begin(ctx, batches) if adds else guards
+        outcome.give(Verified(now, {key: _failure(code, ctx.version) for key, code in verdicts.items()}))
+
+    verifier.verify(verification, verified)
+    if outcome.given:
+        return outcome.value()
     size = sum(len(data.records or b"") for topic in request.topic_data for data in topic.partition_data)
     if verifier.waiting_bytes + size > MAX_WAITING_BYTES:
-        return append(request, Verified({}, dict.fromkeys(guards, _BUSY)), None)
+        return Verified({}, dict.fromkeys(guards, _BUSY))
+    return _waited(verifier, outcome, size)
+
+
+async def _waited(verifier: TransactionVerifier, outcome: Result[Verified], size: int) -> Verified:
     verifier.waiting_bytes += size
-
-    def release() -> None:
+    try:
+        return await outcome
+    finally:
         verifier.waiting_bytes -= size
-
-    return waiting.wait(request, release)
 
 
 _BUSY: Final[Failure] = (
@@ -126,7 +123,7 @@ _BUSY: Final[Failure] = (
 
 
 def _begin(
-    ctx: RequestContext, batches: dict[TopicPartition, BatchHeader]
+    ctx: RequestContext, batches: Mapping[TopicPartition, BatchHeader]
 ) -> dict[TopicPartition, VerificationGuard]:
     """The guards of the batches that begin a transaction. Partitions that can't be written to fail when they are."""
     now_ms = ctx.services.clock.now_ms()
@@ -142,80 +139,6 @@ def _begin(
         if guard is not None:
             guards[key] = guard
     return guards
-
-
-class _Waiting:
-    """A produce request whose batches are being verified."""
-
-    __slots__ = ("_append", "_guards_of", "_pending", "_release", "_request", "_version", "result")
-
-    def __init__(
-        self, version: int, guards_of: Callable[[], dict[TopicPartition, VerificationGuard]], append: Append
-    ) -> None:
-        self._version = version
-        self._guards_of = guards_of
-        self._append = append
-        self._request: ProduceRequest | None = None
-        self._pending: PendingResponse | None = None
-        self._release: Callable[[], None] = lambda: None
-        self.result: Verified | None = None
-
-    def verified(self, verdicts: Verdicts) -> None:
-        self.result = Verified(
-            self._guards_of(), {key: _failure(code, self._version) for key, code in verdicts.items()}
-        )
-        if self._pending is not None:
-            self._resume(self._pending, self.result)
-
-    def wait(self, request: ProduceRequest, release: Callable[[], None]) -> PendingResponse:
-        """Keep a copy of the request, whose frame is used again, until its batches are verified."""
-        self._request = _copy(request)
-        self._release = release
-        self._pending = PendingResponse(self._abandon)
-        return self._pending
-
-    def _abandon(self) -> None:
-        """The client has gone: a batch that it wasn't promised is not appended any more."""
-        if self._request is not None:
-            self._request = None
-            self._release()
-
-    def _resume(self, pending: PendingResponse, result: Verified) -> None:
-        request, self._request = self._request, None
-        if request is None:
-            return
-        self._release()
-        try:
-            answer = self._append(request, result, pending)
-        except CloseConnection as error:
-            answer = error
-        except Exception as error:
-            # It is raised in the middle of a coordinator's answer, so the client learns of it by its connection's end.
-            _log.error("a verified produce request failed", exc_info=error)
-            answer = CloseConnection("a defect in the broker, see above")
-        if answer is not pending:
-            pending.complete(answer)
-
-
-def _copy(request: ProduceRequest) -> ProduceRequest:
-    return ProduceRequest(
-        transactional_id=request.transactional_id,
-        acks=request.acks,
-        timeout_ms=request.timeout_ms,
-        topic_data=[
-            TopicProduceData(
-                name=topic.name,
-                partition_data=[
-                    PartitionProduceData(
-                        index=data.index,
-                        records=None if data.records is None else memoryview(bytearray(data.records)),
-                    )
-                    for data in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
-        ],
-    )
 
 
 def _failure(code: ErrorCode, version: int) -> Failure:

@@ -1,37 +1,35 @@
 """Produce requests whose records may take long to check: compressed or many, or in formats of old producers.
 
 All records of such a request are checked before any is appended. Where that takes some milliseconds at most, it is done
-at once. Otherwise the request is copied and checked on a thread. Meanwhile nothing is read from its connection, so that
-requests keep their order, and a client can't send more than the broker can check.
+at once. Otherwise it is done on a thread. Meanwhile nothing is read from the request's connection, so that requests
+keep their order, and a client can't send more than the broker can check.
 """
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from ottla_broker.handlers.conversions import Conversions, ConversionsStopped
 from ottla_broker.log.record_validation import Budget, SlowRecordsError, Validated, validate
-from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.network.pending_response import CloseConnection
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.records.batch import CODEC_MASK, FLAGS_AT, MAGIC, MAGIC_AT
+from ottla_protocol.records.batch import CODEC_MASK, FLAGS_AT, MAGIC, MAGIC_AT, BatchHeader
 from ottla_protocol.records.compression import ZSTD
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ottla_broker.handlers.context import RequestContext
     from ottla_broker.log.log import Log
-    from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse
+    from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest
 
 FORMAT_2_SINCE: Final = 3
 """The first version whose records are batches of format 2, and only those."""
 
-CheckedRecords: TypeAlias = "Mapping[int, Validated | KafkaError | None]"
-"""The result of the check, by a partition's place in the request: the validated records, the error, or None for nothing
-to append."""
-Answer: TypeAlias = "ProduceResponse | PendingResponse | None"
-Append: TypeAlias = "Callable[[RequestContext, ProduceRequest, CheckedRecords], Answer]"
+CheckedRecords: TypeAlias = "Mapping[int, BatchHeader | KafkaError | None]"
+"""The result of the check, by a partition's place in the request: the header of its batch, the error, or None for
+nothing to append."""
 Pause: TypeAlias = "Callable[[], object]"
 
 
@@ -45,8 +43,11 @@ class Job(Protocol):
     place: int
     data: PartitionProduceData
 
-    def run(self, pause: Pause) -> Validated | KafkaError | None:
-        """The records to append, the error, or None for nothing to append. May run on any thread."""
+    def run(self, pause: Pause | None, budget: Budget | None = None) -> Validated | KafkaError | None:
+        """The records to append, the error, or None for nothing to append. May run on any thread.
+
+        Raises SlowRecordsError: they exceed the ``budget``.
+        """
         ...
 
 
@@ -71,22 +72,48 @@ class _Check:
             return error.with_traceback(None)
 
 
-def handle(ctx: RequestContext, request: ProduceRequest, append: Append) -> Answer | Awaitable[Answer]:
-    """Check the request's batches, and ``append`` them."""
+def budget() -> Budget:
+    """How much of a request's batches is checked on the event loop."""
+    return Budget()
+
+
+def checks(ctx: RequestContext, request: ProduceRequest) -> list[Job]:
+    """What has to be checked of a request."""
     now_ms = ctx.services.clock.now_ms()
-    jobs = [
+    return [
         _Check(place, data, log, ctx.version, now_ms)
         for place, data, log in writable(ctx, request)
         if data.records
     ]
-    checked: dict[int, Validated | KafkaError | None] = {}
-    budget = Budget()
+
+
+def at_once(jobs: Sequence[Job], budget: Budget) -> CheckedRecords | None:
+    """Do the jobs; None if they exceed the budget."""
     try:
-        for job in jobs:
-            note_result(job, job.run(None, budget), checked)
+        results = [job.run(None, budget) for job in jobs]
     except SlowRecordsError:
-        return run(ctx, request, jobs, append)
-    return append(ctx, request, checked)
+        return None
+    return _noted(jobs, results)
+
+
+async def on_a_thread(conversions: Conversions, jobs: Sequence[Job]) -> CheckedRecords:
+    """Do the jobs on a thread. Raises CloseConnection when the broker stops."""
+    try:
+        results = [await conversions.run(job.run, conversions.pause) for job in jobs]
+    except ConversionsStopped:
+        raise CloseConnection("the broker stops") from None
+    return _noted(jobs, results)
+
+
+def _noted(jobs: Sequence[Job], results: Sequence[Validated | KafkaError | None]) -> CheckedRecords:
+    """Put the batches that are to be appended into the request."""
+    checked: dict[int, BatchHeader | KafkaError | None] = {}
+    for job, result in zip(jobs, results, strict=True):
+        if isinstance(result, Validated):
+            job.data.records, checked[job.place] = result
+        else:
+            checked[job.place] = result
+    return checked
 
 
 def writable(ctx: RequestContext, request: ProduceRequest) -> Iterator[tuple[int, PartitionProduceData, Log]]:
@@ -115,70 +142,3 @@ def check_codec(version: int, records: memoryview) -> None:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version 7, this is {version}"
         )
-
-
-def note_result(
-    job: Job | _Check,
-    result: Validated | KafkaError | None,
-    checked: dict[int, Validated | KafkaError | None],
-) -> None:
-    checked[job.place] = result
-    if isinstance(result, Validated):
-        job.data.records = result.batch
-
-
-def run(
-    ctx: RequestContext, request: ProduceRequest, jobs: Sequence[Job], append: Append
-) -> Awaitable[Answer]:
-    """Do the jobs on a thread, and ``append``; until then nothing is read from the connection."""
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            if data.records:
-                # The request's buffer is used again as soon as this returns.
-                data.records = memoryview(bytearray(data.records))
-    ctx.connection.begin_long()
-    return _run(ctx, request, jobs, append)
-
-
-async def _run(ctx: RequestContext, request: ProduceRequest, jobs: Sequence[Job], append: Append) -> Answer:
-    conversions = ctx.services.conversions
-    checked: dict[int, Validated | KafkaError | None] = {}
-    try:
-        for job in jobs:
-            note_result(job, await conversions.run(job.run, conversions.pause), checked)
-        answer = append(ctx, request, checked)
-    finally:
-        ctx.connection.end_long()
-    if isinstance(answer, PendingResponse):
-        return await Awaited(answer).wait()
-    return answer
-
-
-class Awaited:
-    """Waits for a response that would have gone out on the connection."""
-
-    def __init__(self, pending: PendingResponse) -> None:
-        self._pending = pending
-        self._future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    async def wait(self) -> Answer:
-        """The response. Raises what took its place."""
-        self._pending.put(self)
-        try:
-            answer: Answer = await self._future
-            return answer
-        finally:
-            if self._pending.abandon is not None:
-                self._pending.abandon()
-
-    def on_response_ready(self) -> None:
-        response: Any = self._pending.parts
-        if self._future.done():
-            return
-        if isinstance(response, BaseException):
-            self._future.set_exception(response)
-        else:
-            self._future.set_result(response)
-
-    def close(self, reason: str | None) -> None:
-        raise RuntimeError(f"a response is encoded where it shouldn't be: {reason}")
