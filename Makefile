@@ -56,7 +56,7 @@ faults: $(VENV)/.dev  ## break a broker, a cluster and landing jobs for longer t
 	@OTTLA_HOSTILE=100 $(PYTEST) tests/badinput/test_hostile_requests.py $(ARGS)
 	@OTTLA_BAD_INPUTS=$${OTTLA_BAD_INPUTS:-1000000} $(PYTEST) $$(grep -rlw --include='test_*.py' inputs tests/protocol tests/records tests/log) $(ARGS)
 	@OTTLA_EXAMPLES=$${OTTLA_EXAMPLES:-20} $(PYTEST) $$(grep -rlE --include='test_*.py' 'hypothesis|depth import .*examples' tests) $(ARGS)
-	@OTTLA_VALUES=$${OTTLA_VALUES:-1400000} $(PYTEST) tests/pipeline/values $(ARGS)
+	@OTTLA_VALUES=$${OTTLA_VALUES:-1450000} $(PYTEST) tests/pipeline/values $(ARGS)
 	@OTTLA_POWER_RUNS=$${OTTLA_POWER_RUNS:-100} $(PYTEST) tests/log/test_power_loss.py tests/store/test_power_loss.py $(ARGS)
 
 check: $(VENV)/.dev  ## check style, formatting, types and layers

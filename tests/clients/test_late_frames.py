@@ -56,5 +56,9 @@ def test_late(name: str, client: str, place: late.OneBroker, is_kafka: bool) -> 
     if not fails:
         late.play(name, place, CLIENTS[client], topic)
         return
-    with pytest.raises((StepFailed, AssertionError)):
-        late.play(name, place, CLIENTS[client], topic)
+    for attempt in range(3):
+        try:
+            late.play(name, place, CLIENTS[client], f"{topic}-{attempt}")
+        except (StepFailed, AssertionError):
+            return
+    pytest.fail("Kafka 3.9 did it right three times")
