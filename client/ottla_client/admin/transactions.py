@@ -14,6 +14,7 @@ from ottla_protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from ottla_protocol.printable import shown_name
 
 from ..cluster import CoordinatorType
 from ..deadline import Deadline
@@ -100,7 +101,7 @@ class TransactionCalls(OffsetCalls):
 
         return await self._ask_each(
             "describe transactions",
-            listed(transactional_ids, str),
+            _ids(transactional_ids),
             ToCoordinators(self._cluster, CoordinatorType.TRANSACTION),
             ask,
             timeout,
@@ -130,7 +131,7 @@ class TransactionCalls(OffsetCalls):
 
         return await self._ask_each(
             "fence producers",
-            listed(transactional_ids, str),
+            _ids(transactional_ids),
             ToCoordinators(self._cluster, CoordinatorType.TRANSACTION),
             ask,
             timeout,
@@ -232,7 +233,15 @@ def _is_unknown(error: ClientError) -> bool:
 
 
 def _id(name: str) -> str:
-    return f"transactional id {name}"
+    return f"transactional id {shown_name(name)}"
+
+
+def _ids(given: Iterable[str]) -> list[str]:
+    """Transactional ids. Raises ConfigurationError for one that no producer can have."""
+    names = listed(given, str)
+    if not all(names):
+        raise ConfigurationError("a transactional id is ''; it must be a name")
+    return names
 
 
 def _described(state: TransactionState, node: Node) -> TransactionDescription | ClientError:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from .client_options import ClientOptions as ClientOptions
     from .client_options import option_group as option_group
     from .completion import complete_groups as complete_groups
-    from .completion import complete_topics as complete_topics
     from .console import Console as Console
     from .console import one_line as one_line
     from .console import one_line_errors as one_line_errors
@@ -25,14 +24,16 @@ if TYPE_CHECKING:
     from .progress import amount_of_bytes as amount_of_bytes
     from .tables import Column as Column
     from .timefmt import parse_duration as parse_duration
+    from .topic_checks import TOPIC as TOPIC
 
 _HOMES = {
     ".client_options": "ClientOptions option_group",
-    ".completion": "complete_groups complete_topics",
+    ".completion": "complete_groups",
     ".console": "Console one_line one_line_errors options run unknown",
     ".progress": "Progress amount_of_bytes",
     ".tables": "Column",
     ".timefmt": "parse_duration",
+    ".topic_checks": "TOPIC",
 }
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

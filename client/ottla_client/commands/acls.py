@@ -70,7 +70,7 @@ async def list_acls(console: Console, principal: str | None, resource: str | Non
             )
             for pattern, entry in sorted(found, key=lambda acl: (acl.entry.principal, acl))
         ],
-        empty="no ACLs",
+        empty="no ACLs" if principal is None and resource is None else "no such ACLs",
     )
 
 

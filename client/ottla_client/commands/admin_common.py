@@ -175,6 +175,13 @@ def plural(number: int, thing: str) -> str:
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
+def none_of(thing: str, pattern: str | None, *conditions: str) -> str:
+    """``no groups``, ``no group matches a*``, ``no group in state Dead``; empty conditions don't count."""
+    said = [f"matches {pattern}"] if pattern is not None else []
+    said += filter(None, conditions)
+    return " ".join([f"no {thing}", *said]) if said else f"no {thing}s"
+
+
 def ranges_of(numbers: Iterable[int]) -> str:
     """``0-3,7``"""
     runs: list[list[int]] = []

@@ -17,11 +17,10 @@ import click
 
 from ..errors import RequestTimeoutError
 from .client_options import Command, option_group
-from .completion import complete_topics
 from .console import Console, options
 from .producer_options import ACKS, COMPRESSION, LINGER, producer_options
 from .progress import Progress, amount_of_bytes
-from .topic_checks import require_topics
+from .topic_checks import TOPIC, require_topics
 
 if TYPE_CHECKING:
     from ..consumer import Consumer
@@ -103,9 +102,7 @@ async def produce(console: Console, linger: int, single: bool, **setup: Any) -> 
 
 @bench.command("consume")
 @_with_topic(1_000_000)
-@click.option(
-    "--topic", shell_complete=complete_topics, help="Consume this topic from its beginning, up to --records."
-)
+@click.option("--topic", type=TOPIC, help="Consume this topic from its beginning, up to --records.")
 @options
 async def consume(console: Console, topic: str | None, **setup: Any) -> None:
     """Measure how many records per second the broker delivers."""

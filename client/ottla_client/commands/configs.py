@@ -19,10 +19,11 @@ from ..errors import BrokerError, UnknownTopicError
 from .admin_common import admin_of, plural
 from .client_metrics import client_metrics
 from .client_options import pair
-from .completion import complete_groups, complete_topics
+from .completion import complete_groups
 from .console import Console, options, unknown, unknown_topic
 from .tables import Column
 from .timefmt import unit_hint
+from .topic_checks import TOPIC
 
 if TYPE_CHECKING:
     from ..admin import Admin, AlterConfig, ConfigEntry, ConfigResource
@@ -87,7 +88,7 @@ async def _configs_of(
 
 
 @configs.command(short_help="Show configs that aren't defaults, or all of them.")
-@click.argument("topic", required=False, shell_complete=complete_topics)
+@click.argument("topic", required=False, type=TOPIC)
 @click.option("--broker", metavar="ID", help=_BROKER_HELP)
 @click.option("--group", metavar="GROUP", help=_GROUP_HELP, shell_complete=complete_groups)
 @click.option(
@@ -167,7 +168,7 @@ def _value(console: Console, entry: ConfigEntry) -> str | None:
 
 
 @configs.command(short_help="Change single configs.")
-@click.argument("topic", required=False, shell_complete=complete_topics)
+@click.argument("topic", required=False, type=TOPIC)
 @click.option("--broker", metavar="ID", help=_BROKER_HELP)
 @click.option("--group", metavar="GROUP", help=_GROUP_HELP, shell_complete=complete_groups)
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a config.")

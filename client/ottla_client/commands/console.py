@@ -107,13 +107,20 @@ class Console:
         """Print the JSON document of ``--json``, with bytes as ``{"base64": …}``."""
         self.write(to_json(document, indent=2) + "\n")
 
-    def report(self, document: object, *lines: str, aside: bool = False) -> None:
-        """Print what was done: ``document`` with ``--json``, otherwise lines, ``aside`` on standard error."""
+    def report(
+        self, document: object, *lines: str, aside: bool = False, empty: str = "nothing was changed"
+    ) -> None:
+        """Print what was done: ``document`` with ``--json``, otherwise lines, ``aside`` on standard error.
+
+        ``empty`` is the note if there are no lines.
+        """
         if self.as_json:
             self.emit(document)
             return
         for line in lines:
             (self.note if aside else self.print)(line)
+        if not lines:
+            self.note(empty)
 
     def table(
         self,
@@ -121,7 +128,7 @@ class Console:
         rows: Iterable[Sequence[Any]],
         *,
         title: str = "",
-        empty: str = "",
+        empty: str = "nothing to show",
     ) -> None:
         """Print a table, or with ``--json`` a list of objects; ``empty`` is the note if there are no rows."""
         heads = [Column(column) if isinstance(column, str) else column for column in columns]
@@ -129,8 +136,7 @@ class Console:
         if self.as_json:
             self.emit([dict(zip((head.name for head in heads), line, strict=True)) for line in lines])
         elif not lines:
-            if empty:
-                self.note(empty)
+            self.note(empty)
         elif self.is_terminal and (drawn := _draw_table(heads, lines, title)) is not None:
             self.write(drawn)
         else:

@@ -10,13 +10,13 @@ import click
 
 from ..types import ISOLATION_LEVELS, TopicPartition
 from .admin_common import plural
-from .completion import complete_groups, complete_topics
+from .completion import complete_groups
 from .console import Console, options
 from .consume_records import ConsumeRun
 from .formatters import FIELDS, Style, make_formatter
 from .log_positions import BEGINNING, END, OFFSET, TIME, LogPosition, LogPositionType
 from .print_run import AT_ONCE, POLL_MS, ConsumeOptions, PrintRun
-from .topic_checks import require_topics
+from .topic_checks import TOPIC, require_topics
 
 if TYPE_CHECKING:
     from ..consumer.rows import Rows
@@ -61,7 +61,7 @@ def _regex(context: click.Context, parameter: click.Parameter, value: str | None
 
 
 @click.command()
-@click.argument("topics", nargs=-1, shell_complete=complete_topics, metavar="[TOPIC]...")
+@click.argument("topics", nargs=-1, type=TOPIC, metavar="[TOPIC]...")
 @click.option(
     "--pattern",
     callback=_regex,

@@ -136,7 +136,7 @@ class ConsumeRun(PrintRun["Consumer"]):
         self._without_since = self._without_since or now
         if now - self._without_since < _WITHOUT_SECONDS:
             return False
-        self._console.note(
+        self._nothing = (
             f"nothing to read: the other members of group {self._wanted.group} have all of its partitions"
         )
         return True

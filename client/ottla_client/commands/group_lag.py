@@ -160,7 +160,7 @@ async def lag(
             return await _look(admin, registry, patterns, histories)
 
         if watch:
-            await _watch(console, look, interval, histories)
+            await _watch(console, look, interval, histories, patterns)
             return
         lags = await look()
         if not once and lags:
@@ -169,7 +169,10 @@ async def lag(
     if console.as_json:
         console.emit(_document(lags, histories))
     else:
-        console.table(_columns(console), _rows(lags, histories), empty="no group has committed offsets")
+        missed = _missed(patterns, lags)
+        console.table(_columns(console), _rows(lags, histories), empty="; ".join(missed))
+        for each in missed if lags else ():
+            console.note(each)
         for name, its in lags.items():
             beyond = {str(p): each.beyond_end for p, each in its.items() if each.beyond_end}
             if beyond:
@@ -214,6 +217,13 @@ async def _look(
     for name in histories.keys() - lags.keys():
         del histories[name]
     return lags
+
+
+def _missed(patterns: Collection[str], found: Collection[str]) -> list[str]:
+    """What to say of the patterns without a group, or of there being none."""
+    missed = [each for each in patterns if not any(fnmatchcase(name, each) for name in found)]
+    said = [f"no group that matches {each} has committed offsets" for each in missed]
+    return said or ([] if found else ["no group has committed offsets"])
 
 
 def _columns(console: Console) -> list[Column]:
@@ -279,6 +289,7 @@ async def _watch(
     look: Callable[[], Awaitable[Mapping[str, Mapping[TopicPartition, PartitionLag]]]],
     interval: float,
     histories: dict[str, History],
+    patterns: Collection[str],
 ) -> None:
     """Show the lag until Ctrl-C. Failures to reach the cluster are shown, and retried."""
     live = live_view(console)
@@ -286,7 +297,7 @@ async def _watch(
         while True:
             now = datetime.now().astimezone().isoformat(timespec="seconds")
             try:
-                _show(console, live, now, await look(), histories)
+                _show(console, live, now, await look(), histories, patterns)
             except ClientError as error:
                 _show_failure(console, live, now, one_line(error))
             await asyncio.sleep(interval)
@@ -298,7 +309,9 @@ def _show(
     now: str,
     lags: Mapping[str, Mapping[TopicPartition, PartitionLag]],
     histories: Mapping[str, History],
+    patterns: Collection[str],
 ) -> None:
+    missed = _missed(patterns, lags)
     if console.as_json:
         console.print(to_json({"time": now, "groups": _document(lags, histories)}))
         return
@@ -312,12 +325,21 @@ def _show(
             pairs = zip(columns[1:-1], row[1:-1], strict=True)
             shown = [f"{column.title.lower()} {column.text(value)}" for column, value in pairs]
             console.print(f"{now}  {columns[0].text(row[0])}  {', '.join(shown)}")
+        for each in missed:
+            console.print(f"{now}  {each}")
         return
     from rich.text import Text
 
     from .rich_output import table_of
 
-    live.show([table_of(columns, rows, ""), Text(), Text(f"{now}, Ctrl-C ends it", style="dim")])
+    live.show(
+        [
+            table_of(columns, rows, ""),
+            *map(Text, missed),
+            Text(),
+            Text(f"{now}, Ctrl-C ends it", style="dim"),
+        ]
+    )
 
 
 def _show_failure(console: Console, live: LiveView | None, now: str, reason: str) -> None:

@@ -18,6 +18,7 @@ from ..types import COORDINATED, IN_ZOOKEEPER, TopicPartition
 from .admin_common import (
     admin_of,
     count_of,
+    none_of,
     plural,
     show_partitions,
     show_seconds,
@@ -127,7 +128,7 @@ async def list_groups(
     console.table(
         columns,
         sorted(rows, key=lambda row: row[0]),
-        empty="no groups" if pattern is None else f"no group matches {pattern}",
+        empty=none_of("group", pattern, f"in state {' or '.join(states)}" if states else ""),
     )
 
 
@@ -436,9 +437,8 @@ async def remove_member(
         if chosen:
             console.confirm(f"Remove {plural(len(chosen), 'member')} from group {shown_name(name)}?", yes=yes)
             await admin.remove_members(name, [known[each] for each in chosen])
-        else:
-            console.note(f"group {shown_name(name)} has no members")
     console.report(
         {"group": name, "removed": list(chosen)},
         *(f"removed member {each} from group {shown_name(name)}" for each in chosen),
+        empty=f"group {shown_name(name)} has no members",
     )

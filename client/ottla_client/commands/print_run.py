@@ -65,6 +65,8 @@ class PrintRun(ABC, Generic[C]):
         self._path = output
         self._left = wanted.count
         self._records = 0
+        self._nothing = f"no records to read from {wanted.pattern or ', '.join(wanted.topics)}"
+        """What to say if a run ends without any."""
 
     @abstractmethod
     def _make(self, client_options: dict[str, Any]) -> C:
@@ -129,6 +131,8 @@ class PrintRun(ABC, Generic[C]):
             await self._begin(consumer, topics)
             await self._receive(consumer, output)
             await self.commit(consumer)
+            if not self._records:
+                self._console.note(self._nothing)
         except asyncio.CancelledError:
             ended = True
             if task is not None:

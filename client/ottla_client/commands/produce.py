@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from .completion import complete_topics
 from .console import Console, options
 from .input_files import STDIN
 from .produce_records import ProduceRun
@@ -16,6 +15,7 @@ from .produce_transactions import TransactionalRun
 from .producer_options import ACKS, COMPRESSION, LINGER, producer_options
 from .record_parsers import Fields, FileParser, LineParser, Parser
 from .structured_parsers import CsvParser, JsonParser
+from .topic_checks import TOPIC
 
 _PARSERS: dict[str, type[Parser]] = {
     "lines": LineParser,
@@ -40,7 +40,7 @@ def _pairs(
 
 
 @click.command()
-@click.argument("topic", shell_complete=complete_topics)
+@click.argument("topic", type=TOPIC)
 @click.argument(
     "files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True), metavar="[FILE]..."
 )

@@ -117,7 +117,7 @@ async def list_quotas(console: Console, user: str | None, client_id: str | None,
             for quota in found
             for key, value in sorted(quota.values.items())
         ],
-        empty="no quotas",
+        empty=f"no quotas of {entity_text(entity)}" if entity else "no quotas",
     )
 
 

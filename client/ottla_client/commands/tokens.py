@@ -7,7 +7,7 @@ from base64 import b64decode
 import click
 
 from ..admin import DelegationToken
-from .admin_common import admin_of
+from .admin_common import admin_of, none_of
 from .console import Console, options
 from .timefmt import show_time
 
@@ -110,10 +110,10 @@ async def list_tokens(console: Console, owners: tuple[str, ...]) -> None:
     """
     async with admin_of(console) as admin:
         found = await admin.describe_delegation_tokens(owners or None)
-    _show(console, found)
+    _show(console, found, owners)
 
 
-def _show(console: Console, found: list[DelegationToken]) -> None:
+def _show(console: Console, found: list[DelegationToken], owners: tuple[str, ...] = ()) -> None:
     console.table(
         ["Id", "HMAC", "Owner", "Requester", "Renewers", "Issued", "Expires", "Max"],
         [
@@ -129,7 +129,7 @@ def _show(console: Console, found: list[DelegationToken]) -> None:
             )
             for token in found
         ],
-        empty="no delegation tokens",
+        empty=none_of("delegation token", None, f"of {' or '.join(owners)}" if owners else ""),
     )
 
 

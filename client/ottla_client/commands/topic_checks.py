@@ -1,11 +1,11 @@
-"""Checks that a command's topics exist, made before anything else."""
+"""Checks of a command's topics, made before anything else."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,11 +13,53 @@ from ottla_protocol.errors import ErrorCode
 from ottla_protocol.printable import printable
 
 from ..deadline import Deadline
+from .completion import complete_topics
 from .console import Console, unknown_topic
 
+PARTITIONS: Final = "LIST"
+"""The metavar of options that take partitions, such as 0,2,4-7."""
+_NUMBERS: Final = re.compile(r"\d[\d,-]*")
+
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from ..cluster import Cluster
     from ..settings import ConnectionSettings
+
+
+class TopicName(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.4
+    """A topic's name, with completion. One of a partition is refused, with the command's own way to name it."""
+
+    name = "topic"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if not text:
+            self.fail("'' is not a valid topic name", param, ctx)
+        topic, colon, numbers = text.partition(":")
+        if colon and _NUMBERS.fullmatch(numbers):
+            way = "" if ctx is None else _for_partitions(ctx.command, topic, numbers)
+            instead = f"for a partition: {way}" if way else f"this command takes whole topics: {topic}"
+            self.fail(f"{printable(text)!r} is not a valid topic name; {instead}", param, ctx)
+        return text
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return complete_topics(ctx, param, incomplete)
+
+
+TOPIC: Final = TopicName()
+
+
+def _for_partitions(command: click.Command, topic: str, numbers: str) -> str:
+    """How to name partitions of a topic in this command; empty if it takes none."""
+    for option in command.params:
+        if "--partitions" in option.opts and option.metavar == PARTITIONS:
+            return f"{topic} --partitions {numbers}"
+        if "--partition" in option.opts and isinstance(option.type, click.IntRange):
+            return f"{topic} --partition {numbers if numbers.isdecimal() else 'N'}"
+    return ""
 
 
 @asynccontextmanager
@@ -56,11 +98,6 @@ async def require_topics(
                 known = await cluster.fetch_topics(None, deadline)
                 said = unknown_topic(name, known).message
                 raise click.ClickException(said if said.endswith("?") else said + hint)
-            if topic.error == ErrorCode.INVALID_TOPIC_EXCEPTION and re.fullmatch(r"[^:]+:\d+", name):
-                topic_name, number = name.split(":")
-                raise click.ClickException(
-                    f"{printable(name)!r} is not a valid topic name; for a partition: {topic_name} --partition {number}"
-                )
             if topic.error == ErrorCode.INVALID_TOPIC_EXCEPTION:
                 raise click.ClickException(f"{printable(name)!r} is not a valid topic name")
             if topic.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:

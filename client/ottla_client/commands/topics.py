@@ -13,13 +13,13 @@ from ottla_protocol.errors import ErrorCode
 from ..errors import BrokerError, ClientError, UnknownTopicError
 from ..suggestions import did_you_mean
 from ..types import TopicPartition
-from .admin_common import admin_of, count_of, known_partitions, numbers_in, plural, topics_of
+from .admin_common import admin_of, count_of, known_partitions, none_of, numbers_in, plural, topics_of
 from .client_options import pair
-from .completion import complete_topics
 from .console import YES, Console, options, unknown_topic
 from .progress import amount_of_bytes
 from .tables import Column
 from .timefmt import unit_hint
+from .topic_checks import PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
     from ..admin import Admin, ConfigEntry, CreatedTopic, NewTopic
@@ -64,7 +64,7 @@ async def list_topics(console: Console, pattern: str | None, internal: bool) -> 
             for name, topic in found.items()
             if pattern is None or fnmatchcase(name, pattern)
         ],
-        empty="no topics" if pattern is None else f"no topic matches {pattern}",
+        empty=none_of("topic", pattern),
     )
 
 
@@ -73,7 +73,7 @@ def _replication(topic: TopicMetadata) -> int:
 
 
 @topics.command(short_help="Show partitions, offsets, sizes and configs.")
-@click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=complete_topics)
+@click.argument("names", nargs=-1, required=True, metavar="NAME…", type=TOPIC)
 @options
 async def describe(console: Console, names: tuple[str, ...]) -> None:
     """Show the partitions of topics, with leader, replicas, offsets and size, and the configs that aren't defaults.
@@ -239,7 +239,7 @@ def _id(topic: TopicMetadata) -> str | None:
 
 
 @topics.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=complete_topics)
+@click.argument("names", nargs=-1, required=True, metavar="NAME…", type=TOPIC)
 @click.option(
     "--partitions",
     type=click.IntRange(1, 2**31 - 1),
@@ -339,7 +339,7 @@ def _configs_elsewhere(context: click.Context, parameter: click.Parameter, value
 
 
 @topics.command(short_help="Add partitions to a topic.")
-@click.argument("name", shell_complete=complete_topics)
+@click.argument("name", type=TOPIC)
 @click.option(
     "--partitions",
     type=click.IntRange(1, 2**31 - 1),
@@ -376,7 +376,7 @@ async def alter(console: Console, name: str, partitions: int) -> None:
 
 
 @topics.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=complete_topics)
+@click.argument("names", nargs=-1, required=True, metavar="NAME…", type=TOPIC)
 @click.option("--if-exists", is_flag=True, help="Ignore topics that don't exist.")
 @YES
 @options
@@ -395,22 +395,38 @@ async def delete(console: Console, names: tuple[str, ...], if_exists: bool, yes:
         doomed = [name for name in dict.fromkeys(names) if name in known]
         if doomed:
             console.confirm(f"Delete {', '.join(doomed)} with all records?", yes=yes)
-            try:
-                await admin.delete_topics(doomed)
-            except UnknownTopicError:
-                if not if_exists:
-                    raise
-    console.report({"deleted": doomed}, *(f"deleted topic {name}" for name in doomed))
+            gone = await _delete(admin, doomed, if_exists)
+            missing += gone
+            doomed = [name for name in doomed if name not in gone]
+    for name in dict.fromkeys(missing):
+        console.note(f"topic {name} doesn't exist")
+    console.report(
+        {"deleted": doomed}, *(f"deleted topic {name}" for name in doomed), empty="nothing was deleted"
+    )
+
+
+async def _delete(admin: Admin, names: list[str], if_exists: bool) -> list[str]:
+    """Delete topics. Returns those that another program has deleted meanwhile. Raises ClientError."""
+    from ..admin import PartialError
+
+    try:
+        await admin.delete_topics(names)
+    except ClientError as error:
+        errors = error.errors if isinstance(error, PartialError) else {names[0]: error}
+        if not if_exists or not all(isinstance(each, UnknownTopicError) for each in errors.values()):
+            raise
+        return list(errors)
+    return []
 
 
 @topics.command(short_help="Delete records but keep the topic.")
-@click.argument("name", shell_complete=complete_topics)
+@click.argument("name", type=TOPIC)
 @click.option(
     "--before", type=click.IntRange(min=0), metavar="OFFSET", help="Delete the records below this offset."
 )
 @click.option("--all", "everything", is_flag=True, help="Delete all records.")
 @click.option(
-    "--partitions", metavar="LIST", help="Delete records of these partitions only, such as 0,2,4-7."
+    "--partitions", metavar=PARTITIONS, help="Delete records of these partitions only, such as 0,2,4-7."
 )
 @YES
 @options
@@ -430,7 +446,7 @@ async def truncate(
 
     if (before is None) is not everything:
         raise click.UsageError("give --before OFFSET or --all")
-    numbers = numbers_in(partitions, "--partitions") if partitions else None
+    numbers = None if partitions is None else numbers_in(partitions, "--partitions")
     async with admin_of(console) as admin:
         wanted = known_partitions({name: numbers}, await topics_of(admin, [name]))
         starts = await admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.EARLIEST))

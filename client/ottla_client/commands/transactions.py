@@ -14,6 +14,7 @@ from .admin_common import (
     admin_of,
     count_of,
     known_partitions,
+    none_of,
     partitions_option,
     plural,
     show_partitions,
@@ -26,6 +27,7 @@ from .completion import complete_topics
 from .console import YES, Console, options, unknown
 from .tables import Column
 from .timefmt import now_ms, parse_duration, show_time
+from .topic_checks import TOPIC
 
 if TYPE_CHECKING:
     from ..admin import Admin, ProducerState
@@ -100,8 +102,12 @@ async def list_transactions(
         if pattern is None or fnmatchcase(name, pattern)
     ]
     columns = ["Transactional id", "State", "Producer id", "Coordinator"]
-    empty = "no transactional ids" if pattern is None else f"no transactional id matches {pattern}"
-    console.table(columns, rows, empty=empty)
+    conditions = (
+        f"in state {' or '.join(states)}" if states else "",
+        f"of producer {' or '.join(map(str, producer_ids))}" if producer_ids else "",
+        f"open for more than {show_seconds(open_for / 1000)}" if open_for is not None else "",
+    )
+    console.table(columns, rows, empty=none_of("transactional id", pattern, *conditions))
 
 
 @transactions.command(short_help="Show a transaction with its partitions.")
@@ -269,9 +275,7 @@ async def find_hanging(
 
 
 @transactions.command(short_help="Abort a hanging transaction in a partition.")
-@click.option(
-    "--topic", required=True, metavar="TOPIC", shell_complete=complete_topics, help="Name the topic."
-)
+@click.option("--topic", required=True, metavar="TOPIC", type=TOPIC, help="Name the topic.")
 @click.option(
     "--partition", required=True, type=click.IntRange(min=0), metavar="N", help="Name the partition."
 )

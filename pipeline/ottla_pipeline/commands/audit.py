@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla_client.commands import Column, Console, complete_topics
+from ottla_client.commands import TOPIC, Column, Console
 
 from ..progress import count
 from .common import (
@@ -36,7 +36,7 @@ _LISTED = 5
     short_help="Check that every record is in the table, once.",
     epilog="Exit code: 0 if nothing is wrong, 1 if something is, 2 if the comparison failed.",
 )
-@click.argument("topics", nargs=-1, shell_complete=complete_topics, metavar="[TOPIC]...")
+@click.argument("topics", nargs=-1, type=TOPIC, metavar="[TOPIC]...")
 @table_options
 @dead_letters_option(help="Take records among these dead letters as accounted for.")
 @isolation_option(

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ottla_client.commands import Console, complete_groups, complete_topics
+from ottla_client.commands import TOPIC, Console, complete_groups
 
 from .common import (
     check_client,
@@ -30,7 +30,7 @@ from .types import AVAILABLE_NOW, Choice, Size, Trigger
 
 
 @click.command(short_help="Land topics in a table, exactly once.")
-@click.argument("topics", nargs=-1, shell_complete=complete_topics, metavar="[TOPIC]...")
+@click.argument("topics", nargs=-1, type=TOPIC, metavar="[TOPIC]...")
 @click.option(
     "--subscribe-pattern",
     "pattern",

@@ -59,6 +59,9 @@ async def test_unknown_ids_and_states(admin: Admin, new_name: NewName) -> None:
     assert caught.value.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     with pytest.raises(PartialError):
         await admin.describe_transactions(["not there", "neither"])
+    for refused in (admin.describe_transactions(["there", ""]), admin.fence_producers([""])):
+        with pytest.raises(ConfigurationError, match="it must be a name"):
+            await refused
     with pytest.raises(ConfigurationError, match="'Ongiong'"):
         await admin.list_transactions(states=["Ongiong"])
 

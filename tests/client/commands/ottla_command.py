@@ -34,7 +34,9 @@ class Ottla:
 
     def run(self, *arguments: str, stdin: str | None = None) -> Result:
         """Piped, in this process."""
-        return CliRunner(env=self.environment).invoke(main, arguments, input=stdin)
+        result = CliRunner(env=self.environment).invoke(main, arguments, input=stdin)
+        assert result.output or "-o" in arguments, f"{arguments} ended with {result.exit_code} and no word"
+        return result
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:
         """Standard output of a command that succeeds."""

@@ -104,7 +104,8 @@ def test_where_to_begin_and_where_to_stop(shell: Shell, new_topic: NewTopic, tmp
     for args, expected in PLACES:
         done = CliRunner().invoke(main, ["consume", "-b", shell.bootstrap, topic, "-o", str(file), *args])
         past = f"offset 700 is past the end, so reading from the end: {topic}-0 ends at 10\n"
-        assert (done.exit_code, done.stderr) == (0, past if "700" in args else ""), args
+        said = (past if "700" in args else "") + ("" if expected else f"no records to read from {topic}\n")
+        assert (done.exit_code, done.stderr) == (0, said), args
         assert file.read_text().split() == [str(number) for number in expected], args
 
 

@@ -47,6 +47,9 @@ def test_lag_of_a_group(
     (found,) = ottla.json("groups", "lag", f"{group[:-1]}*{group[-1]}", "--interval", "0.1")
     assert (found["trend_records_per_second"], found["catch_up_seconds"]) == (0.0, None)
     assert group in ottla("groups", "lag", group, "--once")
+    for patterns in ([group, "no-such-*"], ["no-such-*"]):
+        said = ottla.run("groups", "lag", *patterns, "--once").stderr
+        assert said == "no group that matches no-such-* has committed offsets\n"
     assert "unknown group" in ottla.fails("groups", "lag", new_name("missing"), "--once")
     ottla.fails("groups", "lag", "--watch", "--once", code=2)
 
@@ -202,7 +205,7 @@ async def test_watching(as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
     console: Any = SimpleNamespace(as_json=as_json, is_terminal=not as_json, print=printed)
     with pytest.raises(Done):
-        await _watch(console, lambda: _look(admin, None, ("g",), histories), 0, histories)
+        await _watch(console, lambda: _look(admin, None, ("g",), histories), 0, histories, ("g", "x*"))
     if as_json:
         documents = [json.loads(line) for line in lines]
         assert [each["groups"][0]["lag_records"] for each in documents if "groups" in each] == [0, 7, 14, 0]
@@ -213,3 +216,4 @@ async def test_watching(as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "▁▄█ " in view.shown[3]
     assert "1m30s" in view.shown[3]
     assert "▁▄█▁" in view.shown[4]
+    assert "no group that matches x* has committed offsets" in view.shown[4]

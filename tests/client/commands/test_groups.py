@@ -117,7 +117,9 @@ def test_listing(ottla: Ottla, filled: tuple[str, int], new_group: Callable[[str
     assert group["generation"] == "simple"
     assert name in ottla("groups", "list", "--state", "Empty")
     assert name not in ottla("groups", "list", "--state", "Stable")
-    assert "no group matches" in ottla.run("groups", "list", "no-such-*").stderr
+    assert ottla.run("groups", "list", "no-such-*").stderr == "no group matches no-such-*\n"
+    none = ottla.run("groups", "list", "no-such-*", "--state", "Dead", "--state", "Stable").stderr
+    assert none == "no group matches no-such-* in state Dead or Stable\n"
 
 
 def test_lag(ottla: Ottla, filled: tuple[str, int], new_group: Callable[[str], str]) -> None:

@@ -54,6 +54,8 @@ def test_a_topic_from_its_making_to_its_end(ottla: Ottla, new_name: Name) -> Non
     until_gone(ottla, name)
     assert "unknown topic" in ottla.fails("topics", "delete", name, "--yes")
     assert ottla.json("topics", "delete", name, "--yes", "--if-exists") == {"deleted": []}
+    said = ottla.run("topics", "delete", name, "--yes", "--if-exists").stderr
+    assert said == f"topic {name} doesn't exist\nnothing was deleted\n"
 
 
 def test_listing(ottla: Ottla, new_topic: Topic, new_name: Name) -> None:
@@ -161,6 +163,20 @@ def test_usage(ottla: Ottla, new_topic: Topic) -> None:
         ["describe", name, "--timeout", "0"],
     ):
         assert "Traceback" not in ottla.fails("topics", *wrong, code=2)
+    for command in (
+        ["topics", "describe"],
+        ["topics", "delete"],
+        ["configs", "describe"],
+        ["topics", "create"],
+    ):
+        said = ottla.fails(*command, f"{name}:5,3", code=2)
+        assert said.endswith(f"not a valid topic name; this command takes whole topics: {name}\n")
+    said = ottla.fails("topics", "truncate", f"{name}:5,3", "--all", code=2)
+    assert said.endswith(f"for a partition: {name} --partitions 5,3\n")
+    assert "'' is not a list of" in ottla.fails(
+        "topics", "truncate", name, "--all", "--partitions", "", code=2
+    )
+    assert "'' is not a valid topic name" in ottla.fails("topics", "describe", "", code=2)
     for command in ("list", "describe", "create", "alter", "delete", "truncate"):
         assert "ottla topics" in ottla("topics", command, "--help")
 

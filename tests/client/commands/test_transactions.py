@@ -66,6 +66,9 @@ def test_describe(ottla: Ottla, ongoing: tuple[str, str, Producer]) -> None:
     assert found["timeout_ms"] == 60_000
     assert found["started"] > 1_700_000_000_000
     assert f"did you mean {name}" in ottla.fails("transactions", "describe", name + "x")
+    assert "a transactional id is ''; it must be a name" in ottla.fails(
+        "transactions", "describe", "", code=2
+    )
     producer.abort_transaction()
     text = ottla("transactions", "describe", name)
     assert "Open since        -\n" in text
