@@ -46,6 +46,8 @@ _OF_TOKENS: Final = {
 }
 """The options of Java's login for OAUTHBEARER."""
 _TEXTS: Final = frozenset((bool, int, float, str, list))
+_TRIMMED: Final = "".join(map(chr, range(33)))
+"""What Java's String.trim drops."""
 _WORDS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 # Kafka's values, and those of ssl_check_hostname, which `kafka_name` renames to the same option.
 _HOSTNAME_VALUES: Final = {"https": True, "none": False, "": False, **_WORDS}
@@ -84,15 +86,18 @@ def read_options(
 ) -> dict[str, Any]:
     """Keyword arguments out of text, each of the type that its option has in ``settings``.
 
-    Options that only the settings in ``also`` have are left out. ``shown`` turns a name into the one for errors.
+    Blanks around a text are dropped, also around a password, as Kafka's ConfigDef does; Java's Properties keeps those
+    at the end of a line. Options that only the settings in ``also`` have are left out. ``shown`` turns a name into
+    the one for errors.
+
     Raises ConfigurationError for an unknown name, with a suggestion, and for a value of another type.
     """
     every = [settings, *also]
     types = _types(settings)
     others = {name for each in every for name in _types(each)}
     read: dict[str, Any] = {}
-    for given, text in texts.items():
-        dotted, name = _dotted(given), option_name(given)
+    for given, untrimmed in texts.items():
+        dotted, name, text = _dotted(given), option_name(given), untrimmed.strip(_TRIMMED)
         if dotted in _STORE_TYPES:
             if text.upper() != "PEM":
                 raise ConfigurationError(

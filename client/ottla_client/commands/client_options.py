@@ -39,12 +39,11 @@ def pair(text: str, option: str) -> tuple[str, str]:
 
 
 def read_settings(path: str) -> dict[str, str]:
-    """The settings in a file, as Java's clients read them. Raises click.BadParameter."""
+    """The settings in a file, as Java's Properties reads them. Raises click.BadParameter."""
     try:
-        found = parse_properties(Path(path).read_bytes(), path)
+        return parse_properties(Path(path).read_bytes(), path)
     except (OSError, PropertiesError) as error:
         raise click.BadParameter(str(error), param_hint="--command-config") from None
-    return {name: text.strip() for name, text in found.items()}
 
 
 def option_group(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:

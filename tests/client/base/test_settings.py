@@ -76,6 +76,18 @@ def test_options_of_other_clients_are_explained(name: str, advice: str) -> None:
             read_options({spelling: "x"}, ProducerSettings)
 
 
+def test_blanks_around_a_text_are_dropped_as_kafka_does() -> None:
+    texts = {"acks": " 1\t", "sasl.password": "\fa b ", "enable.idempotence": " true ", "linger.ms": " 5 "}
+    found = read_options({**texts, "client.id": "\u00a0x "}, ProducerSettings)
+    assert found == {
+        "acks": 1,
+        "sasl_plain_password": "a b",
+        "enable_idempotence": True,
+        "linger_ms": 5.0,
+        "client_id": "\u00a0x",
+    }
+
+
 def test_the_advice_names_options_and_methods_that_exist() -> None:
     settings = (AdminSettings, ConsumerSettings, ProducerSettings)
     options = {"bootstrap_servers", *(field.name for each in settings for field in fields(each))}

@@ -345,7 +345,7 @@ def test_an_address_on_the_command_line_overrides_the_file(tmp_path: Path) -> No
 
 def test_options_of_a_command_override_a_file(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
-    file.write_text("compression.type=none\nlinger.ms=7\nacks=1\n")
+    file.write_text("compression.type=none\nlinger.ms=7 \nacks=1\n")
     read = ClientOptions("b:1", 5)
     read.add_file(str(file), ["compression", "acks", "timeout"])
     found = read.of(ProducerSettings, acks="all", compression_type="gzip", linger_ms=5)
