@@ -87,26 +87,34 @@ def test_a_forked_process_says_nothing_of_its_parents_producer(
 async def test_a_producer_without_records_warns(
     broker: Any, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
 ) -> None:
+    gc.collect()  # what earlier tests left has its say
     before = client_tasks()
 
-    async def leave_open() -> None:
+    async def leave_open() -> str:
         producer = Producer(broker.bootstrap)
         await producer.start()
         assert producer._sender is not None
         # What tasks hold isn't collected before they end.
         await producer._sender.stop()
         await producer._cluster.close()
+        return repr(producer)
 
-    await leave_open()
+    caplog.clear()
+    recwarn.clear()
+    left = await leave_open()
     gc.collect()
-    assert [str(each.message) for each in recwarn if each.category is ResourceWarning] != []
-    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+    warned = [str(each.message) for each in recwarn if each.category is ResourceWarning]
+    assert f"{left} was not closed" in warned
+    errors = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
+    assert [each for each in errors if left in each] == []
     assert client_tasks() == before
 
 
 async def test_what_is_closed_or_never_started_warns_of_nothing(
     broker: Any, recwarn: pytest.WarningsRecorder
 ) -> None:
+    gc.collect()
+    recwarn.clear()
     async with Producer(broker.bootstrap) as closed:
         pass
     unused = Producer(broker.bootstrap)
