@@ -32,10 +32,12 @@ class Ending:
 
     Attributes:
         signal: the number of the first signal, None without one.
+        last_words: what to say if the command is ended before it can say how it went.
     """
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self.last_words = ""
         self._progress_at = 0.0
         self._task: asyncio.Task[Any] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -90,8 +92,10 @@ class Ending:
         self._end_now()
 
     def _end_now(self) -> None:
+        if self.last_words:
+            self._say(self.last_words)
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError, AttributeError):
+            with suppress(OSError, ValueError, AttributeError, RuntimeError):
                 if stream.isatty():
                     stream.write("\x1b[?25h")  # a live view may have hidden the cursor
                 stream.flush()
@@ -99,7 +103,8 @@ class Ending:
         os._exit(128 + (self.signal or signal.SIGTERM))
 
     def _say(self, text: str) -> None:
-        with suppress(OSError, ValueError, AttributeError):
+        # A RuntimeError says that the signal has interrupted a write.
+        with suppress(OSError, ValueError, AttributeError, RuntimeError):
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
 

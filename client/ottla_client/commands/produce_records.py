@@ -95,10 +95,12 @@ class ProduceRun:
             try:
                 await self._send_all(producer, parser, files)
             except (asyncio.CancelledError, StopError, click.ClickException, OSError) as error:
-                stopped = error
-                if isinstance(error, asyncio.CancelledError) and (task := asyncio.current_task()) is not None:
-                    task.uncancel()
-            await self._finish(producer, stopped)
+                stopped = _taken(error)
+            try:
+                await self._finish(producer, stopped)
+            except asyncio.CancelledError as error:  # amid the end of the input
+                stopped = _taken(error)
+                await self._finish(producer, stopped)
         finally:
             await self._close(producer, interrupted=isinstance(stopped, asyncio.CancelledError))
         self._report(monotonic() - started, interrupted=isinstance(stopped, asyncio.CancelledError))
@@ -211,12 +213,13 @@ class ProduceRun:
 
         waiting = self._open
         while waiting and (len(waiting) > at_most or waiting[0][0].done()):
-            delivery, records = waiting.popleft()
+            delivery, records = waiting[0]
             failed: list[tuple[Sequence[int], Exception]] = []
             try:
                 delivered = await delivery
             except BatchDeliveryError as error:
                 delivered, failed = error.delivered, error.failed
+            waiting.popleft()  # not before: Ctrl-C may end the wait
             for part in delivered:
                 self._partitions.setdefault(part.partition, _Extent()).add(part.base_offset, part.count)
             self._bytes += sum(map(len, filter(None, records.values)))
@@ -313,6 +316,13 @@ class ProduceRun:
         """The last lines of the summary, on standard error."""
         if interrupted and not self._failed:
             self._console.note("Interrupted; all records read before that were sent.")
+
+
+def _taken(error: BaseException) -> BaseException:
+    """The error that ends the reading. After Ctrl-C, what was begun may still be ended."""
+    if isinstance(error, asyncio.CancelledError) and (task := asyncio.current_task()) is not None:
+        task.uncancel()
+    return error
 
 
 def _batches(parser: Parser, files: Sequence[str]) -> Iterator[Records]:

@@ -8,8 +8,10 @@ from copy import deepcopy
 from time import monotonic
 from typing import IO, TYPE_CHECKING, Any
 
+from ottla_protocol.printable import shown_name
+
 from ..errors import ClientError, TransactionAbortedError, TransactionStateError
-from .admin_common import plural
+from .admin_common import plural, show_seconds
 from .console import Console, one_line
 from .ending import TIDY_SECONDS
 from .produce_records import ProduceRun, StopError
@@ -36,6 +38,8 @@ class TransactionalRun(ProduceRun):
     ) -> None:
         super().__init__(console, topic, partition, on_error, rejects)
         self._size = size
+        self._outcome = ""
+        """How to learn the outcome of a transaction, which no broker has answered."""
         self._lock = asyncio.Lock()
         self._age = 0.0
         """Seconds after which a transaction with a size is committed anyway."""
@@ -48,6 +52,10 @@ class TransactionalRun(ProduceRun):
 
     async def run(self, client_options: dict[str, Any], parser: Parser, files: Sequence[str]) -> None:
         self._age = client_options["transaction_timeout_ms"] / 2000
+        self._outcome = (
+            f"`ottla transactions describe {shown_name(client_options['transactional_id'])}` says it; "
+            f"what isn't committed is aborted {show_seconds(2 * self._age)} after its begin."
+        )
         try:
             await super().run(client_options, parser, files)
         finally:
@@ -79,6 +87,7 @@ class TransactionalRun(ProduceRun):
 
     async def _begin(self, producer: Producer) -> None:
         await producer.begin_transaction()
+        self._console.ending.last_words = f"The last transaction may be open: {self._outcome}"
         self._began = monotonic()
         self._before = (deepcopy(self._partitions), self._bytes)
         if self._size is not None:
@@ -105,6 +114,7 @@ class TransactionalRun(ProduceRun):
             raise StopError from None
         await self._wait_for_deliveries(0)
         self._began = None
+        self._console.ending.last_words = ""
         self._in_transaction = 0
         self._transactions += 1
 
@@ -144,7 +154,8 @@ class TransactionalRun(ProduceRun):
         if self._uncertain:
             self._console.note(
                 f"The last transaction may have been committed: no answer says whether its "
-                f"{plural(self._uncertain, 'record')} {'counts' if self._uncertain == 1 else 'count'}."
+                f"{plural(self._uncertain, 'record')} {'counts' if self._uncertain == 1 else 'count'}. "
+                f"{self._outcome}"
             )
 
 

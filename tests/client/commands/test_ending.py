@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from time import sleep
 
 import pytest
 from tests.client.commands.ottla_command import OTTLA, Ottla
@@ -24,6 +25,7 @@ PRODUCED = (*HOUR[:4], "-X", "delivery_timeout_ms=7200000")
 STUBBORN = """
 import asyncio
 from ottla_client.commands.console import run
+from ottla_client.commands.ending import Ending
 
 async def main():
     print("begun", flush=True)
@@ -33,7 +35,9 @@ async def main():
         except asyncio.CancelledError:
             print("cancelled", flush=True)
 
-run(main())
+ending = Ending()
+ending.last_words = "half done"
+run(main(), ending=ending)
 """
 BUSY = """
 import asyncio
@@ -88,6 +92,7 @@ def test_a_command_that_does_not_end_is_ended(number: signal.Signals, program: s
     assert said.startswith(
         "Ending; Ctrl-C again ends it at once.\n" if number == signal.SIGINT else "Ending.\n"
     )
+    assert said.endswith("half done\n") is (program == STUBBORN)
 
 
 def test_a_second_ctrl_c_ends_it_at_once() -> None:
@@ -100,6 +105,7 @@ def test_a_second_ctrl_c_ends_it_at_once() -> None:
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "without waiting" not in said
+    assert said.endswith("half done\n")
 
 
 @pytest.mark.parametrize("options", [["-g", "g"], ["-g", "s", "--share"]], ids=["group", "share"])
@@ -114,7 +120,8 @@ def test_one_ctrl_c_ends_a_consumer_of_a_frozen_broker(broker: BrokerProcess, op
     assert process.returncode == 130
 
 
-def test_one_ctrl_c_ends_a_producer_of_a_frozen_broker(broker: BrokerProcess) -> None:
+@pytest.mark.parametrize("at", ["a line", "end of input"])
+def test_one_ctrl_c_ends_a_producer_of_a_frozen_broker(broker: BrokerProcess, at: str) -> None:
     """What was not delivered is said."""
     process = started(OTTLA, "produce", "t", "-b", broker.bootstrap, *PRODUCED)
     assert process.stdin is not None
@@ -124,6 +131,9 @@ def test_one_ctrl_c_ends_a_producer_of_a_frozen_broker(broker: BrokerProcess) ->
     broker.send_signal(signal.SIGSTOP)
     process.stdin.write("b\n")
     process.stdin.flush()
+    if at == "end of input":
+        process.stdin.close()
+        process.stdin = None
     assert not readable(process.stderr, 1.0)  # it is sent, and waits
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
@@ -132,7 +142,8 @@ def test_one_ctrl_c_ends_a_producer_of_a_frozen_broker(broker: BrokerProcess) ->
     assert "were sent" not in said
 
 
-def test_one_ctrl_c_amid_a_commit(broker: BrokerProcess) -> None:
+@pytest.mark.parametrize(("at", "number"), [("size", signal.SIGSTOP), ("end of input", signal.SIGKILL)])
+def test_one_ctrl_c_amid_a_commit(broker: BrokerProcess, at: str, number: signal.Signals) -> None:
     """Nobody knows whether the transaction is committed, and nothing says so."""
     transactions = ("--transactional-id", "id", "--transaction-size", "2")
     process = started(OTTLA, "produce", "t", "-b", broker.bootstrap, *PRODUCED, *transactions)
@@ -140,15 +151,24 @@ def test_one_ctrl_c_amid_a_commit(broker: BrokerProcess) -> None:
     process.stdin.write("a\nb\nc\n")
     process.stdin.flush()
     wait_for(lambda: consumed(broker, "-e").stdout == "a\nb\nc\n", "the records")
-    broker.send_signal(signal.SIGSTOP)
-    process.stdin.write("d\n")
-    process.stdin.flush()
-    assert not readable(process.stderr, 1.0)
+    broker.send_signal(number)
+    if at == "size":
+        process.stdin.write("d\n")
+        process.stdin.flush()
+    else:
+        process.stdin.close()
+        process.stdin = None
+    sleep(1)  # the commit is asked for, and no answer comes
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "1 transaction committed" in said
-    assert "may have been committed: no answer says whether its 2 records count" in said
+    count = "2 records count" if at == "size" else "1 record counts"
+    assert (
+        f"may have been committed: no answer says whether its {count}. `ottla transactions describe id`"
+        in said
+    )
+    assert "what isn't committed is aborted 1m00s after its begin" in said
     assert "was not committed" not in said
 
 
