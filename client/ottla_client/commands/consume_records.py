@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from time import monotonic
@@ -174,10 +175,13 @@ class ConsumeRun(PrintRun["Consumer"]):
             for partition, offset in self._written.items()
             if only is None or partition in only
         }
-        for partition in offsets:
-            del self._written[partition]
+        written = {partition: self._written.pop(partition) for partition in offsets}
         if offsets:
-            await consumer.commit(offsets)
+            try:
+                await consumer.commit(offsets)
+            except asyncio.CancelledError:
+                self._written = {**written, **self._written}  # nobody knows, so they are committed again
+                raise
 
     def begin(self, partition: TopicPartition, position: int) -> None:
         """Commit the start of a partition, too.

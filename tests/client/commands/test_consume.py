@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
@@ -11,6 +12,9 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock, call
 
 import pytest
 from click.testing import CliRunner
@@ -22,11 +26,15 @@ from tests.support.transactions import wait_until_settled
 
 from ottla_client.admin import AlterConfig, ConfigResource, ResourceType
 from ottla_client.cli import main
+from ottla_client.commands.consume_records import ConsumeRun
 from ottla_client.commands.formatters import Style, make_formatter
+from ottla_client.commands.log_positions import BEGINNING, LogPosition
+from ottla_client.commands.print_run import ConsumeOptions
 from ottla_client.commands.timefmt import show_time
+from ottla_client.consumer import Consumer
 from ottla_client.consumer.rows import Rows
 from ottla_client.sync import Admin
-from ottla_client.types import TimestampType
+from ottla_client.types import OffsetAndMetadata, TimestampType, TopicPartition
 
 NewTopic = Callable[..., str]
 
@@ -397,3 +405,17 @@ def test_a_topic_that_is_deleted_meanwhile(broker: BrokerProcess, shell: Shell, 
 def test_an_output_file_with_the_name_of_a_position_is_refused(given: str, said: str) -> None:
     wrong = Ottla("127.0.0.1:1").fails("consume", "t", "-o", given, code=2)
     assert f"use {said} to choose where to start" in wrong
+
+
+async def test_offsets_whose_commit_ctrl_c_cancels_are_committed_again() -> None:
+    console: Any = SimpleNamespace()
+    wanted = ConsumeOptions(("t",), None, frozenset(), "g", LogPosition(BEGINNING), None, None)
+    run = ConsumeRun(console, wanted, make_formatter("text", Style(), None), None)
+    consumer, place = AsyncMock(Consumer), TopicPartition("t", 0)
+    consumer.commit.side_effect = [asyncio.CancelledError, None]
+    run.begin(place, 5)
+    with pytest.raises(asyncio.CancelledError):
+        await run.commit(consumer)
+    for _ in range(2):
+        await run.commit(consumer)
+    assert consumer.commit.await_args_list == [call({place: OffsetAndMetadata(5)})] * 2
