@@ -79,8 +79,8 @@ class LagReader:
         records = unread(offset, start, end, done)
         if records:
             look = yield from self._look(key, partition, max(offset, start))
-            if not done:
-                records = look.unread(start, end)
+            # Some of the records that it found may be done with, and some offsets aren't records: both are bounds.
+            records = min(records, look.unread(start, end))
         if not records:
             self.looks.pop(key, None)
             return Behind(0, 0)

@@ -174,11 +174,14 @@ class GroupOffsetCalls(OffsetCalls):
                 raise looked
             records = 0 if looked is None else looked[0].unread(start, end)
             first = looked[1] if looked is not None and records else None
-            return PartitionLag(
-                at, start, end, records, 0.0 if first is None else max(0.0, (now - first.timestamp) / 1000)
-            )
+            return PartitionLag(at, start, end, records, 0.0 if first is None else _age(first, now))
 
         return {p: lag(p) for p in every}
+
+
+def _age(first: TimedOffset, now: float) -> float | None:
+    """The seconds since a record was written; None if it has no timestamp."""
+    return None if first.timestamp < 0 else max(0.0, (now - first.timestamp) / 1000)
 
 
 _GROUP_CODES: Final = ToCoordinators.again | {ErrorCode.REBALANCE_IN_PROGRESS}

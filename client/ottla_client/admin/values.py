@@ -213,8 +213,8 @@ class PartitionLag:
 
     ``records`` are left from the committed offset or the log's start to the end, never fewer than 0. Gaps left by
     compaction and transactions don't count where they are near (:mod:`ottla_protocol.lag`). ``seconds`` is the age of
-    the first unread record, 0.0 if there is none. Both are None where nothing is committed. ``end`` is None while the
-    partition has no leader.
+    the first unread record, 0.0 if there is none, and None if the record can't be read or has no timestamp. Both are
+    None where nothing is committed. ``end`` is None while the partition has no leader.
     """
 
     committed: OffsetAndMetadata | None

@@ -19,7 +19,7 @@ from ..types import COORDINATED, IN_ZOOKEEPER, OffsetAndMetadata, TopicPartition
 from .admin_common import plural
 
 if TYPE_CHECKING:
-    from ..admin import Admin, GroupDescription, GroupListing, PartitionLag
+    from ..admin import Admin, GroupDescription, GroupListing, PartitionLag, ShareGroupOffset
     from ..zookeeper_consumer.groups import GroupInZooKeeper
     from ..zookeeper_consumer.registry import Registry
     from .console import Console
@@ -171,16 +171,27 @@ async def lag_of(admin: Admin, name: str, where: Kept) -> Mapping[TopicPartition
         shared = await admin.share_group_offsets(name)
     except UnsupportedApiError:  # Kafka 4.0
         return {}
+    return await lag_in_share_group(admin, name, shared)
+
+
+async def lag_in_share_group(
+    admin: Admin, name: str, shared: Mapping[TopicPartition, ShareGroupOffset]
+) -> dict[TopicPartition, PartitionLag]:
+    """The lag of a share group that is at these places, where it has begun. Raises ClientError."""
     starts = {p: each.start for p, each in shared.items() if each.start is not None}
     lags = await admin.group_lag(name, offsets=starts)
     return {p: _without_done(lag, shared[p].lag) for p, lag in lags.items()}
 
 
 def _without_done(lag: PartitionLag, left: int | None) -> PartitionLag:
-    """Of the records after a share group's start, those that are left: others are done with already."""
+    """Of the records after a share group's start, those that are left: others are done with already.
+
+    Brokers count offsets, with those of markers: both numbers are bounds.
+    """
     if left is None or lag.records is None:
         return lag
-    return replace(lag, records=left, seconds=lag.seconds if left else 0.0)
+    records = min(left, lag.records)
+    return replace(lag, records=records, seconds=lag.seconds if records else 0.0)
 
 
 async def set_places(admin: Admin, name: str, where: Kept, offsets: Mapping[TopicPartition, int]) -> None:

@@ -35,6 +35,7 @@ from .group_places import (
     groups_in_zookeeper,
     in_zookeeper,
     kept,
+    lag_in_share_group,
     offsets_in_use,
     registry_of,
     zookeeper_option,
@@ -225,7 +226,8 @@ async def describe(console: Console, name: str, zookeeper: str | None) -> None:
     async with admin_of(console) as admin, registry_of(console, zookeeper) as registry:
         group, offsets = await _described_with_offsets(admin, name, registry)
         if group.type == "share":
-            _show_share_group(console, group, _document(group), await admin.share_group_offsets(name))
+            shared = await admin.share_group_offsets(name)
+            _show_share_group(console, group, shared, await lag_in_share_group(admin, name, shared))
             return
         owners = {partition: member.client_id for member in group.members for partition in member.assignment}
         lags = await admin.group_lag(name, owners, offsets=offsets)
@@ -269,9 +271,9 @@ def _columns(console: Console, are_beyond: bool) -> list[Column]:
 def _show_summary(
     console: Console, group: GroupDescription, records: int | None, seconds: float | None
 ) -> None:
-    lag = None
-    if records is not None and seconds is not None:
-        lag = f"{plural(records, 'record')}, {show_seconds(seconds)} behind"
+    lag = None if records is None else plural(records, "record")
+    if lag is not None and seconds is not None:
+        lag = f"{lag}, {show_seconds(seconds)} behind"
     console.details(
         {
             "Group": group.group_id,
@@ -327,14 +329,18 @@ def _document(group: GroupDescription) -> dict[str, Any]:
 def _show_share_group(
     console: Console,
     group: GroupDescription,
-    document: dict[str, Any],
     offsets: Mapping[TopicPartition, ShareGroupOffset],
+    lags: Mapping[TopicPartition, PartitionLag],
 ) -> None:
-    """Print a share group, and where it is in each partition. ``document``: the group as JSON."""
-    lags = [offset.lag for offset in offsets.values() if offset.lag is not None]
-    total = sum(lags) if lags else None
+    """Print a share group, and where it is in each partition."""
+    total, _ = total_lag(lags.values())
     rows = [
-        (partition.topic, partition.partition, offset.start, offset.lag)
+        (
+            partition.topic,
+            partition.partition,
+            offset.start,
+            lags[partition].records if partition in lags else None,
+        )
         for partition, offset in sorted(offsets.items())
     ]
     number = count_of(console)
@@ -347,7 +353,7 @@ def _show_share_group(
     if console.as_json:
         names = [column.name for column in columns]
         partitions = [dict(zip(names, row, strict=True)) for row in rows]
-        console.emit({**document, "lag_records": total, "partitions": partitions})
+        console.emit({**_document(group), "lag_records": total, "partitions": partitions})
         return
     console.details(
         {

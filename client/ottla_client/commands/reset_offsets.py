@@ -162,10 +162,10 @@ async def _reset(
                 console.note(f"{p}: offset {asked_for[p]} is outside the log; using {offset}")
         if execute:
             await set_places(admin, name, where, new)
-    if export:
-        console.write(_as_csv(new))
-        return
-    _show(console, now, new)
+        if export:
+            console.write(_as_csv(new))
+            return
+        _show(console, now, new, await reset_plans.lag_after(now, new))
     if execute:
         console.note(f"offsets of group {shown_name(name)} are set")
     elif group is not None and group.members:
@@ -177,7 +177,12 @@ async def _reset(
         console.note("nothing was changed; add --execute to set them")
 
 
-def _show(console: Console, now: reset_plans.Now, new: Mapping[TopicPartition, int]) -> None:
+def _show(
+    console: Console,
+    now: reset_plans.Now,
+    new: Mapping[TopicPartition, int],
+    lags: Mapping[TopicPartition, int],
+) -> None:
     number = count_of(console)
     rows = [
         (
@@ -185,7 +190,7 @@ def _show(console: Console, now: reset_plans.Now, new: Mapping[TopicPartition, i
             p.partition,
             now.committed[p].offset if p in now.committed else None,
             offset,
-            now.ends[p] - offset,
+            lags[p],
         )
         for p, offset in sorted(new.items())
     ]

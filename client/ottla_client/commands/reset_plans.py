@@ -57,6 +57,13 @@ def within(now: Now, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartiti
     return {p: min(max(offset, now.starts[p]), now.ends[p]) for p, offset in offsets.items()}
 
 
+async def lag_after(now: Now, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """The records that a group has left in each partition once it is at these offsets. Raises ClientError."""
+    lags = await now.admin.lag_of(offsets)
+    known = {p: lag.records for p, lag in lags.items() if lag.records is not None}
+    return {p: known.get(p, now.ends[p] - offset) for p, offset in offsets.items()}
+
+
 async def to_earliest(now: Now) -> dict[TopicPartition, int]:
     return dict(now.starts)
 

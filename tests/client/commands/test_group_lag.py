@@ -17,6 +17,7 @@ from rich.console import Console as RichConsole
 from tests.client.admin.records import put
 from tests.client.commands.ottla_command import Ottla
 from tests.client.web.browsing import browsing
+from tests.support.commands import finish, spawn
 from tests.support.metrics import LISTENER, Scraped, address_of, get
 from tests.support.processes import BrokerProcess
 from tests.support.waiting import wait_for
@@ -159,6 +160,54 @@ def test_what_is_lag_is_the_same_everywhere(own_broker: Callable[..., BrokerProc
     page = asyncio.run(page_of(broker, "/group?id=g"))
     assert "committed 990 beyond the end" in page
     assert "<dt>Lag</dt><dd>8</dd>" in page
+
+
+@pytest.mark.ottla_only
+def test_share_groups_and_new_offsets_count_records(own_broker: Callable[..., BrokerProcess]) -> None:
+    """What a share group has left, and what a reset leaves, are no markers or aborted records either."""
+    history = {"ottla.lag.history.enable": "true", "ottla.lag.history.interval.ms": 1000}
+    broker = own_broker(settings={**history, **LISTENER, "transaction.state.log.num.partitions": 1})
+    ottla = Ottla(broker.bootstrap)
+    ottla("topics", "create", "t", "--partitions", "1")
+    ottla("configs", "alter", "--group", "s", "--set", "share.auto.offset.reset=earliest")
+    with sync.Producer(broker.bootstrap, transactional_id="x") as producer:
+        for is_kept in (True, False, True):
+            producer.begin_transaction()
+            producer.send("t", b"value")
+            producer.flush()
+            producer.commit_transaction() if is_kept else producer.abort_transaction()
+    consume = spawn(broker.bootstrap, "consume", "t", "-g", "s", "--share", "-n", "1")
+    assert finish(consume).lines == [b"value"]
+    (partition,) = ottla.json("groups", "describe", "s")["partitions"]
+    assert (partition["start_offset"], partition["lag_records"]) == (1, 1)
+    (found,) = ottla.json("groups", "lag", "s", "--once")
+    assert found["lag_records"] == 1
+    page = asyncio.run(page_of(broker, "/group?id=s"))
+    assert "<dt>Lag</dt><dd>1</dd>" in page
+
+    def sampled() -> bool:
+        scraped = Scraped(get(address_of(broker), "/metrics")[1])
+        return scraped("kafka_consumergroup_lag_sum", consumergroup="s") == 1
+
+    wait_for(sampled, "a sample of the share group", timeout=60)
+    for group in ("s", "new"):
+        (row,) = ottla.json("groups", "reset-offsets", group, "--topic", "t", "--to-earliest", "--execute")
+        assert row["lag_records"] == 2
+    with sync.Admin(broker.bootstrap) as admin:
+        assert admin.group_lag("new")[TopicPartition("t", 0)].records == 2
+
+
+def test_a_record_without_a_timestamp_has_no_age(
+    broker: BrokerProcess, new_topic: Callable[..., str], new_name: Callable[..., str]
+) -> None:
+    ottla, topic, group = Ottla(broker.bootstrap), new_topic(), new_name("group")
+    put(broker, topic, 0, -1)
+    ottla("groups", "reset-offsets", group, "--topic", f"{topic}:0", "--to-earliest", "--execute")
+    found = ottla.json("groups", "describe", group)
+    assert (found["lag_records"], found["lag_seconds"]) == (1, None)
+    assert "Lag          1 record\n" in ottla("groups", "describe", group)
+    (once,) = ottla.json("groups", "lag", group, "--once")
+    assert (once["lag_records"], once["lag_seconds"]) == (1, None)
 
 
 class Done(Exception):

@@ -197,13 +197,14 @@ async def reset(request: web.Request, session: Session) -> Change:
     check_stopped(described, "reset its offsets")
     now = await reset_plans.gather_now(admin, committed, partitions)
     new = reset_plans.within(now, await plan(now))
+    lags = await reset_plans.lag_after(now, new)
 
     async def run() -> None:
         await set_places(admin, name, where, new)
 
     def line(p: TopicPartition, offset: int) -> str:
         before = f"{committed[p].offset:,}" if p in committed else "none"
-        return f"{p}: {before} → {offset:,} (lag then {now.ends[p] - offset:,})"
+        return f"{p}: {before} → {offset:,} (lag then {lags[p]:,})"
 
     return Change(
         f"Reset the offsets of group {shown_name(name)} {how}",
