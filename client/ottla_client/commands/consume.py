@@ -13,6 +13,7 @@ from .admin_common import plural
 from .completion import complete_groups
 from .console import Console, options
 from .consume_records import ConsumeRun
+from .ending import TIDY_SECONDS
 from .formatters import FIELDS, Style, make_formatter
 from .log_positions import BEGINNING, END, OFFSET, TIME, LogPosition, LogPositionType
 from .print_run import AT_ONCE, POLL_MS, ConsumeOptions, PrintRun
@@ -355,6 +356,11 @@ class ShareRun(PrintRun["ShareConsumer"]):
         from ..share_consumer.consumer import accept_rows
 
         accept_rows(consumer, rows)
+
+    @property
+    def _close_seconds(self) -> float:
+        # The broker takes what is settled only once it has answered the request for records, which waits for some.
+        return TIDY_SECONDS
 
     def _settled(self, offsets: Mapping[TopicPartition, frozenset[int]], error: ClientError | None) -> None:
         if error is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import click
@@ -139,11 +139,11 @@ def _csv_rows(show: Sequence[str], style: Style) -> Callable[[Rows], bytes]:
     getters = _text_getters(show, Style(null="", at_terminal=style.at_terminal))
 
     def render(rows: Rows) -> bytes:
-        text = io.StringIO(newline="")
-        csv.writer(text, lineterminator="\n").writerows(
-            [[get(record) for get in getters] for record in rows.records()]
-        )
-        return text.getvalue().encode()
+        lines: list[str] = []
+        # Before Python 3.13, a CR is quoted only if it is part of the line's end.
+        writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n")
+        writer.writerows([[get(record) for get in getters] for record in rows.records()])
+        return "".join([line[:-2] + "\n" for line in lines]).encode()
 
     return render
 

@@ -27,7 +27,6 @@ POLL_MS = 100
 AT_ONCE = 20_000
 # Seconds without a first record, after which a line at the terminal says that the command waits.
 _QUIET_SECONDS = 1.0
-# Seconds in which a consumer leaves its group after Ctrl-C.
 _CLOSE_SECONDS = 0.3
 
 
@@ -95,6 +94,11 @@ class PrintRun(ABC, Generic[C]):
     def _wrote(self, consumer: C, rows: Rows) -> None:
         """These were written, to the last byte."""
 
+    @property
+    def _close_seconds(self) -> float:
+        """How long the consumer may take to end after Ctrl-C."""
+        return _CLOSE_SECONDS
+
     async def _turn(self, consumer: C) -> None:
         """Called between two polls."""
 
@@ -146,7 +150,7 @@ class PrintRun(ABC, Generic[C]):
             await self._commit_soon(consumer)
             raise
         finally:
-            await consumer.close(_CLOSE_SECONDS if ended else self._console.timeout)
+            await consumer.close(self._close_seconds if ended else self._console.timeout)
             output.close()
             self._print_summary(output, monotonic() - started)
 

@@ -75,6 +75,9 @@ def test_formats(shell: Shell, new_topic: NewTopic) -> None:
     rows = list(csv.reader(io.StringIO(shell("consume", topic, "-e", "-F", "csv").out.decode())))
     assert rows[0] == ["topic", "partition", "offset", "timestamp", "key", "value"]
     assert [row[4:] for row in rows[1:]] == [["k", 'a,"b"'], ["l", ""], ["\\xfe", "\\xffä\0"]]
+    returns = filled(shell, new_topic(), b"\r=a\rb")
+    shown = shell("consume", returns, "-e", "-F", "csv", "--show", "key,value").out
+    assert shown == b'key,value\n"\r","a\rb"\n'
     found = [json.loads(line) for line in shell("consume", topic, "-e", "--json").lines]
     assert [(record["key"], record["value"]) for record in found] == [
         ("k", 'a,"b"'),
@@ -252,10 +255,15 @@ def test_ctrl_c_accepts_what_a_share_group_has_printed(
     broker: BrokerProcess, shell: Shell, new_topic: NewTopic, share_group: str
 ) -> None:
     topic = numbered(shell, new_topic(), 3)
-    process = spawn(broker.bootstrap, "consume", topic, "-g", share_group, "--share")
+    wait = ("-X", "fetch.max.wait.ms=400")
+    process = spawn(broker.bootstrap, "consume", topic, "-g", share_group, "--share", *wait)
     assert read_lines(process, 3) == [b"0", b"1", b"2"]
+    # By then the next request waits for records, and the broker takes no other before it has answered that one.
+    time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    assert finish(process).code == 130
+    done = finish(process)
+    assert done.code == 130
+    assert "in time" not in done.err
     filled(shell, topic, b"k=next")
     assert shell("consume", topic, "-g", share_group, "--share", "-n", "1").lines == [b"next"]
 
