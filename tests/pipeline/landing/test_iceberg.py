@@ -6,7 +6,6 @@ import datetime as dt
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from tests.support.processes import BrokerProcess
 from ottla_pipeline.audit import audit
 from ottla_pipeline.commands import pipeline
 from ottla_pipeline.landing import Landing, compact, land
-from ottla_pipeline.landing.errors import LandingError, SchemaRefused, TableChanged
+from ottla_pipeline.landing.errors import SchemaRefused, TableChanged
 from ottla_pipeline.landing.job_plan import table_of
 from ottla_pipeline.landing.tables import Names, iceberg, open_table
 from ottla_pipeline.landing.tables.layout import field_ids
@@ -199,24 +198,6 @@ def test_the_reserved_name_of_an_old_table_is_renamed(
     assert pairs(landing, "_topic_partition", "_offset") == [(0, 0), (0, 1), (0, 2)]
     (found,) = audit(landing.bootstrap_servers, table_of(landing)).partitions
     assert found.clean
-
-
-def test_equality_deletes_are_refused_by_name(
-    landing: Landing, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pyiceberg.manifest import DataFileContent, ManifestContent
-    from pyiceberg.table.snapshots import Snapshot
-
-    produce(landing.bootstrap_servers, topic, [{"id": 1}])
-    run(landing)
-    entry = SimpleNamespace(data_file=SimpleNamespace(content=DataFileContent.EQUALITY_DELETES))
-    manifest = SimpleNamespace(content=ManifestContent.DELETES, fetch_manifest_entry=lambda io: [entry])
-    monkeypatch.setattr(Snapshot, "manifests", lambda *_: [manifest])
-    for refused in (lambda: run(landing), lambda: compact(landing.table, "iceberg")):
-        with pytest.raises(
-            LandingError, match=r"default\.t has equality deletes, which pyiceberg can't apply"
-        ):
-            refused()
 
 
 def test_files_are_where_the_catalogue_says_with_its_keys(tmp_path: Path) -> None:

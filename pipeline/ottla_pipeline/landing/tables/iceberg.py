@@ -29,6 +29,7 @@ from ottla_pipeline.landing.ledger import by_topic
 from ottla_pipeline.landing.schema import mapped, normalised
 from ottla_pipeline.landing.tables.base import VERSIONS, Busy, Commit, DataFile, Stale, State, Table
 from ottla_pipeline.landing.tables.iceberg_columns import cast, kept_mapping, physical, small, types_in
+from ottla_pipeline.landing.tables.iceberg_deletes import Plan, readable
 from ottla_pipeline.landing.tables.iceberg_metrics import metrics
 from ottla_pipeline.landing.tables.layout import Layout, PartitionField
 from ottla_pipeline.landing.tables.outside import passes, patiently, said
@@ -130,9 +131,7 @@ class IcebergTable(Table):
             ) from error
 
     def check(self) -> None:
-        """Refuses versions, types, transforms and deletes that pyiceberg can't write or read."""
-        from pyiceberg.manifest import DataFileContent, ManifestContent
-
+        """Refuses versions, types and transforms that pyiceberg can't write or read."""
         table = self._open()
         if table.metadata.format_version > _NEWEST:
             raise LandingError(
@@ -151,16 +150,6 @@ class IcebergTable(Table):
                 raise LandingError(
                     f"{self.name} is partitioned by {one.transform}({one.source}): can't be landed in"
                 )
-        snapshot = table.current_snapshot()
-        for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
-            if manifest.content != ManifestContent.DELETES:
-                continue
-            for entry in manifest.fetch_manifest_entry(table.io):
-                if entry.data_file.content == DataFileContent.EQUALITY_DELETES:
-                    raise LandingError(
-                        f"{self.name} has equality deletes, which pyiceberg can't apply: rewrite its data files with "
-                        "Spark or Flink first"
-                    )
 
     def schema(self) -> pa.Schema:
         return pa.schema(
@@ -191,10 +180,10 @@ class IcebergTable(Table):
         return None
 
     def data_files(self) -> list[DataFile]:
-        return [self._file(one) for one in self._tasks()]
+        plan = self._plan()
+        return [self._file(one, plan.marks(one)) for one in plan.tasks]
 
     def batches(self, columns: Sequence[str], files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
-        from pyiceberg.exceptions import ResolveError
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
         from pyiceberg.schema import prune_columns
@@ -204,19 +193,21 @@ class IcebergTable(Table):
         wanted = pa.schema([schema.field(name) for name in columns])
         ids = {one.field_id for one in table.schema().fields if one.name in columns}
         chosen = {one.path for one in files}
-        tasks = [one for one in self._tasks() if self._relative(one.file.file_path) in chosen]
+        plan = self._plan()
+        tasks = [one for one in plan.tasks if self._relative(one.file.file_path) in chosen]
         scan = ArrowScan(table.metadata, table.io, prune_columns(table.schema(), ids), AlwaysTrue())
-        deletes = _read_all_delete_files(table.io, tasks)
-        for task in tasks:
-            try:
+        positions = _read_all_delete_files(table.io, tasks)
+        for task, remain in plan.remaining(self.name, tasks, positions):
+            done = 0
+            with readable(self.name, task.file.file_path):
                 # One file after the other, and batch by batch: the public methods read whole files, and many at once.
-                for batch in scan._record_batches_from_scan_tasks_and_deletes([task], deletes):
+                for batch in scan._record_batches_from_scan_tasks_and_deletes([task], positions):
                     arrays = [cast(batch.column(one.name), one.type) for one in wanted]
-                    yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
-            except (ResolveError, NotImplementedError, ValueError) as error:
-                raise LandingError(
-                    f"{self.name}: {task.file.file_path} can't be read: {str(error).splitlines()[0]}"
-                ) from error
+                    found = pa.RecordBatch.from_arrays(arrays, schema=wanted)
+                    done += len(found)
+                    yield (
+                        found if remain is None else found.filter(pa.array(remain[done - len(found) : done]))
+                    )
 
     def state(self, topics: Sequence[str] = ()) -> State:
         """From the properties if our newest snapshot agrees; otherwise from that snapshot."""
@@ -287,7 +278,7 @@ class IcebergTable(Table):
                 transaction._apply((), unchanged)
                 update = transaction.update_snapshot(snapshot_properties={_KEY: _summary(state)})
                 removed = {one.path for one in commit.removed}
-                known = [one.file for one in self._tasks()] if removed else []
+                known = [one.file for one in self._plan().tasks] if removed else []
                 with update.overwrite() if removed else update.fast_append() as snapshot:
                     for one in commit.files:
                         snapshot.append_data_file(self._added(one))
@@ -360,14 +351,14 @@ class IcebergTable(Table):
         found = unneeded(self.fs, self.root, needed, older_than)
         return self.delete([path for path, _ in found]), sum(size for _, size in found)
 
-    def _tasks(self) -> list[Any]:
-        """Data files with their delete files, at the version read last."""
+    def _plan(self) -> Plan:
+        """Data files and their deletes, at the version read last."""
         try:
-            return list(self._open().scan().plan_files())
+            return Plan(self._open())
         except (NotImplementedError, ValueError) as error:
             raise LandingError(f"{self.name} can't be read: {str(error).splitlines()[0]}") from error
 
-    def _file(self, task: Any) -> DataFile:
+    def _file(self, task: Any, equality: Sequence[str]) -> DataFile:
         file = task.file
         fields = self._open().specs()[file.spec_id].fields
         values = {
@@ -382,7 +373,7 @@ class IcebergTable(Table):
             file.file_size_in_bytes,
             file.record_count,
             values,
-            deletes=" ".join(deletes),
+            deletes=" ".join([*deletes, *equality]),
             spec=file.spec_id,
         )
 
