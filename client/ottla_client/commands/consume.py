@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..errors import ClientError, UnknownTopicError
 from ..types import ISOLATION_LEVELS, TopicPartition
 from .admin_common import plural
 from .completion import complete_groups
@@ -21,10 +23,11 @@ from .topic_checks import TOPIC, require_topics
 
 if TYPE_CHECKING:
     from ..consumer.rows import Rows
-    from ..errors import ClientError
     from ..share_consumer import ShareConsumer
 
 _POSITION: Final = re.compile(r"beginning|earliest|end|latest|stored|-?\d+|@\d+")
+_GONE_AFTER: Final = 2.0
+"""Seconds after which a topic that brokers don't know has been deleted; brokers learn of a new one one by one."""
 _SAME: Final = {"earliest": "beginning", "latest": "end"}
 
 
@@ -331,6 +334,9 @@ def _share_options(console: Console, wanted: ConsumeOptions) -> dict[str, Any]:
 class ShareRun(PrintRun["ShareConsumer"]):
     """One run of ``ottla consume --share``. The consumer acknowledges explicitly; its close releases the rest."""
 
+    _unknown_since: float | None = None
+    """Since when brokers don't know one of the topics."""
+
     def _make(self, client_options: dict[str, Any]) -> ShareConsumer:
         from ..share_consumer import ShareConsumer
 
@@ -356,6 +362,18 @@ class ShareRun(PrintRun["ShareConsumer"]):
         from ..share_consumer.consumer import accept_rows
 
         accept_rows(consumer, rows)
+
+    async def _turn(self, consumer: ShareConsumer) -> None:
+        """End if a topic was deleted: the group's coordinator says nothing of it, and the command would wait."""
+        from ..share_consumer.consumer import unknown_topics
+
+        gone = unknown_topics(consumer)
+        if not gone:
+            self._unknown_since = None
+        elif self._unknown_since is None:
+            self._unknown_since = monotonic()
+        elif monotonic() - self._unknown_since > _GONE_AFTER:
+            raise UnknownTopicError(f"topic {gone[0]!r} has been deleted")
 
     @property
     def _close_seconds(self) -> float:

@@ -11,6 +11,8 @@ from operator import length_hint
 from types import TracebackType
 from typing import Any, TypeAlias, Unpack
 
+from ottla_protocol.errors import ErrorCode
+
 from ..cluster import Cluster
 from ..cluster.topic_names import topic_names
 from ..consumer.consumer import CLOSE_SECONDS
@@ -307,6 +309,16 @@ def accept_rows(consumer: ShareConsumer, rows: Rows) -> None:
     partition = TopicPartition(rows.topic, rows.partition)
     for offset in rows.offsets:
         consumer._engine.held.acknowledge(partition, offset, AcknowledgeType.ACCEPT)
+
+
+def unknown_topics(consumer: ShareConsumer) -> list[str]:
+    """The subscribed topics that brokers don't know (any more), for the commands."""
+    engine = consumer._engine
+    return [
+        name
+        for name in sorted(engine.topics)
+        if engine.cluster.topic_error(name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ]
 
 
 class HandOut:

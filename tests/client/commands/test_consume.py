@@ -268,6 +268,19 @@ def test_ctrl_c_accepts_what_a_share_group_has_printed(
     assert shell("consume", topic, "-g", share_group, "--share", "-n", "1").lines == [b"next"]
 
 
+@pytest.mark.not_kafka_3
+def test_a_share_group_whose_topic_is_deleted_ends(
+    broker: BrokerProcess, shell: Shell, new_topic: NewTopic, share_group: str
+) -> None:
+    topic = numbered(shell, new_topic(), 1)
+    process = spawn(broker.bootstrap, "consume", topic, "-g", share_group, "--share")
+    assert read_lines(process, 1) == [b"0"]
+    with Admin(broker.bootstrap) as admin:
+        admin.delete_topics([topic])
+    done = finish(process)
+    assert (done.code, done.err) == (1, f"Error: topic '{topic}' has been deleted\n")
+
+
 def test_the_last_records_and_the_position_of_a_transactional_topic(
     broker: BrokerProcess,
     shell: Shell,
