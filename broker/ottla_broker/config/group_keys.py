@@ -119,7 +119,7 @@ class GroupKeys:
         3,
         "Replicas of the offsets topic.",
         at_least(1),
-        note="With fewer brokers, the topic gets one replica on each.",
+        note="A standalone broker makes one replica; a cluster makes the topic once so many brokers run.",
     )
     offsets_topic_num_partitions = integer(
         50, "Partitions of the offsets topic. Don't change this later.", between(1, MOST_NEW_PARTITIONS)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from math import inf
@@ -95,8 +96,8 @@ class Cluster:
         self._wake = asyncio.Event()
         self._changed: list[Callable[[], None]] = []
         self._refresh_error: ClientError | None = None
-        self._unreached: dict[int, float] = {}
-        """Since when attempts to reach a broker for the first time have failed; infinity once that was said."""
+        self._failing: dict[int | _CoordinatorKey, float] = {}
+        """Since when a broker was not reached for the first time, or no coordinator was found; infinity once said."""
         self._coordinators: dict[_CoordinatorKey, int] = {}
         self._coordinator_requests: dict[_CoordinatorKey, asyncio.Task[int]] = {}
 
@@ -474,13 +475,28 @@ class Cluster:
             request = coordinator_request(kind, key, version)
             response = await connection.submit(request, timeout=self.request_timeout, version=version)
             node = coordinator_of(response, kind, key, version)
+        except BrokerError as error:
+            if error.code is not ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                raise
+            explained = kind.error(error.code, f"{error}{await self._lack(kind)}")
+            self._say_failing((kind, key), explained)
+            raise explained from error
         finally:
             del self._coordinator_requests[kind, key]
+        self._failing.pop((kind, key), None)
         known = self.nodes.get(node.id)
         if known is None or (known.host, known.port) != (node.host, node.port):
             self.nodes[node.id] = node
         self._coordinators[kind, key] = node.id
         return node.id
+
+    async def _lack(self, kind: CoordinatorType) -> str:
+        """Why there may be no coordinator. Java's client asks for metadata then, too."""
+        with suppress(ClientError, TimeoutError):
+            topics = frozenset((kind.topic,))
+            found = await self._fetch_metadata((topics, False), Deadline(self.request_timeout))
+            return kind.lack(found.get(kind.topic), len(self.nodes))
+        return ""
 
     async def connection(self, node_id: int, deadline: Deadline) -> Connection:
         """The shared connection to a broker, opened if necessary, after a back-off if that failed before.
@@ -521,15 +537,15 @@ class Cluster:
                 " that broker to an address that it can reach"
             )
             explained.retriable = error.retriable
-            self._say_unreachable(node_id, explained)
+            self._say_failing(node_id, explained)
             raise explained from error
 
-    def _say_unreachable(self, node_id: int, error: ClientError) -> None:
-        """Warn once of a broker that was never reached, when calls have waited for it for a while."""
+    def _say_failing(self, what: int | _CoordinatorKey, error: ClientError) -> None:
+        """Warn once of what calls have waited for for a while."""
         now = monotonic()
-        if now - self._unreached.setdefault(node_id, now) >= QUIET_SECONDS:
-            self._unreached[node_id] = inf
-            log.warning("%s", error)
+        if now - self._failing.setdefault(what, now) >= QUIET_SECONDS:
+            self._failing[what] = inf
+            log.warning("%s; trying again", error)
 
     async def request(
         self, node_id: int | None, request: Message, deadline: Deadline, *, version: int | None = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 from ottla_client.errors import BrokerError, GroupError
-from ottla_client.types import Node
+from ottla_client.types import Node, TopicMetadata
 from ottla_protocol.errors import ErrorCode, error_code
 from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -24,8 +25,31 @@ class CoordinatorType(IntEnum):
         """``key`` in a message."""
         return f"group {key!r}" if self is CoordinatorType.GROUP else f"transactional id {key!r}"
 
+    @property
+    def topic(self) -> str:
+        """The topic whose leaders coordinate."""
+        return _TOPICS[self][0]
+
+    def lack(self, topic: TopicMetadata | None, brokers: int) -> str:
+        """How a sentence about a missing coordinator goes on, by its topic's metadata; empty if that says nothing."""
+        name, setting = _TOPICS[self]
+        if topic is None or topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return (
+                f"; the brokers have not made {name}, for which {setting} can't be above the number of brokers"
+                f" ({brokers})"
+            )
+        down = sum(each.leader is None for each in topic.partitions.values())
+        return f"; {down} of {len(topic.partitions)} partitions of {name} have no leader" if down else ""
+
     def error(self, code: ErrorCode, message: str) -> BrokerError:
         return GroupError(code, message) if self is CoordinatorType.GROUP else BrokerError(code, message)
+
+
+_TOPICS: Final = {
+    CoordinatorType.GROUP: ("__consumer_offsets", "offsets.topic.replication.factor"),
+    CoordinatorType.TRANSACTION: ("__transaction_state", "transaction.state.log.replication.factor"),
+}
+"""The topics, and the settings that may keep brokers from making them."""
 
 
 def coordinator_request(kind: CoordinatorType, key: str, version: int) -> FindCoordinatorRequest:

@@ -180,7 +180,7 @@ class ConsumeRun(PrintRun["Consumer"]):
             try:
                 await consumer.commit(offsets)
             except asyncio.CancelledError:
-                self._written = {**written, **self._written}  # nobody knows, so they are committed again
+                self._written = {**written, **self._written}  # unknown, so they are committed again
                 raise
 
     def begin(self, partition: TopicPartition, position: int) -> None:

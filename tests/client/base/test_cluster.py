@@ -12,7 +12,7 @@ from tests.client.base.conftest import until
 from tests.client.base.fake import FakeBroker, Partition, Topic
 
 from ottla_client import Admin, Consumer, Producer
-from ottla_client.cluster import Backoff, Cluster, retrying
+from ottla_client.cluster import Backoff, Cluster, CoordinatorType, retrying
 from ottla_client.cluster.addresses import parse_servers
 from ottla_client.deadline import Deadline
 from ottla_client.errors import (
@@ -429,7 +429,7 @@ async def test_an_advertised_address_that_is_unreachable(
     for _ in range(2):
         with pytest.raises(ConnectError):
             await cluster.request(1, ListGroupsRequest(), Deadline(30))
-    assert [each.getMessage() for each in caplog.records].count(text) == 1
+    assert [each.getMessage() for each in caplog.records].count(f"{text}; trying again") == 1
     # Metadata still comes from where it came from first.
     await cluster.fetch_topics(None, Deadline(30))
 
@@ -559,6 +559,39 @@ async def test_coordinators(fake: FakeBroker, new_cluster: NewCluster, version: 
     fake.coordinator = (-1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     with pytest.raises(RequestTimeoutError, match=r"coordinator of group 'g' .*COORDINATOR_NOT_AVAILABLE"):
         await cluster.coordinator("g", Deadline(0.05))
+
+
+async def test_why_there_is_no_coordinator(
+    fake: FakeBroker,
+    new_cluster: NewCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("ottla_client.cluster.cluster.QUIET_SECONDS", 0.0)
+    fake.versions[ApiKey.END_TXN] = (0, 3)
+    cluster = new_cluster(fake.bootstrap)
+    await cluster.start(Deadline(30))
+    for topic, why in (
+        (None, r"offsets\.topic\.replication\.factor can't be above the number of brokers \(1\)"),
+        (
+            Topic(b"1" * 16, {0: Partition(1, 0), 1: Partition(-1, 0)}),
+            "1 of 2 partitions of __consumer_offsets",
+        ),
+        (Topic(b"1" * 16, {0: Partition(1, 0)}), r"COORDINATOR_NOT_AVAILABLE \("),
+    ):
+        if topic is not None:
+            fake.topics["__consumer_offsets"] = topic
+        fake.coordinator = (-1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        caplog.clear()
+        with pytest.raises(RequestTimeoutError, match=why):
+            await cluster.coordinator("g", Deadline(1))
+        assert len([each for each in caplog.records if "trying again" in each.getMessage()]) == 1
+        fake.coordinator = (1, 0)
+        await cluster.coordinator("g", Deadline(30))
+        cluster.forget_coordinator("g")
+    fake.coordinator = (-1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    with pytest.raises(RequestTimeoutError, match=r"transaction\.state\.log\.replication\.factor"):
+        await cluster.coordinator("t", Deadline(1), CoordinatorType.TRANSACTION)
 
 
 async def test_a_coordinator_that_the_metadata_does_not_know_yet(

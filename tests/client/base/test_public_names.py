@@ -52,7 +52,7 @@ PUBLIC = {
         kafka_name kafka_names near_names read_options to_arrow
     """,
     "ottla_client.commands": """
-        ClientOptions Column Console Progress amount_of_bytes complete_groups complete_topics
+        ClientOptions Column Console Progress TOPIC amount_of_bytes complete_groups
         one_line one_line_errors option_group options parse_duration run unknown
     """,
     "ottla_broker.testing": "EmbeddedBroker EmbeddedBrokerError",
