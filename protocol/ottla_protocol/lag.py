@@ -15,13 +15,15 @@ from typing import Final
 
 from .records.aborted import AbortedRecords
 from .records.batch import CONTROL, MAGIC, BatchHeader
-from .records.find import time_in_batch
+from .records.find import count_from, time_in_batch
 from .records.formats import Octets, iter_any_headers
 
 LOOK_BYTES: Final = 64 << 10
 """A look reads about this many bytes of a log in which all offsets are records."""
 MOST_LOOK_BYTES: Final = 1 << 20
 """The same of a log with markers, aborted records or gaps."""
+_MOST_STEPS: Final = 16
+"""Steps through a batch's records: about a MiB of them."""
 
 
 def unread(offset: int, start: int, end: int, done: int = 0) -> int:
@@ -46,6 +48,20 @@ def records_from(header: BatchHeader, offset: int) -> int:
         left = header.last_offset + 1 - offset
         return max(0, left if header.record_count < 0 else min(left, 1))
     return max(0, min(header.last_offset + 1 - max(header.base_offset, offset), header.record_count))
+
+
+def _counted_from(batch: Octets, header: BatchHeader, offset: int, most: int) -> int:
+    """The records from an offset on, in a batch from which compaction has removed some. Raises CorruptRecordError.
+
+    ``most``, if it takes longer than a few milliseconds to find out.
+    """
+    steps = count_from(batch, header, offset)
+    try:
+        for _ in range(_MOST_STEPS):
+            next(steps)
+    except StopIteration as done:
+        return int(done.value)
+    return most
 
 
 class Look:
@@ -96,6 +112,12 @@ class Look:
             size = position + header.size
             is_read = not dropped.has(data, position, header) and not header.attributes & CONTROL
             found = records_from(header, self.next) if is_read else 0
+            if (
+                found
+                and header.base_offset < self.next
+                and 0 < header.record_count <= header.last_offset_delta
+            ):
+                found = _counted_from(data[position : position + header.size], header, self.next, found)
             if found and self.first is None:
                 self.first, self.first_position = header, position
                 self.first_offset = max(header.base_offset, self.next)

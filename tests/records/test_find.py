@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.depth import examples
 
+from ottla_protocol.lag import Look
 from ottla_protocol.records import walk
 from ottla_protocol.records.batch import CorruptRecordError, read_header
 from ottla_protocol.records.find import find_newest, find_since
-from ottla_protocol.records.record import decode_records, encode_batch
+from ottla_protocol.records.record import decode_records, encode_batch, rebuild_batch
 
 NOW = 1_700_000_000_000
 
@@ -60,6 +62,37 @@ def test_as_if_all_were_decoded(
         _, newest = ended(find_newest(batch, header, start))
     assert since == next((each for each in decoded if each[1] >= wanted), None)
     assert newest == max(decoded, key=lambda each: each[1], default=None)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("codec", [0, 4])
+@pytest.mark.parametrize("kept", [(0,), (99,), (0, 1, 2, 50, 99), range(10), ()])
+def test_what_is_left_in_a_compacted_batch(
+    compiled: bool, codec: int, kept: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = encode_batch([(NOW, None, b"v", ())] * 100, codec=codec, base_offset=100)
+    records = decode_records(batch)
+    rest = bytes(rebuild_batch(read_header(batch), [records[each] for each in kept]))
+    behind = bytes(encode_batch([(NOW + 5, None, b"v", ())], base_offset=200))
+    if not compiled:
+        monkeypatch.setattr(walk, "module", None)
+    for start in (100, 101, 150, 151, 199):
+        look = Look(start)
+        look.add(rest + behind)
+        left = [100 + each for each in kept if 100 + each >= start] + [200]
+        assert (look.records, look.next, look.first_offset) == (
+            len(left),
+            201,
+            200 if len(left) == 1 else start,
+        )
+
+
+def test_a_large_compacted_batch_is_not_counted_to_its_end() -> None:
+    batch = encode_batch([(NOW, None, bytes(1000), ())] * 5_000, codec=1)
+    records = decode_records(batch)
+    look = Look(4_000)
+    look.add(bytes(rebuild_batch(read_header(batch), [*records[:10], *records[-3_000:]])))
+    assert look.records == 1_000
 
 
 def test_large_batches_take_many_steps() -> None:

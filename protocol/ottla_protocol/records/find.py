@@ -55,6 +55,13 @@ def find_newest(batch: Buffer, header: BatchHeader, start: int) -> Generator[Non
     return _found(walked.newest() if found is None else found, header)
 
 
+def count_from(batch: Buffer, header: BatchHeader, start: int) -> Generator[None, None, int]:
+    """Steps to the number of records from offset ``start`` on. Raises CorruptRecordError."""
+    walked = yield from _walk(batch, header, start, INT64_MIN)
+    _, record, *_ = walked.result()
+    return header.record_count - int(record)
+
+
 def _found(place: Place | None, header: BatchHeader) -> Place | None:
     if place is None:
         return None
