@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _POSITION: Final = re.compile(r"beginning|earliest|end|latest|stored|-?\d+|@\d+")
 _GONE_AFTER: Final = 2.0
 """Seconds after which a topic that brokers don't know has been deleted; brokers learn of a new one one by one."""
+_METADATA_AGE_MS: Final = 10_000
+"""How soon partitions and topics that are added are read."""
 _SAME: Final = {"earliest": "beginning", "latest": "end"}
 
 
@@ -299,6 +301,7 @@ def _client_options(console: Console, wanted: ConsumeOptions, isolation: str) ->
         auto_offset_reset="latest" if wanted.begin.kind == END else "earliest",
         enable_auto_commit=False,
         isolation_level=isolation,
+        metadata_max_age_ms=_METADATA_AGE_MS,
         default_api_timeout_ms=ms,
         max_poll_records=AT_ONCE,
     )

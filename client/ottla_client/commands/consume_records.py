@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from ..errors import GroupError
+from ..errors import ClientError, GroupError
 from ..types import OffsetAndMetadata, TopicPartition
 from .console import Console
 from .formatters import Formatter
@@ -19,6 +21,8 @@ from .topic_checks import matching_topics, require_topics
 if TYPE_CHECKING:
     from ..consumer import Consumer, RebalanceListener
     from ..consumer.rows import Rows
+
+_log = logging.getLogger(__name__)
 
 # Seconds between a group's commits.
 _COMMIT_EVERY = 5.0
@@ -43,12 +47,16 @@ class ConsumeRun(PrintRun["Consumer"]):
         self._places: dict[TopicPartition, int] = {}
         """The same, committed or not, to commit it once."""
         self._committed_at = monotonic()
+        self._looked_at = monotonic()
+        self._look_every = 0.0
+        """Seconds between two looks for partitions and topics that were added."""
         self._without_since: float | None = None
         """Since when the group has given this member no partition."""
 
     def _make(self, client_options: dict[str, Any]) -> Consumer:
         from ..consumer import Consumer
 
+        self._look_every = client_options["metadata_max_age_ms"] / 1000
         return Consumer(**client_options)
 
     async def _topics(self) -> list[str]:
@@ -151,6 +159,9 @@ class ConsumeRun(PrintRun["Consumer"]):
 
     async def _turn(self, consumer: Consumer) -> None:
         if self._wanted.group is None:
+            if monotonic() - self._looked_at >= self._look_every:
+                await self._take_up_new(consumer)
+                self._looked_at = monotonic()
             return
         # All that came is written now. Behind the last record there may be markers and aborted records.
         from ..consumer.consumer import positions_of
@@ -159,6 +170,27 @@ class ConsumeRun(PrintRun["Consumer"]):
             self._passed(partition, min(position, self._bounds.get(partition, position)))
         if monotonic() - self._committed_at >= _COMMIT_EVERY:
             await self.commit(consumer)
+
+    async def _take_up_new(self, consumer: Consumer) -> None:
+        """Read partitions that were added, and topics that match, from their beginning. With a group, it does that."""
+        wanted = self._wanted
+        if wanted.partitions or wanted.until is not None:
+            return
+        from ..consumer.consumer import partitions_of
+
+        pattern = wanted.pattern
+        assigned = consumer.assignment()
+        try:
+            there = await partitions_of(consumer, wanted.topics if pattern is None else None)
+            new = {p for p in there - assigned if pattern is None or re.fullmatch(pattern, p.topic)}
+            offsets = await consumer.beginning_offsets(new) if new else {}
+        except ClientError as error:
+            _log.info("looking for new partitions failed: %s", error)
+            return
+        if offsets:
+            consumer.assign(assigned | offsets.keys())
+            for partition, offset in offsets.items():
+                consumer.seek(partition, offset)
 
     def _passed(self, partition: TopicPartition, position: int) -> None:
         """Everything before the position is done with."""

@@ -494,6 +494,17 @@ def _listed(partitions: Collection[TopicPartition]) -> list[TopicPartition]:
     return [TopicPartition(*partition) for partition in partitions]
 
 
+async def partitions_of(consumer: Consumer, topics: Collection[str] | None) -> set[TopicPartition]:
+    """The partitions that there are of topics, or of all but internal ones, for the commands. Raises ClientError."""
+    found = await consumer._engine.cluster.fetch_topics(topics, consumer._deadline())
+    return {
+        TopicPartition(name, number)
+        for name, topic in found.items()
+        if topics is not None or not topic.is_internal
+        for number in topic.partitions
+    }
+
+
 async def poll_rows(consumer: Consumer, *, timeout_ms: int, max_records: int) -> list[Rows]:
     """``Consumer.poll`` without an object for each record, for the commands."""
     return await consumer._poll(timeout_ms, max_records, None)

@@ -268,6 +268,25 @@ def test_ctrl_c_accepts_what_a_share_group_has_printed(
     assert shell("consume", topic, "-g", share_group, "--share", "-n", "1").lines == [b"next"]
 
 
+@pytest.mark.parametrize("by_pattern", [False, True])
+def test_partitions_and_topics_that_are_added_are_read(
+    broker: BrokerProcess, shell: Shell, new_topic: NewTopic, by_pattern: bool
+) -> None:
+    topic = numbered(shell, new_topic(), 1)
+    what = ("--pattern", f"{topic}.*") if by_pattern else (topic,)
+    process = spawn(broker.bootstrap, "consume", *what, "-X", "metadata.max.age.ms=200")
+    assert read_lines(process, 1) == [b"0"]
+    assert shell("topics", "alter", topic, "--partitions", "2").code == 0
+    assert shell("produce", topic, "-p", "1", data=b"added\n").code == 0
+    assert read_lines(process, 1) == [b"added"]
+    if by_pattern:
+        assert shell("topics", "create", f"{topic}-2", "--partitions", "1").code == 0
+        numbered(shell, f"{topic}-2", 1)
+        assert read_lines(process, 1) == [b"0"]
+    process.send_signal(signal.SIGINT)
+    assert finish(process).code == 130
+
+
 @pytest.mark.not_kafka_3
 def test_a_share_group_whose_topic_is_deleted_ends(
     broker: BrokerProcess, shell: Shell, new_topic: NewTopic, share_group: str
