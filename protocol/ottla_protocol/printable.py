@@ -18,6 +18,6 @@ LONGEST_SHOWN = 249
 
 
 def shown_name(name: str) -> str:
-    """A name in a sentence: ``''`` for the empty one, as a shell wants it, and a very long one cut."""
-    text = printable(name) or "''"
+    """A name in a sentence, in quotes if one can't see where it ends, as a shell wants it; a very long one is cut."""
+    text = printable(name) if name and name == name.strip() else f"'{printable(name)}'"
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -173,6 +174,11 @@ def count_of(console: Console) -> Callable[[int], str]:
 def plural(number: int, thing: str) -> str:
     """``1 partition``, ``3 partitions``"""
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Whether it is the name, which may have the characters of a pattern in it, or a shell's pattern for it."""
+    return name == pattern or fnmatchcase(name, pattern)
 
 
 def none_of(thing: str, pattern: str | None, *conditions: str) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -16,7 +15,7 @@ import click
 from ottla_protocol.printable import shown_name
 
 from ..errors import ClientError
-from .admin_common import admin_of, count_of, live_view, show_seconds, unknown_group
+from .admin_common import admin_of, count_of, live_view, matches, show_seconds, unknown_group
 from .completion import complete_groups
 from .console import Console, one_line, options, to_json
 from .findings import some_of
@@ -187,7 +186,7 @@ async def _look(
     listed = await admin.list_groups()
 
     def is_wanted(name: str) -> bool:
-        return not patterns or any(fnmatchcase(name, each) for each in patterns)
+        return not patterns or any(matches(name, each) for each in patterns)
 
     names = [name for name in listed if is_wanted(name)]
     there = {} if registry is None else await groups_in_zookeeper(registry, listed, is_wanted)
@@ -221,7 +220,7 @@ async def _look(
 
 def _missed(patterns: Collection[str], found: Collection[str]) -> list[str]:
     """What to say of the patterns without a group, or of there being none."""
-    missed = [each for each in patterns if not any(fnmatchcase(name, each) for name in found)]
+    missed = [each for each in patterns if not any(matches(name, each) for name in found)]
     said = [f"no group that matches {each} has committed offsets" for each in missed]
     return said or ([] if found else ["no group has committed offsets"])
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +17,7 @@ from ..types import COORDINATED, IN_ZOOKEEPER, TopicPartition
 from .admin_common import (
     admin_of,
     count_of,
+    matches,
     none_of,
     plural,
     show_partitions,
@@ -93,7 +93,7 @@ async def list_groups(
     """
 
     def is_wanted(name: str) -> bool:
-        return pattern is None or fnmatchcase(name, pattern)
+        return pattern is None or matches(name, pattern)
 
     async with admin_of(console) as admin, registry_of(console, zookeeper) as registry:
         listed = {

@@ -40,7 +40,7 @@ class TopicName(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gen
         if colon and _NUMBERS.fullmatch(numbers):
             way = "" if ctx is None else _for_partitions(ctx.command, topic, numbers)
             instead = f"for a partition: {way}" if way else f"this command takes whole topics: {topic}"
-            self.fail(f"{printable(text)!r} is not a valid topic name; {instead}", param, ctx)
+            self.fail(f"'{printable(text)}' is not a valid topic name; {instead}", param, ctx)
         return text
 
     def shell_complete(
@@ -99,7 +99,7 @@ async def require_topics(
                 said = unknown_topic(name, known).message
                 raise click.ClickException(said if said.endswith("?") else said + hint)
             if topic.error == ErrorCode.INVALID_TOPIC_EXCEPTION:
-                raise click.ClickException(f"{printable(name)!r} is not a valid topic name")
+                raise click.ClickException(f"'{printable(name)}' is not a valid topic name")
             if topic.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise click.ClickException(f"topic {name}: this user is not allowed to do that")
             if partition is not None and topic.partitions and partition not in topic.partitions:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +12,16 @@ from ottla_protocol.errors import ErrorCode
 from ..errors import BrokerError, ClientError, UnknownTopicError
 from ..suggestions import did_you_mean
 from ..types import TopicPartition
-from .admin_common import admin_of, count_of, known_partitions, none_of, numbers_in, plural, topics_of
+from .admin_common import (
+    admin_of,
+    count_of,
+    known_partitions,
+    matches,
+    none_of,
+    numbers_in,
+    plural,
+    topics_of,
+)
 from .client_options import pair
 from .console import YES, Console, options, unknown_topic
 from .progress import amount_of_bytes
@@ -62,7 +70,7 @@ async def list_topics(console: Console, pattern: str | None, internal: bool) -> 
         [
             (name, len(topic.partitions), _replication(topic), topic.is_internal)[:shown]
             for name, topic in found.items()
-            if pattern is None or fnmatchcase(name, pattern)
+            if pattern is None or matches(name, pattern)
         ],
         empty=none_of("topic", pattern),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +13,7 @@ from .admin_common import (
     admin_of,
     count_of,
     known_partitions,
+    matches,
     none_of,
     partitions_option,
     plural,
@@ -99,7 +99,7 @@ async def list_transactions(
     rows = [
         (name, each.state, each.producer_id, each.coordinator)
         for name, each in listed.items()
-        if pattern is None or fnmatchcase(name, pattern)
+        if pattern is None or matches(name, pattern)
     ]
     columns = ["Transactional id", "State", "Producer id", "Coordinator"]
     conditions = (

@@ -97,6 +97,7 @@ def test_near_names() -> None:
     assert near_names("xyz", names) == []
     assert near_names("reset", ["reset-offsets", "list"]) == ["reset-offsets"]
     assert near_names("", names) == []
+    assert near_names("ORDERS", ["orders", "Orders", "x"]) == ["Orders", "orders"]
     many = [f"{kind}-{number:05}" for kind in ("orders", "users") for number in range(10_000)]
     assert near_names("user-00017", many)[0] == "users-00017"
 

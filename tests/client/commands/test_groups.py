@@ -110,6 +110,17 @@ def test_names_that_are_odd_or_very_long_move_no_other_line(ottla: Ottla, filled
         ottla("groups", "delete", odd, "--yes")
 
 
+def test_names_that_look_like_others(
+    ottla: Ottla, filled: tuple[str, int], new_name: Callable[[str], str]
+) -> None:
+    name = new_name("group")
+    for each in (f"{name} ", f"[{name}]"):
+        reset(ottla, each, "--topic", f"{filled[0]}:0", "--to-offset", "2", "--execute")
+    assert f"did you mean '{name} ' or [{name}]?" in ottla.fails("groups", "describe", name)
+    assert [each["group"] for each in ottla.json("groups", "list", f"[{name}]")] == [f"[{name}]"]
+    assert [each["group"] for each in ottla.json("groups", "lag", f"[{name}]", "--once")] == [f"[{name}]"]
+
+
 def test_listing(ottla: Ottla, filled: tuple[str, int], new_group: Callable[[str], str]) -> None:
     name = new_group(filled[0])
     (group,) = ottla.json("groups", "list", name)
