@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -100,8 +101,28 @@ class LakehouseSpark:
 
     def sql(self, query: str) -> list[list[Any]]:
         """The rows of a statement, values as JSON has them. Raises SQLError."""
+        return self._ask(query)
+
+    def delete_equal(
+        self,
+        table: str,
+        columns: Sequence[str],
+        keys: Sequence[dict[str, Any]],
+        rows: Sequence[dict[str, Any]] = (),
+        *,
+        spec_id: int | None = None,
+        partition: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Delete all rows so far that have one of these keys, by an equality delete, and add rows in the same commit.
+
+        The delete is of the table's spec, or another of its specs, and of the partition of rows with these values.
+        """
+        request = {"table": table, "columns": columns, "keys": keys, "rows": rows}
+        self._ask({**request, "spec_id": spec_id, "partition": partition or {}})
+
+    def _ask(self, request: str | dict[str, Any]) -> list[list[Any]]:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(query) + "\n")
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         return self._answer()
 

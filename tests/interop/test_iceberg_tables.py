@@ -155,6 +155,49 @@ def test_deleted_rows_do_not_return(lake: Lake) -> None:
     assert list(lake.audit().missing) == [(0, 1), (4, 5), (8, 9)]
 
 
+def test_equality_deletes_of_icebergs_own_writers(lake: Lake) -> None:
+    """Ottla reads what Spark reads."""
+
+    def delete(columns: list[str], *keys: dict[str, Any], **more: Any) -> None:
+        lake.spark.delete_equal(lake.table, columns, keys, **more)
+
+    def check(*wanted: list[Any]) -> None:
+        table = table_of(lake.landing)
+        mine = [list(row.values()) for row in table.scan(["id", "name"]).read_all().to_pylist()]
+        theirs = lake.sql("SELECT id, name FROM TABLE_")
+        assert sorted(map(str, mine)) == sorted(map(str, theirs)) == sorted(map(str, wanted))
+
+    def name(n: int) -> str | None:
+        return "ab"[n % 2] if n else None
+
+    lake.create(DDL, f"TBLPROPERTIES ({MERGE_ON_READ})")
+    lake.land(4, name=name)
+    delete(["id"], {"id": 1}, rows=[{"id": 1, "name": "a"}])
+    delete(["name", "id"], {"name": None, "id": 0}, {"name": "b", "id": 2})
+    check([1, "a"], [2, "a"], [3, "b"])
+    lake.sql("DELETE FROM TABLE_ WHERE id = 2")
+    lake.sql("ALTER TABLE TABLE_ ADD PARTITION FIELD name")
+    lake.land(4, name=name)
+    lake.land(4, id=lambda n: n - 4, name=name)
+    # In the partition alone, and in the whole table.
+    delete(["id"], {"id": 4}, {"id": 5}, rows=[{"id": 5, "name": "a"}], partition={"name": "a"})
+    delete(["id"], {"id": 7}, {"id": 1}, spec_id=0)
+    left = [[3, "b"], [5, "a"], [5, "b"], [5, "b"], [6, "a"], [6, "a"]]
+    check(*left)
+    lake.sql("ALTER TABLE TABLE_ RENAME COLUMN id TO number")
+    lake.sql("ALTER TABLE TABLE_ ALTER COLUMN number TYPE BIGINT")
+    lake.sql("ALTER TABLE TABLE_ RENAME COLUMN number TO id")
+    lake.land(1, name=lambda n: "c")
+    check(*left, [12, "c"])
+    assert compact(lake.landing.table, "iceberg").rewritten
+    check(*left, [12, "c"])
+    assert list(lake.audit().missing) == [(0, 3), (4, 5), (7, 9), (11, 12)]
+    lake.sql("ALTER TABLE TABLE_ SET TBLPROPERTIES ('format-version'='3')")
+    delete(["name"], {"name": "c"}, spec_id=0)
+    check(*left)
+    assert list(lake.audit().missing) == [(0, 3), (4, 5), (7, 9), (11, 13)]
+
+
 def test_deletion_vectors_are_read_and_tables_that_have_them_refused(lake: Lake) -> None:
     lake.create(DDL, f"TBLPROPERTIES ({MERGE_ON_READ})")
     lake.land()

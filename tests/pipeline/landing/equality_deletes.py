@@ -23,7 +23,8 @@ from pyiceberg.manifest import (
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles
-from pyiceberg.typedef import Record
+from pyiceberg.typedef import Record, TableVersion
+from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 
 def delete_equal(
@@ -108,3 +109,17 @@ class _Manifest(ManifestWriterV2):
     @property
     def _meta(self) -> dict[str, str]:
         return {**super()._meta, "content": "deletes"}
+
+    def _with_partition(self, format_version: TableVersion) -> Schema:
+        """With ``equality_ids`` of 32 bits, as specified; those of 64 bits that pyiceberg has stop Java."""
+        ids = ListType(element_id=136, element_type=IntegerType(), element_required=True)
+        *fields, last = super()._with_partition(format_version).fields
+        kind = StructType(
+            *(
+                NestedField(one.field_id, one.name, ids, required=False)
+                if one.name == "equality_ids"
+                else one
+                for one in last.field_type.fields
+            )
+        )
+        return Schema(*fields, NestedField(last.field_id, last.name, kind, required=True))

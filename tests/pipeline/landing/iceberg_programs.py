@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from harness.lakehouse import LakehouseSpark
 from tests.pipeline.landing.changes import Program, Row, value_of
+from tests.pipeline.landing.equality_deletes import delete_equal
 
 from ottla_pipeline.landing import Landing
 from ottla_pipeline.landing.job_plan import table_of
@@ -110,6 +111,7 @@ class SparkSQL(PyIceberg):
     def __init__(self, landing: Landing, spark: LakehouseSpark, rng: random.Random) -> None:
         super().__init__(landing)
         self._spark = spark
+        self._rng = rng
         self._short = landing.table.rpartition(".")[2]
         self._name = f"ottla.default.{self._short}"
         mode = rng.choice(("merge-on-read", "copy-on-write"))
@@ -132,6 +134,10 @@ class SparkSQL(PyIceberg):
         self._sql(f"ALTER TABLE {self._name} ALTER COLUMN {name} TYPE {kind}")
 
     def delete(self, offsets: list[int]) -> None:
+        if self._rng.random() < 0.5:
+            # For the whole table: its first spec has no partitions.
+            delete_equal(self._table(), ["_offset"], [{"_offset": one} for one in offsets], spec_id=0)
+            return
         self._sql(f"DELETE FROM {self._name} WHERE _offset IN ({', '.join(map(str, offsets))})")
 
     def update(self, offsets: list[int], name: str, value: Any) -> None:
