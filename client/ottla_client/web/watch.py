@@ -242,9 +242,14 @@ class ClusterWatch:
         until = now + pause_after(now - started, self._refresh, _MOST_SECONDS)
         for name, lags in found.items():
             self._lags[name] = (until, lags)
-            if not isinstance(lags, ClientError) and lags:
+            if isinstance(lags, ClientError):
+                continue
+            if lags:
                 self.histories.setdefault(name, History()).add(look_of(now, lags.values()))
                 self._trace(name, lags)
+            else:  # its topics were deleted
+                self.histories.pop(name, None)
+                self.traces.pop(name, None)
         _bound(self.histories, names)
         _bound(self.traces, names)
         lags_now = {name: self._lags[name][1] for name in names}

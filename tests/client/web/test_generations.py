@@ -13,11 +13,12 @@ from tests.support.waiting import wait_for
 from tests.support.wire import Wire
 
 from ottla_client import Admin, Producer, TopicPartition
-from ottla_client.admin import GroupDescription, GroupListing, MemberDescription, PartialError
+from ottla_client.admin import GroupDescription, GroupListing, MemberDescription, PartialError, PartitionLag
 from ottla_client.commands.group_places import Kept, in_zookeeper, kept, lag_of
 from ottla_client.errors import BrokerError, ConfigurationError, UnsupportedApiError
-from ottla_client.types import COORDINATED, TopicMetadata
+from ottla_client.types import COORDINATED, OffsetAndMetadata, TopicMetadata
 from ottla_client.web.settings import WebSettings
+from ottla_client.web.watch import ClusterWatch
 from ottla_client.zookeeper_consumer.groups import GroupInZooKeeper
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -138,6 +139,19 @@ async def test_a_group_that_is_gone_ends_its_page(browser: Browser, new_name: Na
                 f"unknown group {name!r} It may have been deleted. The list of groups has all that you may see.",
             )
         ]
+
+
+async def test_a_group_whose_topics_are_deleted_has_no_lag_left() -> None:
+    admin = AsyncMock(Admin)
+    lag = PartitionLag(OffsetAndMetadata(1), 0, 3, 2, 1.0)
+    admin.group_lag.side_effect = [{TopicPartition("t", 0): lag}, {}]
+    watch = ClusterWatch(admin, 0.0)
+    assert (await watch.lags_of({"g": Kept.OFFSETS}))["g"]
+    assert watch.histories["g"].looks[-1].records == 2
+    watch.forget()
+    assert (await watch.lags_of({"g": Kept.OFFSETS}))["g"] == {}
+    assert not watch.histories
+    assert not watch.traces
 
 
 async def test_a_group_of_the_coordinator_of_2012() -> None:
