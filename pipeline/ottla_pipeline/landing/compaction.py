@@ -69,7 +69,12 @@ def _compact(
     settings = FileSettings.of(found, names, compression, target_file_size)
     before = len(found.data_files())
     rewritten = rows = 0
-    for group in _groups(found.data_files(), target_file_size):
+    for planned in _groups(found.data_files(), target_file_size):
+        # While earlier groups were joined, other programs may have removed files, or deleted rows.
+        now = {one.path: one for one in found.data_files()}
+        group = [now[one.path] for one in planned if one.path in now]
+        if len(group) < 2:
+            continue
         layout = found.layout()
         files = _rewrite(found, group, layout, settings)
         try:

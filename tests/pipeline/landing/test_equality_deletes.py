@@ -242,6 +242,32 @@ def test_a_delete_while_files_are_joined(lake: Lake, monkeypatch: pytest.MonkeyP
     lake.check(0)
 
 
+def test_a_delete_while_files_of_another_partition_are_joined(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        lake.land(
+            {"id": 1, "p": "a"},
+            {"id": 1, "p": "b"},
+            {"id": 2, "p": "a"},
+            {"id": 2, "p": "b"},
+            partition_by=("p",),
+        )
+    rewrite, joined = compaction._rewrite, []
+
+    def slow(*arguments: Any) -> Any:
+        joined.append(arguments[1][0].partition["p"])
+        if len(joined) == 1:
+            lake.delete(["id"], {"id": 2}, partition=["b" if joined == ["a"] else "a"])
+        return rewrite(*arguments)
+
+    monkeypatch.setattr(compaction, "_rewrite", slow)
+    compact(lake.landing.table, "iceberg")
+    assert sorted(joined) == ["a", "b"]
+    lake.check(*((0, 1, 2, 4, 5, 6) if joined[0] == "a" else (0, 1, 3, 4, 5, 7)))
+    assert len(lake.table.inspect.data_files()) == 2
+
+
 def test_a_delete_without_its_columns_deletes_nothing(lake: Lake) -> None:
     """It isn't taken for one of rows that are null there."""
     lake.land({"id": 1}, {"p": "x"})
